@@ -1,5 +1,8 @@
-"""For the examples: trainers of two regions on this machine, each a process, with gateways and an
-emulated link between the regions. A deployment has none of this."""
+"""Trainers of two regions on this machine, for the examples.
+
+Each trainer is a process. Gateways and an emulated link connect the regions. A deployment has none
+of this.
+"""
 
 import multiprocessing
 import sys
@@ -7,17 +10,18 @@ import time
 
 from landbridge._testing import LinkSpec, LocalRegions
 
-#: How long to wait for anything, in seconds.
-PATIENCE_S = 600.0
+#: Limit on the time until a trainer returns its result, in seconds.
+RESULT_TIMEOUT_S = 600.0
 
 
-def run(trainer, *, ranks, speeds=None, link=None, preload=()):
-    """Calls ``trainer(config, rank, folder)`` in a process for each rank; returns their results.
+def run_trainers(trainer, *, ranks, speeds=None, link=None, preload=()):
+    """Calls ``trainer(config, rank, folder)`` in a process for each rank, and returns the results.
 
-    ``trainer`` is a function of a module, for it is looked up there by each process."""
+    ``trainer`` is a function of a module, where each process looks it up.
+    """
     link = link or LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
     context = multiprocessing.get_context("forkserver")
-    # Imported once: each process is forked from the one that did.
+    # Modules are imported once, in the process that all others are forked from.
     context.set_forkserver_preload(["local_run", *preload])
     print(f"two regions with {ranks[0]} and {ranks[1]} trainers, {link.rate}, {link.rtt}, "
           f"{link.loss} loss", flush=True)  # fmt: skip
@@ -25,13 +29,19 @@ def run(trainer, *, ranks, speeds=None, link=None, preload=()):
         started = []
         for rank in range(sum(ranks)):
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (trainer, str(regions.config_of(rank)), rank, str(regions.folder), theirs)
-            process = context.Process(target=_call, args=arguments, daemon=True)
+            arguments = (
+                trainer,
+                str(regions.region_file_of_rank(rank)),
+                rank,
+                str(regions.folder),
+                theirs,
+            )
+            process = context.Process(target=_run_trainer, args=arguments, daemon=True)
             process.start()
             theirs.close()
             started.append((process, ours))
         try:
-            return [_result(rank, *of) for rank, of in enumerate(started)]
+            return [_receive_result(rank, *pair) for rank, pair in enumerate(started)]
         finally:
             for process, ours in started:
                 process.kill()
@@ -39,13 +49,15 @@ def run(trainer, *, ranks, speeds=None, link=None, preload=()):
                 ours.close()
 
 
-def _call(trainer, config, rank, folder, results):
+def _run_trainer(trainer, config, rank, folder, results):
+    """Sends the result of a trainer over the pipe ``results``, in a process of its own."""
     results.send(trainer(config, rank, folder))
 
 
-def _result(rank, process, results):
-    if not results.poll(PATIENCE_S):
-        sys.exit(f"rank {rank} says nothing after {PATIENCE_S:.0f} s")
+def _receive_result(rank, process, results):
+    """Returns the result of a trainer. Ends this process if there is none."""
+    if not results.poll(RESULT_TIMEOUT_S):
+        sys.exit(f"rank {rank} says nothing after {RESULT_TIMEOUT_S:.0f} s")
     try:
         return results.recv()
     except EOFError:
@@ -53,46 +65,48 @@ def _result(rank, process, results):
         sys.exit(f"rank {rank} ended with exit code {process.exitcode}")
 
 
-class Clock:
-    """How much of the communication computing hides: see ``report``."""
+class CommunicationClock:
+    """Measures how much of the communication is hidden behind computing: see ``report``."""
 
     def __init__(self):
         self._steps = []
-        self._begin()
+        self._begin_step()
 
-    def _begin(self):
+    def _begin_step(self):
         self._posted, self._done = [], []
 
-    def posted(self):
-        """A part of the gradients is handed over."""
+    def note_post(self):
+        """Notes that a part of the gradients is posted now."""
         self._posted.append(time.monotonic())
 
-    def done(self, *_):
-        """Its average is there."""
+    def note_average(self, *_):
+        """Notes that an average is ready now."""
         self._done.append(time.monotonic())
 
-    def came(self, operation):
-        """As ``done``, of a collective that has been waited for."""
+    def note_operation(self, operation):
+        """Notes when the average of a finished collective was ready."""
         self._done.append(operation.timing.ready_ns / 1e9)
 
-    def step(self):
-        """The step ends."""
+    def end_step(self):
+        """Ends the measurement of a step."""
         if self._posted and self._done:
             first, last, end = min(self._posted), max(self._posted), max(self._done)
             self._steps.append((end - first, end - last))
-        self._begin()
+        self._begin_step()
 
     def report(self):
-        """Seconds of communication hidden behind and exposed after the backward pass: in the
-        median step, from the first hand-over to the last average, and from the last hand-over."""
+        """Returns the seconds of communication in the median step.
+
+        ``exposed`` is the time from the last post to the last average. ``hidden`` is the time from
+        the first post to the last one.
+        """
         steps = sorted(self._steps)
         total, exposed = steps[len(steps) // 2] if steps else (0.0, 0.0)
         return {"hidden": total - exposed, "exposed": exposed}
 
 
 def print_result(result):
-    """Prints a trainer's result: ``losses`` by step, ``score`` with its ``label``, and the times
-    of its clock."""
+    """Prints some losses of a trainer's result, its score, and the times of its clock."""
     losses = result["losses"]
     for step, loss in enumerate(losses):
         if step % max(len(losses) // 8, 1) == 0:
@@ -102,8 +116,8 @@ def print_result(result):
           f"exposed {result['exposed'] * 1e3:.1f} ms")  # fmt: skip
 
 
-def exit_by(what, found, allowed):
-    """Ends the process: 0 if the difference is allowed, else 1."""
+def exit_by_difference(what, found, allowed):
+    """Prints a difference, and ends the process: with code 0 if it is allowed, else 1."""
     good = found <= allowed
     print(f"{what}: {found:.2e}, allowed {allowed:.0e}: {'pass' if good else 'FAIL'}")
     sys.exit(0 if good else 1)

@@ -1,5 +1,8 @@
-"""The frame of the PyTorch examples: DDP in two regions of two trainers, with unequal batches, and
-the same training in one process beside it."""
+"""The frame of the PyTorch examples.
+
+It trains with DDP in two regions of two trainers, with unequal batches, and then in one process to
+compare the weights.
+"""
 
 import importlib
 import sys
@@ -9,7 +12,7 @@ import local_run
 
 try:
     import torch
-    import torch._dynamo  # what every optimizer imports: once, for all trainers
+    import torch._dynamo  # Every optimizer imports it. Here it is imported once for all trainers.
     import torch.distributed as dist
 except ImportError:
     sys.exit(77)
@@ -17,28 +20,40 @@ except ImportError:
 import landbridge
 import landbridge.torch
 
-#: Trainers of the first site are three times as fast as those of the second.
+#: Relative speed of each trainer: those of the first site are three times as fast.
 SPEEDS = (3.0, 3.0, 1.0, 1.0)
 
 
 def main(name, tolerance, *, ranks=(2, 2), speeds=SPEEDS):
-    """Runs the task in the module ``name``: ``model()``, ``data()`` with indices for a batch,
-    ``loss(model, data, indices)``, ``score(model, data)``, ``STEPS``, ``BATCH``, ``RATE``."""
-    trainer = Trainer(name, ranks[0])
-    results = local_run.run(trainer, ranks=ranks, speeds=speeds, preload=["training", name])
+    """Trains the task of a module in two regions and in one process, and compares the weights.
+
+    Args:
+        name: The module of the task, with ``make_model``, ``load_data``, ``compute_loss``,
+            ``compute_score`` and the constants in capital letters.
+        tolerance: The largest accepted difference of a weight.
+        ranks: The number of trainers of each site.
+        speeds: The relative speed of each trainer.
+    """
+    trainer = TaskTrainer(name, ranks[0])
+    results = local_run.run_trainers(
+        trainer, ranks=ranks, speeds=speeds, preload=["training", name]
+    )
     digests = {result["digest"] for result in results}
     first = results[0]
     local_run.print_result(first)
     if len(digests) != 1:
         sys.exit("FAIL: ranks ended with different weights")
-    reference = one_process(importlib.import_module(name))
+    reference = train_in_one_process(importlib.import_module(name))
     difference = (torch.tensor(first["weights"]) - reference).abs().max().item()
-    local_run.exit_by("largest difference of a weight from training in one process",
-                  difference, tolerance)  # fmt: skip
+    local_run.exit_by_difference(
+        "largest difference of a weight from training in one process",
+        difference,
+        tolerance,
+    )
 
 
-class Trainer:
-    """One trainer, by the name of its task."""
+class TaskTrainer:
+    """Runs one trainer of a task. Each process gets a copy."""
 
     def __init__(self, name, per_site):
         self.name, self.per_site = name, per_site
@@ -55,66 +70,73 @@ class Trainer:
 
 
 def train(task, group):
-    """All steps of one trainer."""
-    data, module = task.data(), task.model(seed=group.rank)
-    optimizer = torch.optim.SGD(module.parameters(), lr=task.RATE, momentum=0.9)
+    """Trains one rank, and returns its losses, score, weights and times."""
+    data, module = task.load_data(), task.make_model(seed=group.rank)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.LEARNING_RATE, momentum=0.9)
     landbridge.torch.resume(group, 0, module, optimizer)
     model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=task.BUCKET_MB)
-    batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), group, task.BATCH)
-    state, clock = landbridge.torch.State(group, weight=batches.share), local_run.Clock()
+    batches = landbridge.torch.UnevenSampler(
+        range(task.TRAINING_SAMPLES), group, task.BATCH_SAMPLES
+    )
+    state = landbridge.torch.State(group, weight=batches.share)
+    clock = local_run.CommunicationClock()
     model.register_comm_hook((state, clock), timed_hook)
     losses = []
-    for indices in steps_of(batches, task.STEPS):
+    for indices in batches_of_steps(batches, task.STEPS):
         optimizer.zero_grad()
-        loss = task.loss(model, data, indices)
+        loss = task.compute_loss(model, data, indices)
         loss.backward()
         optimizer.step()
-        clock.step()
-        # For people: over the global batch, as the gradients are.
+        clock.end_step()
+        # The mean loss over the global batch is only printed.
         share = torch.tensor([loss.item()])
         losses.append(group.all_reduce(share, weight=batches.share).item())
     return {
         "losses": losses,
-        "label": task.LABEL,
-        "score": task.score(module, data) if group.rank == 0 else 0.0,
+        "label": task.SCORE_LABEL,
+        "score": task.compute_score(module, data) if group.rank == 0 else 0.0,
         "digest": landbridge.torch.check_module(module, group),
-        "weights": weights_of(module).tolist() if group.rank == 0 else None,
+        "weights": flat_weights(module).tolist() if group.rank == 0 else None,
         **clock.report(),
     }
 
 
 def timed_hook(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The package's hook, with a clock."""
+    """Calls the package's hook, and notes in a clock when it posts and when the average comes."""
     state, clock = state
-    clock.posted()
+    clock.note_post()
     future = landbridge.torch.all_reduce_hook(state, bucket)
-    future.add_done_callback(clock.done)
+    future.add_done_callback(clock.note_average)
     return future
 
 
-def one_process(task):
-    """The weights after the same global batches."""
+def train_in_one_process(task):
+    """Returns the weights after training on the same global batches in this process."""
     torch.set_num_threads(1)
-    data, module = task.data(), task.model(seed=0)
-    optimizer = torch.optim.SGD(module.parameters(), lr=task.RATE, momentum=0.9)
-    batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), Alone(), task.BATCH)
-    for indices in steps_of(batches, task.STEPS):
+    data, module = task.load_data(), task.make_model(seed=0)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.LEARNING_RATE, momentum=0.9)
+    batches = landbridge.torch.UnevenSampler(
+        range(task.TRAINING_SAMPLES), LoneGroup(), task.BATCH_SAMPLES
+    )
+    for indices in batches_of_steps(batches, task.STEPS):
         optimizer.zero_grad()
-        task.loss(module, data, indices).backward()
+        task.compute_loss(module, data, indices).backward()
         optimizer.step()
-    return weights_of(module)
+    return flat_weights(module)
 
 
-class Alone:
-    """A group of one, for the sampler."""
+class LoneGroup:
+    """A stand-in for the group of one process, which gives a sampler whole batches."""
 
     rank = 0
 
     def batch_split(self, global_batch, limits):
+        """Returns a split that gives the whole batch to this process."""
         return types.SimpleNamespace(shares=[global_batch])
 
 
-def steps_of(batches, count):
+def batches_of_steps(batches, count):
+    """Yields the batches of ``count`` steps, over as many epochs as needed."""
     epoch, done = 0, 0
     while True:
         batches.set_epoch(epoch)
@@ -126,5 +148,6 @@ def steps_of(batches, count):
         epoch += 1
 
 
-def weights_of(module):
+def flat_weights(module):
+    """Returns all parameters of a module in one dimension."""
     return torch.cat([p.detach().reshape(-1) for p in module.parameters()])

@@ -2,15 +2,17 @@
 
 use allocation_counter::measure;
 
-/// A bound: `fixed` bytes, and `per_byte` bytes for each byte of input.
+/// A bound of the memory that a decoder allocates at any time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bound {
+pub(crate) struct AllocationBound {
+    /// Bytes that the decoder may allocate for any input.
     pub(crate) fixed: usize,
+    /// Bytes that it may allocate for each byte of the input.
     pub(crate) per_byte: usize,
 }
 
-impl Bound {
-    /// Runs `decode` on `input`, and panics when it has more allocated than allowed at any time.
+impl AllocationBound {
+    /// Runs `decode` on `input`, and panics when it has allocated more than the bound at any time.
     pub(crate) fn enforce<T>(self, input: &[u8], decode: impl FnOnce() -> T) -> T {
         let mut decoded = None;
         let used = measure(|| decoded = Some(decode())).bytes_max;

@@ -2,7 +2,7 @@
 //!
 //! An accepted file is written again by this module alone, and must be read as the same file.
 
-use crate::bounds::Bound;
+use crate::bounds::AllocationBound;
 use gateway::config::{FabricFile, Faults, RegionFile};
 use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
@@ -11,11 +11,11 @@ use std::fmt::Write;
 use std::path::Path;
 use units::BitRate;
 
-/// Decodes the text of a fabric file.
+/// Parses `bytes` as a fabric file, and panics when the parser breaks a promise.
 pub fn fabric_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let path = Path::new(FOLDER).join("fabric.toml");
-    match bound(text).enforce(bytes, || FabricFile::parse(&path, text)) {
+    let path = Path::new(EXAMPLE_FOLDER).join("fabric.toml");
+    match config_file_bound(text).enforce(bytes, || FabricFile::parse(&path, text)) {
         Err(faults) => check_faults(&faults, &path, text),
         Ok(file) => {
             let again = fabric_text(&file);
@@ -24,11 +24,12 @@ pub fn fabric_config(bytes: &[u8]) {
     }
 }
 
-/// Decodes the text of a region file beside the example fabric.
+/// Parses `bytes` as a region file beside the example fabric, and panics when the parser breaks a
+/// promise.
 pub fn region_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let path = Path::new(FOLDER).join("east.toml");
-    match bound(text).enforce(bytes, || RegionFile::parse(&path, text)) {
+    let path = Path::new(EXAMPLE_FOLDER).join("east.toml");
+    match config_file_bound(text).enforce(bytes, || RegionFile::parse(&path, text)) {
         Err(faults) => check_faults(&faults, &path, text),
         Ok(file) => {
             let again = region_text(&file);
@@ -52,6 +53,7 @@ fn check_faults(faults: &Faults, path: &Path, text: &str) {
     }
 }
 
+/// Writes an accepted fabric file as TOML.
 fn fabric_text(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let mut text = format!("name = \"{}\"\n", fabric.name());
@@ -69,10 +71,10 @@ fn fabric_text(file: &FabricFile) -> String {
             line(format!("[region.{}.gateway.{}]", region.name, gateway.name));
             line(format!("ranks = {}", gateway.ranks.len()));
             if let Some(addresses) = file.lan_addresses(id) {
-                line(format!("lan = {}", listed(addresses)));
+                line(format!("lan = {}", address_list(addresses)));
             }
             if let (Some(wan), Some(addresses)) = (gateway.wan, file.lane_addresses(id)) {
-                line(format!("wan = {}", listed(addresses)));
+                line(format!("wan = {}", address_list(addresses)));
                 line(format!("egress = \"{}\"\ningress = \"{}\"", wan.egress, wan.ingress));
             }
         }
@@ -84,24 +86,27 @@ fn fabric_text(file: &FabricFile) -> String {
         let Some(policy) = file.policies().get(&(link.a, link.b)) else { continue };
         line(format!("controller = \"{}\"", policy.controller.name()));
         if let Some(schedule) = &policy.schedule {
-            let entries: Vec<String> = schedule.entries().map(entry).collect();
+            let entries: Vec<String> = schedule.entries().map(schedule_entry).collect();
             line(format!("schedule = [{}]", entries.join(", ")));
         }
     }
     text
 }
 
-fn listed(addresses: &LaneAddresses) -> String {
+/// Writes addresses as an array of TOML strings.
+fn address_list(addresses: &LaneAddresses) -> String {
     let each: Vec<String> = addresses.all().map(|address| format!("\"{address}\"")).collect();
     format!("[{}]", each.join(", "))
 }
 
-fn entry((second, rate): (u32, BitRate)) -> String {
+/// Writes an entry of a rate schedule as TOML; it begins at this second of the day.
+fn schedule_entry((second, rate): (u32, BitRate)) -> String {
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     format!("{{ at = \"{hours:02}:{minutes:02}:{seconds:02}\", rate = \"{rate}\" }}")
 }
 
-/// Name of a link, with its regions in an order that splits in one way only: names have hyphens.
+/// Returns the name of a link, with its regions in an order that splits in one way only, since
+/// names have hyphens.
 fn link_name(file: &FabricFile, link: &Link) -> String {
     let name = |id| file.fabric().region(id).name.as_str();
     let known = |name: &str| file.fabric().regions().iter().any(|region| region.name == name);
@@ -113,8 +118,9 @@ fn link_name(file: &FabricFile, link: &Link) -> String {
     if splits(&forward) == 1 { forward } else { format!("{}-{}", name(link.b), name(link.a)) }
 }
 
+/// Writes an accepted region file as TOML.
 fn region_text(file: &RegionFile) -> String {
-    let path = |path: &Path| quoted(path.to_str().expect("it came from text"));
+    let path = |path: &Path| toml_quoted(path.to_str().expect("it came from text"));
     let mut text = format!("fabric = {}\n", path(file.fabric().path()));
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
     for gateway in file.gateways() {
@@ -123,7 +129,7 @@ fn region_text(file: &RegionFile) -> String {
         line(format!("certificate = {}", path(&gateway.certificate)));
         line(format!("key = {}\nca = {}", path(&gateway.key), path(&gateway.ca)));
         if let Some(listen) = &gateway.listen {
-            line(format!("listen = {}", listed(listen)));
+            line(format!("listen = {}", address_list(listen)));
         }
     }
     for job in file.jobs() {
@@ -133,8 +139,8 @@ fn region_text(file: &RegionFile) -> String {
     text
 }
 
-/// Any text as a TOML string.
-pub(crate) fn quoted(text: &str) -> String {
+/// Writes any text as a TOML string.
+pub(crate) fn toml_quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
         if c.is_control() || matches!(c, '"' | '\\') {
@@ -146,12 +152,14 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// Bound of a config file. A key of a few bytes makes a fault of a few hundred, and a dot in a key a
-/// table of over a thousand. A region has two copies of the speeds of up to 65,536 ranks.
-fn bound(text: &str) -> Bound {
+/// Returns the bound of the memory for a config file with this text.
+///
+/// A key of a few bytes makes a fault of a few hundred, and a dot in a key a table of over a
+/// thousand. A region has two copies of the speeds of up to 65,536 ranks.
+fn config_file_bound(text: &str) -> AllocationBound {
     let regions = text.matches("ranks").count();
-    Bound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 2048 }
+    AllocationBound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 2048 }
 }
 
-/// Folder of the example, whose fabric the region files name.
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region");
+/// Folder of the example fabric, which the region files name.
+const EXAMPLE_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region");

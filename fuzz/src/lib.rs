@@ -3,8 +3,8 @@
 //!
 //! No decoder panics. An accepted input survives being encoded and decoded again. The memory that a
 //! decoder allocates is bounded by the length of its input. A refusal names the problem and its
-//! place. `cargo fuzz` runs a target over inputs of libFuzzer and watches its time. `tests/short.rs`
-//! runs it over the seeds and over seeded mutations of them.
+//! place. `cargo fuzz` runs a target over inputs of libFuzzer and watches its time.
+//! `tests/short.rs` runs it over the seeds and over seeded mutations of them.
 
 mod bounds;
 pub mod config;
@@ -30,17 +30,19 @@ pub struct Target {
 }
 
 impl Target {
-    /// Folder of its seeds, where libFuzzer also stores interesting inputs.
-    pub fn corpus(&self) -> PathBuf {
+    /// Returns the folder of the target's seeds, where libFuzzer also stores interesting inputs.
+    pub fn corpus_folder(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
     }
 
-    /// The files that the project keeps for it: seeds, and for texts a dictionary for libFuzzer.
-    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+    /// Returns the files that the project keeps for the target, with their contents: seeds, and for
+    /// texts a dictionary for libFuzzer.
+    pub fn seed_files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let seeds = (self.seeds)();
-        let words = words(&seeds);
+        let words = dictionary(&seeds);
         let named = (0..).zip(seeds);
-        let named = named.map(|(n, seed)| (self.corpus().join(format!("seed-{n:02}")), seed));
+        let folder = self.corpus_folder();
+        let named = named.map(|(n, seed)| (folder.join(format!("seed-{n:02}")), seed));
         let mut files: Vec<_> = named.collect();
         if let Some(words) = words {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("dictionaries").join(self.name);
@@ -50,8 +52,8 @@ impl Target {
     }
 }
 
-/// The dictionary of texts, one word a line; `None` for other bytes.
-fn words(seeds: &[Vec<u8>]) -> Option<String> {
+/// Returns the dictionary of seeds that are texts, one word a line; `None` for other seeds.
+fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
     let texts: Option<Vec<&str>> =
         seeds.iter().map(|seed| std::str::from_utf8(seed).ok()).collect();
     let lines = texts?.into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
@@ -61,16 +63,20 @@ fn words(seeds: &[Vec<u8>]) -> Option<String> {
     Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
 }
 
-/// Every target, in the order of the programs in `Cargo.toml`.
+/// All 14 fuzz targets, in the order of the programs in `Cargo.toml`.
 pub const TARGETS: [Target; 14] = [
     Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
     Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
-    Target { name: "link_word", check: wire::link_word, seeds: seeds::link_word },
+    Target { name: "link_message", check: wire::link_message, seeds: seeds::link_message },
     Target { name: "parity_stream", check: wire::parity_stream, seeds: seeds::parity_stream },
     Target { name: "hello", check: wire::hello, seeds: seeds::hello },
     Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
     Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },
-    Target { name: "operator_wish", check: local::operator_wish, seeds: seeds::operator_wish },
+    Target {
+        name: "operator_request",
+        check: local::operator_request,
+        seeds: seeds::operator_request,
+    },
     Target { name: "fabric_config", check: config::fabric_config, seeds: seeds::fabric_config },
     Target { name: "region_config", check: config::region_config, seeds: seeds::region_config },
     Target { name: "quantities", check: links::quantities, seeds: seeds::quantities },
@@ -79,7 +85,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "recording", check: links::recording, seeds: seeds::recording },
 ];
 
-/// The program of a target: libFuzzer under `cargo fuzz`, or else [`replay`].
+/// The program of a target: libFuzzer under `cargo fuzz`, or else [`replay_files`].
 #[macro_export]
 macro_rules! fuzz_main {
     ($check:path) => {
@@ -88,14 +94,14 @@ macro_rules! fuzz_main {
 
         #[cfg(not(fuzzing))]
         fn main() -> std::process::ExitCode {
-            $crate::replay($check)
+            $crate::replay_files($check)
         }
     };
 }
 
-/// Runs a target once over each file on the command line. A finding can so be reproduced without
-/// `cargo fuzz` and its toolchain.
-pub fn replay(check: fn(&[u8])) -> ExitCode {
+/// Runs a target once over each file on the command line, so that a finding can be reproduced
+/// without `cargo fuzz` and its toolchain.
+pub fn replay_files(check: fn(&[u8])) -> ExitCode {
     let files: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {
         eprintln!("Usage: cargo run -p fuzz --bin TARGET -- FILE...");

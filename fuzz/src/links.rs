@@ -1,7 +1,7 @@
 //! Targets for quantities, links in netem's syntax, lab files and recordings.
 
-use crate::bounds::Bound;
-use crate::config::quoted;
+use crate::bounds::AllocationBound;
+use crate::config::toml_quoted;
 use std::fmt::{Debug, Display, Write};
 use std::path::Path;
 use std::str::FromStr;
@@ -11,21 +11,22 @@ use wan_sim::netem::{Netem, NetemError};
 use wan_sim::recording::{ReplayError, replay};
 use wan_sim::topology::{FileError, Topology, presets};
 
-/// Parses a text as every kind of quantity.
+/// Parses `bytes` as every kind of quantity, and panics when a parser breaks a promise.
 pub fn quantities(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    quantity::<BitRate>(text);
-    quantity::<ByteCount>(text);
-    quantity::<Fraction>(text);
-    quantity::<Span>(text);
-    if let Err(error) = WORD.enforce(bytes, || text.parse::<QueueSize>()) {
+    check_quantity::<BitRate>(text);
+    check_quantity::<ByteCount>(text);
+    check_quantity::<Fraction>(text);
+    check_quantity::<Span>(text);
+    if let Err(error) = QUANTITY_BOUND.enforce(bytes, || text.parse::<QueueSize>()) {
         assert_eq!(error.value, text);
     }
 }
 
-/// Parses a text as one kind of quantity.
-fn quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text: &str) {
-    match WORD.enforce(text.as_bytes(), || text.parse::<T>()) {
+/// Parses a text as one kind of quantity; what was parsed must survive being printed and parsed
+/// again.
+fn check_quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text: &str) {
+    match QUANTITY_BOUND.enforce(text.as_bytes(), || text.parse::<T>()) {
         Ok(quantity) => {
             let printed = quantity.to_string();
             assert_eq!(printed.parse().as_ref(), Ok(&quantity), "{text:?} is {printed:?}");
@@ -34,10 +35,10 @@ fn quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text:
     }
 }
 
-/// Parses a link in netem's syntax.
+/// Parses `bytes` as a link in netem's syntax, and panics when the parser breaks a promise.
 pub fn netem_words(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match WORDS.enforce(bytes, || text.parse::<Netem>()) {
+    match NETEM_BOUND.enforce(bytes, || text.parse::<Netem>()) {
         Ok(netem) => {
             let printed = netem.to_string();
             assert_eq!(printed.parse(), Ok(netem), "{text:?} is {printed:?}");
@@ -47,13 +48,14 @@ pub fn netem_words(bytes: &[u8]) {
     }
 }
 
-/// Decodes a lab or fabric file beside the example labs.
+/// Parses `bytes` as a lab or fabric file beside the example labs, and panics when the parser
+/// breaks a promise.
 pub fn lab_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     // Presets are loaded once, on first use, and do not count for this file.
     presets().count();
-    let path = Path::new(FOLDER).join("lab.toml");
-    match FILE.enforce(bytes, || Topology::parse(&path, text)) {
+    let path = Path::new(LABS_FOLDER).join("lab.toml");
+    match FILE_BOUND.enforce(bytes, || Topology::parse(&path, text)) {
         Ok(topology) => {
             let again = lab_text(&topology);
             let read = Topology::parse(&path, &again).unwrap_or_else(|error| panic!("{error}"));
@@ -70,7 +72,7 @@ pub fn lab_file(bytes: &[u8]) {
     }
 }
 
-/// The part of a topology that [`lab_text`] writes.
+/// Removes from a topology what [`lab_text`] does not write: rates of ports and scripts of links.
 fn without_ports_and_schedules(mut topology: Topology) -> Topology {
     topology.ports.iter_mut().for_each(|port| (port.egress, port.ingress) = (None, None));
     for link in &mut topology.links {
@@ -79,6 +81,7 @@ fn without_ports_and_schedules(mut topology: Topology) -> Topology {
     topology
 }
 
+/// Writes a topology as a lab file, without rates of ports and scripts of links.
 fn lab_text(topology: &Topology) -> String {
     let mut text = format!("seed = {}\nmtu = {}\n", topology.seed, topology.mtu);
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
@@ -86,7 +89,7 @@ fn lab_text(topology: &Topology) -> String {
         let addresses: Vec<_> = host.addresses.iter().map(|ip| format!("\"{ip}\"")).collect();
         line(format!("[site.{site}]\naddresses = [{}]", addresses.join(", ")));
         if let Some(device) = &host.device {
-            line(format!("device = {}", quoted(device)));
+            line(format!("device = {}", toml_quoted(device)));
         }
     }
     for link in &topology.links {
@@ -98,13 +101,14 @@ fn lab_text(topology: &Topology) -> String {
     text
 }
 
-/// Replays a recording; one with wrong fates replays after they are corrected.
+/// Replays `bytes` as a recording, and panics when the replay breaks a promise. A recording with
+/// wrong fates replays after they are corrected.
 pub fn recording(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
     for _ in 0..CORRECTIONS_MAX {
         let text = lines.join("\n");
-        match FILE.enforce(text.as_bytes(), || replay(text.as_bytes())) {
+        match FILE_BOUND.enforce(text.as_bytes(), || replay(text.as_bytes())) {
             Ok(replayed) => {
                 let packets: u64 = replayed.links.iter().map(|(_, seen)| seen.packets).sum();
                 assert!(packets < lines.len() as u64, "{packets} packets");
@@ -127,13 +131,15 @@ pub fn recording(bytes: &[u8]) {
     }
 }
 
-/// Bound of a quantity: an error holds the text, and a number is written again.
-const WORD: Bound = Bound { fixed: 256, per_byte: 8 };
-/// Bound of a link in netem's syntax: a word of two bytes takes 16 in the list of words.
-const WORDS: Bound = Bound { fixed: 512, per_byte: 16 };
-/// Bound of a file: a link of a few bytes takes a few hundred, several times; a dot makes a table.
-const FILE: Bound = Bound { fixed: 64 << 10, per_byte: 2048 };
-/// At most 64 fates are corrected in one recording.
+/// Bound of the memory for a quantity: an error holds the text, and a number is written again.
+const QUANTITY_BOUND: AllocationBound = AllocationBound { fixed: 256, per_byte: 8 };
+/// Bound of the memory for a link in netem's syntax: a word of two bytes takes 16 in the list of
+/// words.
+const NETEM_BOUND: AllocationBound = AllocationBound { fixed: 512, per_byte: 16 };
+/// Bound of the memory for a file: a link of a few bytes takes a few hundred, several times; a dot
+/// makes a table.
+const FILE_BOUND: AllocationBound = AllocationBound { fixed: 64 << 10, per_byte: 2048 };
+/// 64 fates, the most that are corrected in one recording.
 const CORRECTIONS_MAX: usize = 64;
 /// Folder of the example labs, beside the fabrics that they name.
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs");
+const LABS_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs");

@@ -1,27 +1,33 @@
 //! Targets for messages between a trainer, an operator and the gateway; docs/protocol.md section 5.
 
-use crate::bounds::Bound;
+use crate::bounds::AllocationBound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Request, Response};
 
-/// Decodes a request of a trainer, without the frame's length.
+/// Decodes `bytes` as a request of a trainer, without the frame's length, and panics when the
+/// decoder breaks a promise.
 pub fn local_request(bytes: &[u8]) {
-    let Ok(request) = MESSAGE.enforce(bytes, || Request::decode(bytes)) else { return };
+    let Ok(request) = LOCAL_MESSAGE_BOUND.enforce(bytes, || Request::decode(bytes)) else { return };
     // Compares bytes and not values: a weight may be NaN, which the session refuses later.
     assert_eq!(request.encode(), bytes, "another encoding");
 }
 
-/// Decodes a response to a trainer, without the frame's length.
+/// Decodes `bytes` as a response to a trainer, without the frame's length, and panics when the
+/// decoder breaks a promise.
 pub fn local_response(bytes: &[u8]) {
-    let Ok(response) = MESSAGE.enforce(bytes, || Response::decode(bytes)) else { return };
+    let Ok(response) = LOCAL_MESSAGE_BOUND.enforce(bytes, || Response::decode(bytes)) else {
+        return;
+    };
     assert_eq!(response.encode(), bytes, "another encoding");
     assert_eq!(Response::decode(bytes), Ok(response), "another response");
 }
 
-/// Decodes an operator's request, and the change of rate that follows from it.
-pub fn operator_wish(bytes: &[u8]) {
-    let request = JSON.enforce(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
+/// Decodes `bytes` as an operator's request, and the change of rate that follows from it; panics
+/// when a promise is broken.
+pub fn operator_request(bytes: &[u8]) {
+    let request =
+        OPERATOR_REQUEST_BOUND.enforce(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
     let Ok(request) = request else { return };
     let _ = RateChange::from(&request);
     let again = serde_json::to_vec(&request).expect("keys are strings");
@@ -32,8 +38,9 @@ pub fn operator_wish(bytes: &[u8]) {
     );
 }
 
-/// Bound of an operator's request: a refusal quotes a part of the input and escapes it.
-const JSON: Bound = Bound { fixed: 1024, per_byte: 16 };
+/// Bound of the memory for an operator's request: a refusal quotes a part of the input and escapes
+/// it.
+const OPERATOR_REQUEST_BOUND: AllocationBound = AllocationBound { fixed: 1024, per_byte: 16 };
 
-/// Bound of a trainer's message: a text is copied once.
-const MESSAGE: Bound = Bound { fixed: 0, per_byte: 1 };
+/// Bound of the memory for a trainer's message: a text is copied once.
+const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 1 };

@@ -14,6 +14,7 @@ use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
+/// Descriptor of all seeds: an average of 25,000,000 bfloat16 elements.
 const DESCRIPTOR: Descriptor = Descriptor {
     op: ReduceOp::Avg,
     dtype: Dtype::Bf16,
@@ -21,15 +22,17 @@ const DESCRIPTOR: Descriptor = Descriptor {
     layout_hash: 0x1234_5678_9abc_def0,
     pattern: Pattern::AllReduce,
 };
+/// Key of the segments of all seeds.
 const KEY: SegmentKey =
     SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
 
-/// A body behind a job id, as all messages between gateways have it.
-fn of_a_job(body: &[u8]) -> Vec<u8> {
-    [&GroupId::of("train").0.to_be_bytes(), body].concat()
+/// Puts the id of a job before a body, as in all messages between gateways.
+fn behind_job_id(body: &[u8]) -> Vec<u8> {
+    [&GroupId::of_job("train").0.to_be_bytes(), body].concat()
 }
 
-/// Headers of a sum and of an average, of the first and the last segment, with and without parity.
+/// Returns seeds of segment headers: of a sum and of an average, of the first and the last segment,
+/// with and without parity.
 pub fn segment_header() -> Vec<Vec<u8>> {
     let header = |weight, bytes, segment, parity| SegmentHeader {
         epoch: Epoch(3),
@@ -46,10 +49,10 @@ pub fn segment_header() -> Vec<Vec<u8>> {
         header(0.0, 0, u32::MAX - 1, 0),
         header(1.0, 1 << 20, 9, most),
     ];
-    headers.iter().map(|header| of_a_job(&header.encode())).collect()
+    headers.iter().map(|header| behind_job_id(&header.encode())).collect()
 }
 
-/// Every kind of control message.
+/// Returns seeds of control messages of every kind.
 pub fn control_message() -> Vec<Vec<u8>> {
     let (epoch, sequence) = (Epoch(3), Sequence(41));
     let failure = |code| Failure::new(code, "rank 2 posted f32, rank 0 bf16");
@@ -66,8 +69,8 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
-        begin(three_roots()),
-        begin(four_trees()),
+        begin(three_roots_plan()),
+        begin(four_trees_plan()),
         Message::Ready { epoch, link: None },
         Message::Ready { epoch, link: Some(state) },
         announce(false),
@@ -82,19 +85,20 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Repeat,
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
-        Message::Change { epoch, change: 2, from: sequence, plan: four_trees() },
+        Message::Change { epoch, change: 2, from: sequence, plan: four_trees_plan() },
         Message::Link { epoch, to: RegionId(1), state },
         Message::Moving { epoch },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
-    let envelope = Envelope { group: GroupId::of("train"), from: GatewayId(2), to: GatewayId(1) };
+    let envelope =
+        Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1) };
     let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
     messages.iter().map(enveloped).collect()
 }
 
-/// Pieces in order, reversed and with gaps; the sender's parity and forged parity; one shard and
-/// several, the last of them short.
+/// Returns seeds of streams with parity: pieces in order, reversed and with gaps; the sender's
+/// parity and forged parity; one shard and several, the last of them short.
 pub fn parity_stream() -> Vec<Vec<u8>> {
     let seed = |length: u16, parity: u8, strange: u8, piece: u8, order: &dyn Fn(u8) -> u8| {
         let head = [&length.to_be_bytes()[..], &[parity, strange, piece]].concat();
@@ -113,8 +117,8 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A rate override, its end, and a message about another lane.
-pub fn link_word() -> Vec<Vec<u8>> {
+/// Returns seeds of link messages: a rate override, its end, and the control generation of a lane.
+pub fn link_message() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
         LinkMessage::Rate(RateOverride {
@@ -132,13 +136,14 @@ pub fn link_word() -> Vec<Vec<u8>> {
     messages.map(LinkMessage::encode).to_vec()
 }
 
-fn three_roots() -> Plan {
+/// Makes a plan of one tree, whose root set has three gateways.
+fn three_roots_plan() -> Plan {
     let roots = (0..3).map(GatewayId).collect();
-    plan(vec![Tree { share: 1, direction: TreeDirection::Both, roots, parents: [].into() }])
+    swap_plan(vec![Tree { share: 1, direction: TreeDirection::Both, roots, parents: [].into() }])
 }
 
-/// A common tree, two trees for partials and results, and an express tree.
-fn four_trees() -> Plan {
+/// Makes a plan of a common tree, two trees for partials and results, and an express tree.
+fn four_trees_plan() -> Plan {
     let tree = |share, direction, root: u16| {
         let others = (0..3).filter(|id| *id != root);
         let parents = others.map(|id| (GatewayId(id), GatewayId(root))).collect();
@@ -147,16 +152,17 @@ fn four_trees() -> Plan {
     let (both, up, down) = (TreeDirection::Both, TreeDirection::Partials, TreeDirection::Results);
     let express_bytes = ByteCount::new(1 << 20);
     let trees = vec![tree(3, both, 0), tree(5, up, 2), tree(5, down, 2), tree(0, both, 1)];
-    Plan { express_bytes, ..plan(trees) }
+    Plan { express_bytes, ..swap_plan(trees) }
 }
 
-fn plan(trees: Vec<Tree>) -> Plan {
+/// Makes a plan of these trees, without an express limit.
+fn swap_plan(trees: Vec<Tree>) -> Plan {
     let reason = "two regions: both send their partial once".to_owned();
     let (segment, express_bytes) = (ByteCount::new(1 << 20), ByteCount::default());
     Plan { algorithm: Algorithm::Swap, reason, segment, express_bytes, trees }
 }
 
-/// Hellos of this version and of the next.
+/// Returns seeds of hellos of this version and of the next.
 pub fn hello() -> Vec<Vec<u8>> {
     let of = |version, gateway: &str, lane| Hello {
         version,
@@ -174,7 +180,7 @@ pub fn hello() -> Vec<Vec<u8>> {
     hellos.iter().map(Hello::encode).collect()
 }
 
-/// Every kind of a trainer's request.
+/// Returns seeds of a trainer's requests of every kind.
 pub fn local_request() -> Vec<Vec<u8>> {
     let attach = |job: &str| {
         Request::Attach(Attach {
@@ -205,15 +211,17 @@ pub fn local_request() -> Vec<Vec<u8>> {
     requests.iter().map(Request::encode).collect()
 }
 
-/// A request to limit a link, and one to end the limit.
-pub fn operator_wish() -> Vec<Vec<u8>> {
-    let request =
-        |bits_per_second| OperatorRequest::Hold { link: "east-west".to_owned(), bits_per_second };
+/// Returns seeds of an operator's requests: one that limits a link, and one that ends the limit.
+pub fn operator_request() -> Vec<Vec<u8>> {
+    let request = |bits_per_second| OperatorRequest::SetRate {
+        link: "east-west".to_owned(),
+        bits_per_second,
+    };
     let json = |request| serde_json::to_vec(&request).expect("keys are strings");
     vec![json(request(Some(800_000_000))), json(request(None))]
 }
 
-/// Every kind of response to a trainer.
+/// Returns seeds of responses to a trainer of every kind.
 pub fn local_response() -> Vec<Vec<u8>> {
     let sequence = Sequence(41);
     let at = TimeNs::from_ns;
@@ -248,22 +256,28 @@ pub fn local_response() -> Vec<Vec<u8>> {
     responses.iter().map(Response::encode).collect()
 }
 
-/// The example fabric, and keys that it lacks.
+/// Returns seeds of fabric files: the examples, and keys that they lack.
 pub fn fabric_config() -> Vec<Vec<u8>> {
     let five = include_str!("../../configs/five-regions/fabric.toml");
-    texts(&[FABRIC, five, THREE_REGIONS, "name = 1\nmtu = [\n", "[link.a-b]\nrate = \"1 bit/s\"\n"])
+    text_seeds(&[
+        FABRIC,
+        five,
+        THREE_REGIONS,
+        "name = 1\nmtu = [\n",
+        "[link.a-b]\nrate = \"1 bit/s\"\n",
+    ])
 }
 
-/// The example regions, and keys that they lack.
+/// Returns seeds of region files: the examples, and keys that they lack.
 pub fn region_config() -> Vec<Vec<u8>> {
     let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
     let full = full.replace("status =", "listen = \"[::]:7400\"\nstatus =");
-    texts(&[EAST, WEST, &full, "fabric = \"fabric.toml\"\n[gateway]\n[job]\n"])
+    text_seeds(&[EAST, WEST, &full, "fabric = \"fabric.toml\"\n[gateway]\n[job]\n"])
 }
 
-/// Every unit, and numbers at their edges.
+/// Returns seeds of quantities: every unit, and numbers at their edges.
 pub fn quantities() -> Vec<Vec<u8>> {
-    texts(&[
+    text_seeds(&[
         "500 Mbit/s",
         "8kbit/s",
         "0.5 Gbit/s",
@@ -294,9 +308,9 @@ pub fn quantities() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The examples of docs/netem.md.
+/// Returns seeds of links in netem's syntax: the examples of docs/netem.md.
 pub fn netem_words() -> Vec<Vec<u8>> {
-    texts(&[
+    text_seeds(&[
         "delay 40ms 2ms distribution normal loss 1% rate 1gbit",
         "delay 10ms 2ms distribution uniform order free loss gemodel 1% 30% 90% 1% ecn \
          corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB mark-above 9kB limit 40",
@@ -312,7 +326,7 @@ pub fn netem_words() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The example lab, and a fabric.
+/// Returns seeds of lab files: the example lab, and a fabric.
 pub fn lab_file() -> Vec<Vec<u8>> {
     let over = "fabric = \"../two-region/fabric.toml\"\nseed = 7\nmtu = 9000\n[site.moon]\n\
                 [link.east-west]\nqueue = \"1 BDP\"\n[link.east-moon]\nrtt = \"2.6 s\"\n\
@@ -328,7 +342,7 @@ pub fn lab_file() -> Vec<Vec<u8>> {
                     changes = [{ at = \"1 s\", rate = \"1 Mbit/s\", loss = \"1 %\" }, \
                     { at = \"2 s\", cut = true }, { at = \"3 s\", cut = false, delay = \"2 ms\" }]\n\
                     drops = [0, 7]\n";
-    texts(&[
+    text_seeds(&[
         LAB,
         FABRIC,
         scripted,
@@ -339,7 +353,7 @@ pub fn lab_file() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Every kind of line, with fates that a replay corrects.
+/// Returns seeds of recordings: every kind of line, with fates that a replay corrects.
 pub fn recording() -> Vec<Vec<u8>> {
     let everything = "wan-sim recording 1\n\
         link 0 east_west delay 10ms 2ms distribution normal order free loss gemodel 1% 30% 90% 1% \
@@ -354,19 +368,24 @@ pub fn recording() -> Vec<Vec<u8>> {
         0 set 1000000 delay 1ms rate 3mbit\n0 moved 0 5666666\n0 moved 2 1\n";
     let plain = "wan-sim recording 1\nlink 0 a delay 1ms limit none seed 1\n\
         0 0 100 not 1000000\n0 0 100 not 1000000\n0 5 65535 ect 1000005\n";
-    texts(&[everything, scripted, plain, "wan-sim recording 1\n"])
+    text_seeds(&[everything, scripted, plain, "wan-sim recording 1\n"])
 }
 
-fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+/// Turns texts into seeds.
+fn text_seeds(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
+/// Text of the example fabric of two regions.
 const FABRIC: &str = include_str!("../../configs/two-region/fabric.toml");
+/// Text of the region file of the example region `east`.
 const EAST: &str = include_str!("../../configs/two-region/east.toml");
+/// Text of the region file of the example region `west`.
 const WEST: &str = include_str!("../../configs/two-region/west.toml");
+/// Text of the example lab of three sites.
 const LAB: &str = include_str!("../../configs/labs/three-sites.toml");
 
-/// A fabric with gateways without a port, speeds, names with hyphens, and IPv6.
+/// Text of a fabric with gateways without a port, speeds, names with hyphens, and IPv6.
 const THREE_REGIONS: &str = r#"
 name = "three"
 mtu = 9000

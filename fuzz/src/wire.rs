@@ -1,6 +1,6 @@
 //! Targets for messages between gateways; docs/protocol.md sections 1 to 4.
 
-use crate::bounds::Bound;
+use crate::bounds::AllocationBound;
 use gateway::memory::arena::Arena;
 use gateway::wan::link::message::LinkMessage;
 use gateway::wan::stream::fec::{self, ReceivedShards};
@@ -10,21 +10,24 @@ use hier_collectives::plan::TreeDirection;
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
-/// Decodes a job id and a segment header, as they begin a stream.
+/// Decodes `bytes` as a job id and a segment header, which begin a stream; panics when the decoder
+/// breaks a promise.
 pub fn segment_header(bytes: &[u8]) {
     let Some((_, rest)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else { return };
     let Some((header, _)) = rest.split_first_chunk() else { return };
-    let decoded = Bound { fixed: 0, per_byte: 0 }.enforce(bytes, || SegmentHeader::decode(header));
+    let decoded =
+        AllocationBound { fixed: 0, per_byte: 0 }.enforce(bytes, || SegmentHeader::decode(header));
     if let Ok(decoded) = decoded {
         assert_eq!(decoded.encode(), *header, "another encoding");
     }
 }
 
-/// Decodes an envelope and a control message, without the frame's length.
+/// Decodes `bytes` as an envelope and a control message, without the frame's length; panics when a
+/// decoder breaks a promise.
 pub fn control_message(bytes: &[u8]) {
     let Ok((envelope, body)) = Envelope::decode(bytes) else { return };
     assert_eq!([&envelope.encode(), body].concat(), bytes, "another envelope");
-    let Ok(message) = MESSAGE.enforce(body, || Message::decode(body)) else { return };
+    let Ok(message) = CONTROL_MESSAGE_BOUND.enforce(body, || Message::decode(body)) else { return };
     assert_eq!(message.encode(), body, "another encoding");
     assert_eq!(Message::decode(body).as_ref(), Ok(&message), "another message");
     match message {
@@ -36,8 +39,8 @@ pub fn control_message(bytes: &[u8]) {
         Message::Begin { boots, plan, .. } => {
             let gateways = u16::try_from(boots.len()).expect("counted by 16 bits");
             plan.hash();
-            if plan.prove(gateways.min(GATEWAYS_PROVED)).is_ok() {
-                let parts = shard::parts(&plan, BUFFER_BYTES);
+            if plan.prove(gateways.min(PROVED_GATEWAYS_MAX)).is_ok() {
+                let parts = shard::divide_buffer(&plan, BUFFER_BYTES);
                 let own = parts.iter().zip(&plan.trees).enumerate();
                 let end = own.fold(0, |end, (index, (part, tree))| {
                     if tree.direction == TreeDirection::Results {
@@ -54,9 +57,11 @@ pub fn control_message(bytes: &[u8]) {
     }
 }
 
-/// Decodes a message about a link or lane, behind the job id.
-pub fn link_word(bytes: &[u8]) {
-    let decoded = Bound { fixed: 0, per_byte: 0 }.enforce(bytes, || LinkMessage::decode(bytes));
+/// Decodes `bytes` as a message about a link or lane, behind the job id; panics when the decoder
+/// breaks a promise.
+pub fn link_message(bytes: &[u8]) {
+    let decoded =
+        AllocationBound { fixed: 0, per_byte: 0 }.enforce(bytes, || LinkMessage::decode(bytes));
     if let Ok(message) = decoded {
         assert_eq!(message.encode(), bytes, "another encoding");
         if let LinkMessage::Rate(rate) = message {
@@ -65,11 +70,13 @@ pub fn link_word(bytes: &[u8]) {
     }
 }
 
-/// Receives a segment with parity in pieces, in any order, with some missing. The parity is the
-/// sender's or forged.
+/// Receives a segment with parity in pieces, in any order, with some missing; panics when the
+/// payload that is restored is wrong.
+///
+/// `bytes` choose the payload, the pieces, and the sender's parity or forged parity.
 pub fn parity_stream(bytes: &[u8]) {
-    let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD>() else { return };
-    let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES).max(1);
+    let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD_BYTES>() else { return };
+    let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES_BELOW).max(1);
     let most = parity_max(length);
     let count = u16::from(head[2]) % most + 1;
     let (honest, piece) = (head[3] & 1 == 0, usize::from(u16::from_be_bytes([0, head[4]])) * 8 + 1);
@@ -82,7 +89,7 @@ pub fn parity_stream(bytes: &[u8]) {
     // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.
     let mut left: Vec<usize> = (0..stream.len().div_ceil(piece)).collect();
     let into = Arena::anonymous(length).expect("memory").whole().slice(0..length);
-    let bound = Bound { fixed: 1024 + stream.len(), per_byte: 0 };
+    let bound = AllocationBound { fixed: 1024 + stream.len(), per_byte: 0 };
     let mut received = bound.enforce(bytes, || ReceivedShards::new(length, count));
     let mut here = vec![false; payload.len()];
     for pick in order {
@@ -92,10 +99,10 @@ pub fn parity_stream(bytes: &[u8]) {
         let start = left.swap_remove(usize::from(*pick) % left.len()) * piece;
         let bytes = &stream[start..(start + piece).min(stream.len())];
         assert!(
-            !received.put(stream.len() as u64 - bytes.len() as u64 + 1, bytes),
+            !received.add_bytes(stream.len() as u64 - bytes.len() as u64 + 1, bytes),
             "beyond the end"
         );
-        assert!(received.put(start as u64, bytes), "within the stream");
+        assert!(received.add_bytes(start as u64, bytes), "within the stream");
         if start < payload.len() {
             let end = (start + bytes.len()).min(payload.len());
             into.copy_from_bytes(start as u64, &bytes[..end - start]);
@@ -108,7 +115,7 @@ pub fn parity_stream(bytes: &[u8]) {
         return;
     }
     if !whole {
-        received.restore(&into);
+        received.restore_payload(&into);
     }
     let mut restored = vec![0; payload.len()];
     into.copy_to(&mut restored);
@@ -126,9 +133,10 @@ pub fn parity_stream(bytes: &[u8]) {
     }
 }
 
-/// Decodes a hello, the first message of a lane.
+/// Decodes `bytes` as a hello, the first message of a lane; panics when the decoder breaks a
+/// promise.
 pub fn hello(bytes: &[u8]) {
-    let Ok(hello) = MESSAGE.enforce(bytes, || Hello::decode(bytes)) else { return };
+    let Ok(hello) = CONTROL_MESSAGE_BOUND.enforce(bytes, || Hello::decode(bytes)) else { return };
     // Only the version is read from a hello of another version.
     if hello.version == WIRE_VERSION {
         assert_eq!(hello.encode(), bytes, "another encoding");
@@ -137,13 +145,15 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// Bound of a control message: a tree of 12 bytes takes 56 in memory, and 168 while a vector grows.
-const MESSAGE: Bound = Bound { fixed: 512, per_byte: 16 };
-/// A plan is proved for at most 64 gateways: the time grows with their square.
-const GATEWAYS_PROVED: u16 = 64;
+/// Bound of the memory for a control message: a tree of 12 bytes takes 56 in memory, and 168 while
+/// a vector grows.
+const CONTROL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 512, per_byte: 16 };
+/// 64 gateways, the most for which a plan is proved: the time grows with their square.
+const PROVED_GATEWAYS_MAX: u16 = 64;
 /// 2^48 bytes, the longest buffer that a session accepts.
 const BUFFER_BYTES: u64 = 1 << 48;
-/// 5 bytes in front: length, number of parity shards, origin of the parity, length of pieces.
-const PARITY_HEAD: usize = 5;
-/// Payloads are shorter than 8,000 bytes: longer ones take more time and reach no other code.
-const PAYLOAD_BYTES: u16 = 8_000;
+/// 5 bytes in front of an input: length, number of parity shards, origin of the parity, length of
+/// pieces.
+const PARITY_HEAD_BYTES: usize = 5;
+/// 8,000 bytes: payloads are shorter, since longer ones take more time and reach no other code.
+const PAYLOAD_BYTES_BELOW: u16 = 8_000;

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 /// 20,000 mutations of each target's corpus, which take the slowest a second or two.
-const INPUTS: u64 = 20_000;
+const MUTATIONS: u64 = 20_000;
 
 fn target(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
@@ -16,7 +16,7 @@ fn target(name: &str) -> &'static Target {
 
 /// Files that the project keeps in the corpus.
 fn kept(target: &Target) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(target.corpus()).expect("every target has a corpus");
+    let entries = std::fs::read_dir(target.corpus_folder()).expect("every target has a corpus");
     let mut kept: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     kept.retain(|path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -35,15 +35,16 @@ fn run(name: &str) {
     for (file, bytes) in files.iter().zip(&corpus) {
         check(target, bytes, file);
     }
-    for seed in 0..INPUTS {
-        let bytes = Mutator::new(&corpus, seed).input();
+    for seed in 0..MUTATIONS {
+        let bytes = Mutator::new(&corpus, seed).next_input();
         let file = format!("artifacts/{name}/short-{seed}");
         check(target, &bytes, &Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
     }
-    println!("{name}: {} files, {INPUTS} mutations", files.len());
+    println!("{name}: {} files, {MUTATIONS} mutations", files.len());
 }
 
-/// Runs a target on one input. After a panic it stores the input in `file` and says how to replay it.
+/// Runs a target on one input. After a panic it stores the input in `file` and says how to replay
+/// it.
 fn check(target: &Target, bytes: &[u8], file: &Path) {
     if catch_unwind(|| (target.check)(bytes)).is_err() {
         if !file.exists() {
@@ -68,15 +69,15 @@ macro_rules! short_runs {
 }
 
 short_runs! {
-    segment_header control_message link_word parity_stream hello local_request local_response
-    operator_wish fabric_config region_config quantities netem_words lab_file recording
+    segment_header control_message link_message parity_stream hello local_request local_response
+    operator_request fabric_config region_config quantities netem_words lab_file recording
 }
 
 #[test]
 fn the_seeds_on_disk_are_those_of_the_code() {
     let hint = "write the seeds again: cargo run -p fuzz --example write_seeds";
     for target in &TARGETS {
-        let files = target.files();
+        let files = target.seed_files();
         for (path, bytes) in &files {
             let there = std::fs::read(path).unwrap_or_default();
             assert!(there == *bytes, "{} is out of date; {hint}", path.display());

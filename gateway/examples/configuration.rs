@@ -2,5 +2,5 @@
 //! `cargo run -p gateway --example configuration > docs/configuration.md`.
 
 fn main() {
-    print!("{}", gateway::config::reference::markdown());
+    print!("{}", gateway::config::reference::reference_page());
 }

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct AdmissionControl<S> {
     max: usize,
-    slots: Mutex<Slots<S>>,
+    slots: Mutex<SlotTable<S>>,
 }
 
 #[derive(Debug)]
-struct Slots<S> {
+struct SlotTable<S> {
     next: u64,
     /// The source of each taken slot, and the token that revokes it; lower numbers are older.
     taken: BTreeMap<u64, (S, CancellationToken)>,
@@ -34,17 +34,18 @@ pub(crate) struct AdmissionSlot<S: Ord + Clone> {
 }
 
 impl<S: Ord + Clone> AdmissionControl<S> {
-    /// Makes `max` free slots.
+    /// Makes a control with `max` free slots.
     pub fn new(max: usize) -> Arc<Self> {
-        let slots = Mutex::new(Slots { next: 0, taken: BTreeMap::new() });
+        let slots = Mutex::new(SlotTable { next: 0, taken: BTreeMap::new() });
         Arc::new(Self { max, slots })
     }
 
-    /// Takes a slot for a connection of `source`; revokes another slot if none is free.
-    pub fn take(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
+    /// Takes a slot for a connection of `source`. If none is free, revokes the oldest slot of the
+    /// source that has the most.
+    pub fn take_slot(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
         let mut slots = lock(&self.slots);
         if slots.taken.len() >= self.max {
-            let oldest = oldest_of_largest_source(&slots.taken, &source);
+            let oldest = oldest_slot_of_largest_source(&slots.taken, &source);
             if let Some((_, revoked)) = oldest.and_then(|number| slots.taken.remove(&number)) {
                 revoked.cancel();
             }
@@ -61,9 +62,9 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     }
 }
 
-/// Finds the oldest slot of the source that has the most. The newcomer counts, so that with equal
-/// shares its own source loses a slot.
-fn oldest_of_largest_source<S: Ord>(
+/// Returns the number of the oldest slot of the source that has the most slots. The new connection
+/// counts, so that with equal counts `newcomer` itself loses a slot.
+fn oldest_slot_of_largest_source<S: Ord>(
     taken: &BTreeMap<u64, (S, CancellationToken)>,
     newcomer: &S,
 ) -> Option<u64> {
@@ -76,8 +77,8 @@ fn oldest_of_largest_source<S: Ord>(
 }
 
 impl<S: Ord + Clone> AdmissionSlot<S> {
-    /// Completes when another connection has taken this slot.
-    pub async fn revoked(&self) {
+    /// Waits until this slot is revoked, because another connection needed it.
+    pub async fn wait_for_revocation(&self) {
         self.revoked.cancelled().await;
     }
 }
@@ -96,15 +97,15 @@ mod tests {
     fn the_largest_source_loses_its_oldest_slot() {
         let control = AdmissionControl::new(3);
         assert!(!control.is_half_full());
-        let quiet = control.take("quiet");
-        let flood = [control.take("flood"), control.take("flood")];
+        let quiet = control.take_slot("quiet");
+        let flood = [control.take_slot("flood"), control.take_slot("flood")];
         assert!(control.is_half_full());
-        let next = control.take("flood");
+        let next = control.take_slot("flood");
         assert!(flood[0].revoked.is_cancelled());
-        let late = control.take("late");
+        let late = control.take_slot("late");
         assert!(flood[1].revoked.is_cancelled() && !next.revoked.is_cancelled());
         // Equal shares: the newcomer's own source loses a slot, though another slot is older.
-        let again = control.take("flood");
+        let again = control.take_slot("flood");
         assert!(next.revoked.is_cancelled() && !quiet.revoked.is_cancelled());
         drop((quiet, late, again));
         assert!(!control.is_half_full());

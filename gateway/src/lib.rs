@@ -12,9 +12,9 @@
 //! | [`daemon`] | the caller's task | makes the queues, starts all tasks |
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
-//! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to each
-//! other. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in virtual
-//! time.
+//! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
+//! each other. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in
+//! virtual time.
 //!
 //! # Queues
 //!
@@ -23,11 +23,11 @@
 //! | trainer's task, lanes, reductions, planner, operator | engine | [`events::Event`] | [`events::ENGINE_QUEUE_MAX`] (4,096) | the sender waits |
 //! | one trainer's requests within that queue | engine | [`events::LocalEvent`] | `QUEUED_REQUESTS_MAX` (8 a rank) | the trainer's task stops reading its socket |
 //! | engine | trainer's task | `RankEvent` by [`events::RankEvents`] | `RANK_EVENTS_MAX` (1,024 a rank) | the trainer is disconnected |
-//! | status server | engine | [`observe::status_request::StatusRequest`] | `REQUESTS_MAX` (8) | the request fails as busy |
+//! | status server | engine | [`observe::status_request::StatusRequest`] | `STATUS_REQUESTS_MAX` (8) | the request fails as busy |
 //! | engine | lane's control writer | control messages by [`wan::LaneHandle`] | `CONTROL_QUEUE_MAX` (262,144 a lane) | the connection is closed |
 //! | engine | lanes' senders | segments in [`wan::stream::send_queue`] | the sessions' grants | cannot be: a session queues no more than was granted |
 //! | in-process connector | listener | `AcceptedConnection` | `PENDING_ACCEPTS_MAX` (64) | the connector waits |
-//! | client's callers | client's writer | requests | `REQUESTS_MAX` (64) | the caller waits |
+//! | client's callers | client's writer | requests | `CLIENT_REQUESTS_MAX` (64) | the caller waits |
 //!
 //! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
 //! cancellation token (shutdown, leases, slots).

@@ -1,14 +1,15 @@
-//! Rate limiting of log lines that a peer, a trainer or an unauthenticated connection can cause at will.
+//! Rate limiting of log lines that a peer, a trainer or an unauthenticated connection can cause at
+//! will.
 //!
-//! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may be
-//! on any thread.
+//! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may
+//! be on any thread.
 
 use crate::sync::lock;
 use std::fmt;
 use std::sync::Mutex;
 use units::{Span, TimeNs};
 
-/// Lets at most `lines` lines pass in each [`PERIOD`], and counts the others.
+/// Lets at most `lines` lines pass in each [`THROTTLE_PERIOD`], and counts the others.
 #[derive(Debug)]
 pub(crate) struct LogThrottle {
     lines: u64,
@@ -25,8 +26,8 @@ struct Window {
     suppressed: u64,
 }
 
-/// 10 s. One period of a throttle: lines of a flood cannot fill a disk within hours.
-const PERIOD: Span = Span::from_secs(10);
+/// 10 s. Period in which a throttle counts lines: lines of a flood cannot fill a disk within hours.
+const THROTTLE_PERIOD: Span = Span::from_secs(10);
 
 /// Number of lines suppressed since the last one; shown at the end of a line, or empty for zero.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,20 +35,21 @@ pub(crate) struct Suppressed(u64);
 
 impl Default for LogThrottle {
     fn default() -> Self {
-        Self::lines(1)
+        Self::with_lines_max(1)
     }
 }
 
 impl LogThrottle {
-    /// Makes a throttle that lets `lines` lines pass in each [`PERIOD`].
-    pub fn lines(lines: u64) -> Self {
+    /// Makes a throttle that lets `lines` lines pass in each [`THROTTLE_PERIOD`].
+    pub fn with_lines_max(lines: u64) -> Self {
         Self { lines, window: Mutex::default() }
     }
 
-    /// Returns the suppressed count if a line may be logged at `now`, or counts it as suppressed.
+    /// Returns the number of lines suppressed before if a line may be logged at `now`. Otherwise
+    /// counts the line as suppressed and returns `None`.
     pub fn permit(&self, now: TimeNs) -> Option<Suppressed> {
         let mut window = lock(&self.window);
-        if window.began.is_none_or(|began| now.since(began) >= PERIOD) {
+        if window.began.is_none_or(|began| now.since(began) >= THROTTLE_PERIOD) {
             (window.began, window.logged) = (Some(now), 0);
         }
         if window.logged == self.lines {
@@ -78,10 +80,10 @@ mod tests {
         assert_eq!(throttle.permit(start), Some(Suppressed(0)));
         assert_eq!(throttle.permit(start + Span::from_secs(1)), None);
         assert_eq!(throttle.permit(start + Span::from_secs(9)), None);
-        let permitted = throttle.permit(start + PERIOD);
+        let permitted = throttle.permit(start + THROTTLE_PERIOD);
         assert_eq!(permitted, Some(Suppressed(2)));
         assert!(permitted.is_some_and(|suppressed| suppressed.to_string().contains("2 more")));
-        let throttle = LogThrottle::lines(2);
+        let throttle = LogThrottle::with_lines_max(2);
         let seen = [0, 1, 2, 9, 10, 11, 12].map(|s| throttle.permit(start + Span::from_secs(s)));
         assert_eq!(seen[..4], [Some(Suppressed(0)), Some(Suppressed(0)), None, None]);
         assert_eq!(seen[4..], [Some(Suppressed(2)), Some(Suppressed(0)), None]);

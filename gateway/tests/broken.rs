@@ -2,7 +2,7 @@
 
 use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
-use gateway::daemon::{Gateway, GatewaySpec, Listen, Observability};
+use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability};
 use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
@@ -63,24 +63,24 @@ impl Host for PanickingHost {
         RealHost.spawn_lane(thread, start)
     }
 
-    fn compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {
+    fn run_compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {
         let is_armed = self.is_armed.load(Ordering::Relaxed);
         if is_armed && self.victim == Victim::Engine {
             bug();
         }
-        RealHost.compute(if is_armed { Box::new(bug) } else { work })
+        RealHost.run_compute(if is_armed { Box::new(bug) } else { work })
     }
 
     fn run_blocking(&self, job: Work) -> BoxFuture<Result<(), TaskPanicked>> {
         RealHost.run_blocking(job)
     }
 
-    fn bind(
+    fn bind_udp(
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        RealHost.bind(address, buffer_bytes)
+        RealHost.bind_udp(address, buffer_bytes)
     }
 
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
@@ -91,8 +91,8 @@ impl Host for PanickingHost {
         RealHost.quic_runtime()
     }
 
-    fn random(&self) -> [u8; 32] {
-        RealHost.random()
+    fn random_bytes(&self) -> [u8; 32] {
+        RealHost.random_bytes()
     }
 }
 
@@ -105,8 +105,8 @@ fn spec() -> GatewaySpec {
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");
-    let order = CertificateOptions { validity: Validity::days(1), jobs: &[], force: false };
-    certs::make(&fabric, keys.path(), &order).expect("keys");
+    let options = CertificateOptions { validity: Validity::days(1), jobs: &[], force: false };
+    certs::make_certificates(&fabric, keys.path(), &options).expect("keys");
     let file = |name: &str| keys.path().join(name);
     let credentials =
         Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
@@ -117,11 +117,11 @@ fn spec() -> GatewaySpec {
         weight: NonZeroU32::MIN,
     };
     GatewaySpec {
-        plan: plan::plan(&fabric).expect("a plan"),
+        plan: plan::make_plan(&fabric).expect("a plan"),
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: Listen::default(),
+        listen: ListenAddresses::default(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
@@ -147,27 +147,26 @@ fn gateway_ends_after_panic_of(victim: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
-        let (door, knocker) = listener::in_process();
-        let (_status, questions) = StatusHandle::new();
-        let observed =
-            Observability { metrics: Arc::new(Metrics::new()), status_requests: questions };
+        let (listener, connector) = listener::in_process_listener();
+        let (_status, status_requests) = StatusHandle::new();
+        let observed = Observability { metrics: Arc::new(Metrics::new()), status_requests };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
-        let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
+        let gateway = Gateway::start(as_host, spec(), Box::new(listener), observed);
         let gateway = gateway.await.expect("starts");
-        let way = GatewayAddress::InProcess(knocker);
+        let address = GatewayAddress::InProcess(connector);
         let mut operations = Vec::new();
         let mut clients = Vec::new();
         for rank in 0..2 {
             let attach = AttachOptions::new("train", [1; 32], rank, 1 << 20);
-            clients.push(Client::attach(&way, attach).await.expect("attaches"));
+            clients.push(Client::attach(&address, attach).await.expect("attaches"));
         }
         host.is_armed.store(true, Ordering::Relaxed);
         for client in &clients {
-            // Larger than what the engine reduces on its own task.
+            // Larger than the reductions that the engine runs in its own task.
             let tensor = client.allocate(Dtype::F32, 1 << 15).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
         }
-        let broken = tokio::time::timeout(Duration::from_secs(60), gateway.broken());
+        let broken = tokio::time::timeout(Duration::from_secs(60), gateway.wait_for_broken_task());
         broken.await.expect("no hang");
         for mut operation in operations {
             let failure = operation.ready().await.expect_err("no reduction completes");

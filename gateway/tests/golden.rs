@@ -1,5 +1,5 @@
-//! A golden file of the local plane's messages. The tests of the Python client read the same file, so
-//! that both sides use the same bytes.
+//! A golden file of the local plane's messages. The tests of the Python client read the same file,
+//! so that both sides use the same bytes.
 //!
 //! After a change of the protocol, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test golden`
 //! writes the file anew.
@@ -116,7 +116,7 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
         }
         Request::Post { post, contribution_offset, result_offset } => {
             let Descriptor { op, dtype, elements, layout_hash, pattern } = post.descriptor;
-            let (operation, root) = pattern.code();
+            let (operation, root) = pattern.wire_code();
             let fields = json!({
                 "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
                 "dtype": dtype as u8, "elements": elements, "layout_hash": layout_hash,

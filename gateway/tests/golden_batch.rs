@@ -99,8 +99,8 @@ fn cases(numbers: &mut Numbers) -> Vec<Value> {
     cases
 }
 
-/// Returns a split and the exchanges that it handles, step by step. Speeds jitter, change for good or
-/// are invalid; some ranks diverge or split another batch.
+/// Returns a split and the exchanges that it handles, step by step. Speeds jitter, change for good
+/// or are invalid; some ranks diverge or split another batch.
 fn sequence(numbers: &mut Numbers) -> Value {
     let (batch, mut speeds) = (numbers.batch(), numbers.speeds());
     let limits = match numbers.below(2) {
@@ -128,7 +128,7 @@ fn sequence(numbers: &mut Numbers) -> Value {
         let (other, apart) = (numbers.below(20) == 0, numbers.below(20) == 0);
         steps.push(step(&mut split, &now, Fault { rank, other, apart }));
     }
-    let (agreed, limits) = (split.agreed(), limits_of(&limits));
+    let (agreed, limits) = (split.agreed_digest(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
 }
 
@@ -137,7 +137,7 @@ fn at_the_edge(speed: f64) -> Value {
     let (batch, begun, limits) = (2000, [1.0, 1.0], [u64::MAX; 2]);
     let mut split = BatchSplit::new(batch, &begun, &limits).expect("no limits");
     let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], NO_FAULT));
-    let (agreed, limits) = (split.agreed(), limits_of(&limits));
+    let (agreed, limits) = (split.agreed_digest(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
 }
 
@@ -155,15 +155,15 @@ const NO_FAULT: Fault = Fault { rank: 0, other: false, apart: false };
 /// Lets a split handle an exchange in which `rank` has another batch, or has diverged.
 fn step(split: &mut BatchSplit, speeds: &[f64], fault: Fault) -> Value {
     let Fault { rank, other, apart } = fault;
-    let mut agreed = vec![split.agreed(); speeds.len()];
-    let mut states = vec![split.state(); speeds.len()];
+    let mut agreed = vec![split.agreed_digest(); speeds.len()];
+    let mut states = vec![split.state_digest(); speeds.len()];
     agreed[rank] ^= u64::from(other);
     states[rank] ^= u64::from(apart);
     let outcome = split.handle_exchange(speeds, &agreed, &states);
     json!({
         "speeds": speeds, "rank": rank, "other": other, "apart": apart,
         "unlike": matches!(outcome, Err(BatchError::Unlike { .. })), "changed": outcome.ok(),
-        "shares": split.shares(), "state": split.state(),
+        "shares": split.shares(), "state": split.state_digest(),
     })
 }
 

@@ -1,9 +1,9 @@
 //! Speed of the reduction kernels beside a plain loop in the same run.
 //!
 //! `cargo bench -p hier-collectives --bench reduce [-- FILTER]` runs it on one thread. GB/s counts
-//! every byte read and written. `ratio` is the speed relative to a plain f32 sum in safe Rust over as
-//! many aligned buffers of the same size, in turn with the kernel. The program fails where the f32
-//! sum of eight operands does not reach [`RATIO_MIN`].
+//! every byte read and written. `ratio` is the speed relative to a plain f32 sum in safe Rust over
+//! as many aligned buffers of the same size, in turn with the kernel. The program fails where the
+//! f32 sum of eight operands does not reach [`SPEED_RATIO_MIN`].
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(unsafe_code, reason = "the plain loop is compiled for AVX2 too, to be no straw man")]
 
@@ -13,11 +13,13 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const LEAST_TIME: Duration = Duration::from_millis(100);
+/// 100 ms, the least time for which a kernel is measured.
+const MEASURED_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// The reduction of eight operands must reach this fraction of a plain loop's speed, for buffers from
-/// [`JUDGED_BYTES_MIN`] on.
-const RATIO_MIN: f64 = 0.7;
+/// 0.7: the reduction of eight operands must reach this fraction of a plain loop's speed, for
+/// buffers from [`JUDGED_BYTES_MIN`] on.
+const SPEED_RATIO_MIN: f64 = 0.7;
+/// 1 MiB, the shortest buffer that is held to [`SPEED_RATIO_MIN`].
 const JUDGED_BYTES_MIN: usize = 1 << 20;
 
 fn main() -> ExitCode {
@@ -33,8 +35,8 @@ fn main() -> ExitCode {
                 let ratio = kernel / plain;
                 println!("{dtype:>5} {op:4} {kernel:7.2} GB/s   {plain:9.2} GB/s   {ratio:5.2}");
                 let judged = operands == 8 && bytes >= JUDGED_BYTES_MIN;
-                if judged && (dtype, op) == (Dtype::F32, ReduceOp::Sum) && ratio < RATIO_MIN {
-                    println!("TOO SLOW: {ratio:.2} where {RATIO_MIN} is the least");
+                if judged && (dtype, op) == (Dtype::F32, ReduceOp::Sum) && ratio < SPEED_RATIO_MIN {
+                    println!("TOO SLOW: {ratio:.2} where {SPEED_RATIO_MIN} is the least");
                     good = false;
                 }
             }
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Returns every pair of a dtype and a reduce operation that is defined on it.
 fn cases() -> impl Iterator<Item = (Dtype, ReduceOp)> {
     let pairs = Dtype::ALL.into_iter().flat_map(|d| ReduceOp::ALL.into_iter().map(move |o| (d, o)));
     pairs.filter(|(dtype, op)| op.accepts(*dtype))
@@ -61,7 +64,7 @@ fn speeds(op: ReduceOp, dtype: Dtype, inputs: &[Vec<u8>]) -> [f64; 2] {
     let batch = ((4 << 20) / moved).max(1);
     let mut seconds = [Vec::new(), Vec::new()];
     let begin = Instant::now();
-    while begin.elapsed() < LEAST_TIME || seconds[0].len() < 5 {
+    while begin.elapsed() < MEASURED_TIME_MIN || seconds[0].len() < 5 {
         let start = Instant::now();
         for _ in 0..batch {
             let out = black_box(&mut out[1..]).as_mut_ptr();
@@ -96,6 +99,7 @@ fn values(bytes: usize, seed: u64) -> Vec<u8> {
     (0..bytes).map(|_| next() & 0x03 | 0x3c).collect()
 }
 
+/// Runs the plain loop, compiled for AVX2 where the machine has it.
 fn plain_fastest(out: &mut [f32], inputs: &[Vec<f32>]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -105,12 +109,14 @@ fn plain_fastest(out: &mut [f32], inputs: &[Vec<f32>]) {
     plain(out, inputs);
 }
 
+/// Runs the plain loop, compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn plain_avx2(out: &mut [f32], inputs: &[Vec<f32>]) {
     plain(out, inputs);
 }
 
+/// Adds two or eight buffers of `f32`, element by element.
 #[inline(always)]
 fn plain(out: &mut [f32], inputs: &[Vec<f32>]) {
     let n = out.len();

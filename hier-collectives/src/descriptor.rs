@@ -1,6 +1,6 @@
 //! Descriptor of a collective: its operation, and the type and length of its buffer.
 
-use crate::codec::{DecodeError, Reader, fnv1a, put_u32, put_u64};
+use crate::codec::{DecodeError, FieldReader, fnv1a, write_u32, write_u64};
 use crate::ids::RankId;
 use crate::operation::Operation;
 use crate::size_class::SizeClass;
@@ -29,11 +29,11 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// All dtypes.
+    /// All element types.
     pub const ALL: [Self; 7] =
         [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::I32, Self::I64, Self::U8];
 
-    /// Size of an element in bytes.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> u64 {
         match self {
             Self::U8 => 1,
@@ -42,11 +42,11 @@ impl Dtype {
             Self::F64 | Self::I64 => 8,
         }
     }
-    /// Whether the dtype is a floating-point one.
+    /// Whether the element type is a floating-point one.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::Bf16)
     }
-    /// The name in flags, output and errors.
+    /// Returns the element type's name in flags, output and errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -58,7 +58,7 @@ impl Dtype {
             Self::U8 => "u8",
         }
     }
-    /// The dtype with wire code `code`.
+    /// Returns the element type with wire code `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| *dtype as u8 == code)
     }
@@ -81,10 +81,10 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// All operations.
+    /// All reduce operations.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Avg, Self::Min, Self::Max, Self::Prod];
 
-    /// The name in flags, output and errors.
+    /// Returns the reduce operation's name in flags, output and errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -94,11 +94,11 @@ impl ReduceOp {
             Self::Prod => "prod",
         }
     }
-    /// Whether the operation is defined on `dtype`: an average of integers is not.
+    /// Whether the reduce operation is defined on `dtype`: an average of integers is not.
     pub const fn accepts(self, dtype: Dtype) -> bool {
         dtype.is_float() || !matches!(self, Self::Avg)
     }
-    /// The operation with wire code `code`.
+    /// Returns the reduce operation with wire code `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|op| *op as u8 == code)
     }
@@ -114,6 +114,7 @@ pub struct UnknownName {
 
 impl FromStr for Dtype {
     type Err = UnknownName;
+    /// Parses an element type by its name, such as `bf16`.
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let known = "f32, f64, f16, bf16, i32, i64, u8";
         let found = Self::ALL.into_iter().find(|dtype| dtype.name() == text);
@@ -123,6 +124,7 @@ impl FromStr for Dtype {
 
 impl FromStr for ReduceOp {
     type Err = UnknownName;
+    /// Parses a reduce operation by its name, such as `sum`.
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let known = "sum, avg, min, max, prod";
         let found = Self::ALL.into_iter().find(|op| op.name() == text);
@@ -163,7 +165,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The name in flags, output and errors.
+    /// Returns the pattern's name in flags, output and errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
@@ -172,8 +174,8 @@ impl Pattern {
             Self::Barrier => "barrier",
         }
     }
-    /// Wire code, and the root rank; 0 for a pattern without a root.
-    pub const fn code(self) -> (u8, RankId) {
+    /// Returns the pattern's wire code and its root rank; rank 0 for a pattern without a root.
+    pub const fn wire_code(self) -> (u8, RankId) {
         match self {
             Self::AllReduce => (1, RankId(0)),
             Self::Reduce { to } => (2, to),
@@ -181,7 +183,8 @@ impl Pattern {
             Self::Barrier => (4, RankId(0)),
         }
     }
-    /// The pattern with this wire code and root rank; `None` also for a needless root.
+    /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
+    /// pattern does not need.
     pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
         let found = match code {
             1 => Self::AllReduce,
@@ -190,10 +193,11 @@ impl Pattern {
             4 => Self::Barrier,
             _ => return None,
         };
-        (found.code() == (code, rank)).then_some(found)
+        (found.wire_code() == (code, rank)).then_some(found)
     }
-    /// The same operation by gateways; `None` when the fabric has no such rank.
-    pub fn over(self, fabric: &Fabric) -> Option<Operation> {
+    /// Returns the pattern as an operation over gateways; `None` when the fabric has no such root
+    /// rank.
+    pub fn over_gateways(self, fabric: &Fabric) -> Option<Operation> {
         Some(match self {
             Self::AllReduce => Operation::AllReduce,
             Self::Reduce { to } => Operation::Reduce { to: fabric.gateway_of(to)? },
@@ -201,7 +205,7 @@ impl Pattern {
             Self::Barrier => Operation::Barrier,
         })
     }
-    /// The root rank, for a pattern that has one.
+    /// Returns the root rank, for a pattern that has one.
     pub const fn root(self) -> Option<RankId> {
         match self {
             Self::Reduce { to: rank } | Self::Broadcast { from: rank } => Some(rank),
@@ -247,17 +251,19 @@ pub struct Difference {
 }
 
 impl Descriptor {
-    /// Size class of the buffer.
+    /// Returns the size class of the buffer.
     pub const fn size_class(&self) -> SizeClass {
-        SizeClass::of(self.bytes())
+        SizeClass::for_buffer(self.bytes())
     }
 
-    /// Length of the buffer in bytes; it saturates for a length that no rank could post.
+    /// Returns the length of the buffer in bytes; it saturates for a length that no rank could
+    /// post.
     pub const fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.size())
     }
 
-    /// The name in logs and metrics: the reduction of an all-reduce, or else the pattern.
+    /// Returns the collective's name in logs and metrics: the reduce operation of an all-reduce, or
+    /// else the pattern.
     pub const fn name(&self) -> &'static str {
         match self.pattern {
             Pattern::AllReduce => self.op.name(),
@@ -265,7 +271,7 @@ impl Descriptor {
         }
     }
 
-    /// The first field that differs, if any.
+    /// Returns the first field in which this descriptor differs from `other`, if any.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         let pairs = [
             ("operation", self.pattern.to_string(), other.pattern.to_string()),
@@ -280,36 +286,37 @@ impl Descriptor {
             .map(|(field, left, right)| Difference { field, left, right })
     }
 
-    /// FNV-1a of the descriptor's wire form, which every segment header has.
+    /// Returns the FNV-1a hash of the descriptor's wire form, which every segment header carries.
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::with_capacity(23);
-        put_descriptor(&mut bytes, self);
+        self.write_to(&mut bytes);
         fnv1a(&bytes)
     }
 }
 
-/// Appends a descriptor: op, dtype, elements, layout hash, pattern, root.
-pub fn put_descriptor(out: &mut Vec<u8>, descriptor: &Descriptor) {
-    out.extend([descriptor.op as u8, descriptor.dtype as u8]);
-    put_u64(out, descriptor.elements);
-    put_u64(out, descriptor.layout_hash);
-    let (code, RankId(root)) = descriptor.pattern.code();
-    out.push(code);
-    put_u32(out, root);
-}
+impl Descriptor {
+    /// Appends the descriptor to the message `out`: op, dtype, elements, layout hash, pattern,
+    /// root.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        out.extend([self.op as u8, self.dtype as u8]);
+        write_u64(out, self.elements);
+        write_u64(out, self.layout_hash);
+        let (code, RankId(root)) = self.pattern.wire_code();
+        out.push(code);
+        write_u32(out, root);
+    }
 
-impl Reader<'_> {
-    /// Reads a descriptor.
+    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn descriptor(&mut self) -> Result<Descriptor, DecodeError> {
-        let op = ReduceOp::from_code(self.u8()?).ok_or(DecodeError::Unknown("op"))?;
-        let dtype = Dtype::from_code(self.u8()?).ok_or(DecodeError::Unknown("dtype"))?;
-        let (elements, layout_hash) = (self.u64()?, self.u64()?);
-        let pattern = Pattern::from_code(self.u8()?, RankId(self.u32()?));
+    /// [`DecodeError`] when a code is unknown or bytes are missing.
+    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let op = ReduceOp::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("op"))?;
+        let dtype = Dtype::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("dtype"))?;
+        let (elements, layout_hash) = (reader.read_u64()?, reader.read_u64()?);
+        let pattern = Pattern::from_code(reader.read_u8()?, RankId(reader.read_u32()?));
         let pattern = pattern.ok_or(DecodeError::Unknown("operation"))?;
-        Ok(Descriptor { op, dtype, elements, layout_hash, pattern })
+        Ok(Self { op, dtype, elements, layout_hash, pattern })
     }
 }
 

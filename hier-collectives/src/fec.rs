@@ -10,28 +10,31 @@ use crate::plan::Plan;
 use crate::topology::Link;
 use units::{Fraction, Span};
 
-/// 704 bytes of a shard, about half a packet of 1,500 bytes; a lost packet damages three of them.
+/// 704 bytes, the length of an FEC shard: about half a packet of 1,500 bytes. A lost packet damages
+/// three shards.
 pub const SHARD_BYTES: u64 = 704;
 
-/// Parity covers four standard deviations of the number of lost packets.
+/// 4 standard deviations: parity covers so many lost packets beyond the mean of a segment.
 /// Tested by `lost_packets_are_restored`.
-const SIGMAS: f64 = 4.0;
+const PARITY_SIGMAS: f64 = 4.0;
 
-/// Payloads of more than 32,768 shards have no parity, the limit of the code.
-const SHARDS_MAX: u64 = 32_768;
+/// 32,768 shards, the longest payload with parity: the Reed-Solomon code has no more.
+const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets: the tail has one more round of 1.5 BDP while more packets of a BDP are likely lost again.
-const LOST_AGAIN: f64 = 0.02;
+/// 0.02 packets: while more packets of one BDP are likely lost again, the tail has one more round
+/// of 1.5 BDP.
+const LOST_AGAIN_PACKETS_MAX: f64 = 0.02;
 
-/// The tail covers four rounds of loss at most.
-const ROUNDS_MAX: u64 = 4;
+/// 4 rounds of loss, the most for which the tail of a collective is sized.
+const TAIL_ROUNDS_MAX: u64 = 4;
 
-/// Timers at both ends delay the detection of a loss by about 2 ms beyond a round trip.
+/// 2 ms: timers at both ends delay the detection of a loss by so much beyond a round trip.
 const DETECTION_DELAY: Span = Span::from_ms(2);
 
 /// FEC of the tail over one link: its length, its benefit and its cost.
 ///
-/// It is computed from one fabric file. Where the files of both ends differ, the shorter tail counts.
+/// It is computed from one fabric file. Where the files of both ends differ, the shorter tail
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fec {
     /// Bytes at the end of a collective that have parity where it pays.
@@ -43,92 +46,98 @@ pub struct Fec {
 }
 
 impl Fec {
-    /// The FEC over `link` for segments of `segment` bytes.
+    /// Returns the FEC over `link` for packets of `mtu` bytes and segments of `segment` bytes.
     ///
     /// A loss in the last BDP costs a round trip and `DETECTION_DELAY`. An earlier loss costs
     /// nothing, since more follows.
-    pub fn of(link: &Link, mtu: u16, segment: u64) -> Self {
+    pub fn for_link(link: &Link, mtu: u16, segment: u64) -> Self {
         let (bdp, loss) = (link.bdp().get() as f64, link.loss.as_f64());
-        let some_lost = 1.0 - (1.0 - loss).powf(bdp / packet_bytes(mtu));
+        let some_lost = 1.0 - (1.0 - loss).powf(bdp / packet_payload_bytes(mtu));
         let tail = tail_bytes(link, mtu, segment);
         let parity = u64::from(parity_shards(segment, link.loss, mtu)) * SHARD_BYTES;
         let parity = tail as f64 / segment as f64 * parity as f64;
         Self {
             tail,
-            expected_saving: span(some_lost * (link.rtt + DETECTION_DELAY).as_secs_f64()),
-            parity_time: span(parity / link.rate.bytes_per_second()),
+            expected_saving: span_from_seconds(
+                some_lost * (link.rtt + DETECTION_DELAY).as_secs_f64(),
+            ),
+            parity_time: span_from_seconds(parity / link.rate.bytes_per_second()),
         }
     }
 
-    /// Whether parity takes less time than it saves.
-    pub fn pays(&self) -> bool {
+    /// Whether parity behind the tail takes less time on the link than it saves on average.
+    pub fn saves_time(&self) -> bool {
         self.expected_saving > self.parity_time
     }
 
-    /// Bytes at the end of a collective that have parity; 0 where it does not pay.
+    /// Returns the bytes at the end of a collective that have parity; 0 where parity saves no time.
     pub fn tail_bytes(&self) -> u64 {
-        if self.pays() { self.tail } else { 0 }
+        if self.saves_time() { self.tail } else { 0 }
     }
 }
 
 impl Plan {
-    /// The FEC of the plan's segments over `link`.
+    /// Returns the FEC over `link` for the segments of this plan and packets of `mtu` bytes.
     pub fn fec(&self, link: &Link, mtu: u16) -> Fec {
-        Fec::of(link, mtu, self.segment.get())
+        Fec::for_link(link, mtu, self.segment.get())
     }
 }
 
-/// A time in seconds as a [`Span`].
-fn span(seconds: f64) -> Span {
+/// Converts seconds to a [`Span`], rounded down to a nanosecond.
+fn span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9) as u64)
 }
 
-/// Bytes of the tail: those sent while a loss is detected and retransmitted.
+/// Returns the bytes of a collective's tail: those sent while a loss is detected and retransmitted.
 ///
 /// tail = max(1.5 BDP x rounds in which a packet is likely to be lost again, 4 segments).
 fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
     let bdp = link.bdp().get();
-    let packets = bdp as f64 / packet_bytes(mtu);
+    let packets = bdp as f64 / packet_payload_bytes(mtu);
     let mut lost_again = packets * link.loss.as_f64() * link.loss.as_f64();
     let mut rounds = 1;
-    while lost_again > LOST_AGAIN && rounds < ROUNDS_MAX {
+    while lost_again > LOST_AGAIN_PACKETS_MAX && rounds < TAIL_ROUNDS_MAX {
         lost_again *= link.loss.as_f64();
         rounds += 1;
     }
     bdp.saturating_add(bdp / 2).saturating_mul(rounds).max(4 * segment)
 }
 
-/// Payload bytes of a full packet.
-fn packet_bytes(mtu: u16) -> f64 {
+/// Returns the payload bytes of a full packet of `mtu` bytes.
+fn packet_payload_bytes(mtu: u16) -> f64 {
     f64::from(mtu - PACKET_OVERHEAD_BYTES)
 }
 
-/// Number of shards of a payload; the last is padded with zeros.
-pub const fn shards(bytes: u64) -> u64 {
+/// Returns the number of FEC shards of a payload of `bytes` bytes; the last shard is padded with
+/// zeros.
+pub const fn shard_count(bytes: u64) -> u64 {
     bytes.div_ceil(SHARD_BYTES)
 }
 
-/// Number of parity shards for a payload of `bytes` bytes over a link with `loss`; 0 without loss.
+/// Returns the number of parity shards for a payload of `bytes` bytes over a link with `loss`; 0
+/// without loss.
 pub fn parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
     if loss == Fraction::default() {
         return 0;
     }
-    let mean = bytes as f64 / packet_bytes(mtu) * loss.as_f64();
+    let mean = bytes as f64 / packet_payload_bytes(mtu) * loss.as_f64();
     // One more, since small counts are not normally distributed.
-    let lost = (mean + SIGMAS * mean.sqrt() + 1.0).ceil();
-    let wanted = damaged(mtu) * lost;
+    let lost = (mean + PARITY_SIGMAS * mean.sqrt() + 1.0).ceil();
+    let wanted = shards_damaged_by_packet(mtu) * lost;
     parity_max(bytes).min(wanted as u16)
 }
 
-/// Shards that a lost packet damages on average: one more than its length in shards.
-fn damaged(mtu: u16) -> f64 {
-    (1.0 + (packet_bytes(mtu) - 1.0) / SHARD_BYTES as f64).round()
+/// Returns the number of FEC shards that a lost packet damages on average: one more than its length
+/// in shards.
+fn shards_damaged_by_packet(mtu: u16) -> f64 {
+    (1.0 + (packet_payload_bytes(mtu) - 1.0) / SHARD_BYTES as f64).round()
 }
 
-/// The most parity shards of a segment: an eighth of its payload, and 12 for short segments.
+/// Returns the most parity shards of a payload of `bytes` bytes: an eighth of its shards and 12
+/// more; 0 for an empty payload.
 pub fn parity_max(bytes: u64) -> u16 {
-    match shards(bytes) {
-        1..=SHARDS_MAX => u16::try_from(shards(bytes) / 8 + 12).unwrap_or(u16::MAX),
+    match shard_count(bytes) {
+        1..=PAYLOAD_SHARDS_MAX => u16::try_from(shard_count(bytes) / 8 + 12).unwrap_or(u16::MAX),
         _ => 0,
     }
 }
@@ -153,11 +162,12 @@ mod tests {
 
     #[test]
     fn parity_covers_a_lost_packet_of_any_size() {
-        assert_eq!([1280, 1500, 9000].map(damaged), [3.0, 3.0, 14.0]);
+        assert_eq!([1280, 1500, 9000].map(shards_damaged_by_packet), [3.0, 3.0, 14.0]);
         for mtu in [1280, 1500, 9000] {
             for (segment, parts) in [(256 << 10, 100), (1 << 20, 1000), (1 << 20, 10_000)] {
-                let mean = segment as f64 / packet_bytes(mtu) * f64::from(parts) / 1e6;
-                let covered = f64::from(parity_shards(segment, ppm(parts), mtu)) / damaged(mtu);
+                let mean = segment as f64 / packet_payload_bytes(mtu) * f64::from(parts) / 1e6;
+                let covered = f64::from(parity_shards(segment, ppm(parts), mtu))
+                    / shards_damaged_by_packet(mtu);
                 let wanted = (mean + 3.0 * mean.sqrt()).max(1.0);
                 assert!(covered >= wanted, "{mtu}, {segment}, {parts}: {covered} of {wanted}");
             }
@@ -173,9 +183,9 @@ mod tests {
             rtt: Span::from_ms(rtt_ms),
             loss: ppm(parts),
         };
-        let fec = Fec::of(&link, 1500, 256 << 10);
-        assert_eq!(fec.pays(), fec.tail_bytes() > 0, "{fec:?}");
-        fec.pays()
+        let fec = Fec::for_link(&link, 1500, 256 << 10);
+        assert_eq!(fec.saves_time(), fec.tail_bytes() > 0, "{fec:?}");
+        fec.saves_time()
     }
 
     #[test]

@@ -30,7 +30,8 @@ number!(
     GatewayId(u16)
 );
 number!(
-    /// Number of an epoch: a period in which all gateways of a job agree on the plan. 0 is no epoch.
+    /// Number of an epoch: a period in which all gateways of a job agree on the plan. 0 is no
+    /// epoch.
     Epoch(u64)
 );
 number!(
@@ -59,11 +60,12 @@ number!(
 );
 
 impl GroupId {
-    /// 8 bytes in front of every control message and segment header.
+    /// 8 bytes, the encoded length of a job's id in front of every control message and segment
+    /// header.
     pub const BYTES: usize = 8;
 
-    /// The id of the job called `job`.
-    pub fn of(job: &str) -> Self {
+    /// Returns the id of the job called `job`: the FNV-1a hash of its name.
+    pub fn of_job(job: &str) -> Self {
         Self(fnv1a(job.as_bytes()))
     }
 }

@@ -31,7 +31,7 @@ impl Mutant {
         Self::WakeNobody,
     ];
 
-    /// The name in flags and output.
+    /// Returns the mutant's name in flags and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accumulate => "accumulate",
@@ -44,23 +44,24 @@ impl Mutant {
     }
 }
 
+/// The number of the mutant that this process runs; 0 is none.
 #[cfg(feature = "mutants")]
-static CHOSEN: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+static ACTIVE_MUTANT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-/// Makes this process the mutant; called before anything else.
+/// Makes this process run `mutant`; called once, before the first session begins.
 #[cfg(feature = "mutants")]
-pub fn choose(mutant: Mutant) {
-    CHOSEN.store(mutant as u8, std::sync::atomic::Ordering::Relaxed);
+pub fn activate_mutant(mutant: Mutant) {
+    ACTIVE_MUTANT.store(mutant as u8, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether this process is the mutant.
+/// Whether this process runs `mutant`.
 #[cfg(feature = "mutants")]
-pub fn is(mutant: Mutant) -> bool {
-    CHOSEN.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
+pub fn is_mutant_active(mutant: Mutant) -> bool {
+    ACTIVE_MUTANT.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
 }
 
-/// Whether this process is the mutant; never, without the feature.
+/// Whether this process runs a mutant: never, without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
-pub const fn is(_: Mutant) -> bool {
+pub const fn is_mutant_active(_: Mutant) -> bool {
     false
 }

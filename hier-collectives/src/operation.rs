@@ -3,6 +3,7 @@
 //! [`crate::descriptor::Pattern`] names the same operations by ranks.
 
 use crate::ids::GatewayId;
+use crate::plan::Tree;
 
 /// A collective operation over the gateways of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,22 +25,30 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether partials go up.
-    pub fn goes_up(self) -> bool {
+    /// Whether partials go up the trees, towards the roots.
+    pub fn has_up_phase(self) -> bool {
         !matches!(self, Self::Broadcast { .. })
     }
 
-    /// Whether results come down.
-    pub fn comes_down(self) -> bool {
+    /// Whether results come down the trees, from the roots.
+    pub fn has_down_phase(self) -> bool {
         !matches!(self, Self::Reduce { .. })
     }
 
-    /// Whether the operation carries data.
+    /// Whether the operation carries data: all but a barrier do.
     pub fn has_data(self) -> bool {
         self != Self::Barrier
     }
 
-    /// The name in output.
+    /// Returns the phases that the operation has along `tree`.
+    pub fn phases_along(self, tree: &Tree) -> Phases {
+        Phases {
+            up: self.has_up_phase() && tree.direction.has_partials(),
+            down: self.has_down_phase() && tree.direction.has_results(),
+        }
+    }
+
+    /// Returns the operation's name in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",

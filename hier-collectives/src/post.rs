@@ -1,6 +1,6 @@
 //! Messages between a rank and the session: posts and commits one way, events the other.
 
-use crate::codec::{DecodeError, Reader, put_text, put_u64};
+use crate::codec::{DecodeError, FieldReader, write_text, write_u64};
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, Sequence, Step};
 use units::{Span, TimeNs};
@@ -35,8 +35,8 @@ pub struct Commit {
 
 /// A step whose collectives are complete in every region.
 ///
-/// The order is that of time, since collectives are numbered through all epochs. Trainers choose the
-/// numbers of steps.
+/// The order is that of time, since collectives are numbered through all epochs. Trainers choose
+/// the numbers of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Committed {
     /// One past the last collective of the step.
@@ -83,8 +83,8 @@ pub enum RankEvent {
         /// The step.
         step: Step,
     },
-    /// It is unknown here whether every region has the step's results. The next epoch reports whether
-    /// some gateway knows.
+    /// It is unknown here whether every region has the step's results. The next epoch reports
+    /// whether some gateway knows.
     CommitFailed {
         /// The step.
         step: Step,
@@ -122,11 +122,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// 1,024 bytes of text at most, so that a failure fits every frame.
+    /// 1,024 bytes, the longest text of a failure, so that it fits every frame.
     /// Tested by `responses_survive_the_wire`.
     pub const MAX_TEXT_BYTES: usize = 1024;
 
-    /// A failure of this kind; a longer text is truncated at a character.
+    /// Makes a failure of kind `code`; a text longer than [`Self::MAX_TEXT_BYTES`] is truncated at
+    /// a character.
     pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         let mut end = text.len().min(Self::MAX_TEXT_BYTES);
@@ -135,6 +136,26 @@ impl Failure {
         }
         text.truncate(end);
         Self { code, text }
+    }
+
+    /// Appends the failure to the message `out`: one byte of code, then the text.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        out.push(self.code as u8);
+        write_text(out, &self.text);
+    }
+
+    /// Reads a failure: one byte of code, then the text.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the code is unknown, the text is too long, or bytes are missing.
+    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let code = FailureCode::from_code(reader.read_u8()?);
+        let code = code.ok_or(DecodeError::Unknown("failure"))?;
+        let text = reader.read_text()?;
+        if text.len() > Self::MAX_TEXT_BYTES {
+            return Err(DecodeError::Invalid("text"));
+        }
+        Ok(Self { code, text })
     }
 }
 
@@ -163,7 +184,7 @@ pub enum FailureCode {
 }
 
 impl FailureCode {
-    /// All codes.
+    /// All failure codes.
     pub const ALL: [Self; 9] = [
         Self::Disagreement,
         Self::BadPost,
@@ -175,7 +196,7 @@ impl FailureCode {
         Self::ShuttingDown,
         Self::GatewayLost,
     ];
-    /// The code with wire number `code`.
+    /// Returns the failure code with wire number `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u8 == code)
     }
@@ -197,43 +218,25 @@ impl std::fmt::Display for FailureCode {
     }
 }
 
-/// Appends a failure: code and text.
-pub fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
-    out.push(failure.code as u8);
-    put_text(out, &failure.text);
-}
-
-/// Appends an optional committed step: a flag, then step and collective.
-pub(crate) fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
-    match committed {
-        None => out.push(0),
-        Some(Committed { step, below }) => {
-            out.push(1);
-            put_u64(out, step.0);
-            put_u64(out, below.0);
+impl Committed {
+    /// Appends an optional committed step to the message `out`: a flag, then the step and the
+    /// collective behind it.
+    pub(crate) fn write_optional(committed: Option<Self>, out: &mut Vec<u8>) {
+        match committed {
+            None => out.push(0),
+            Some(Self { step, below }) => {
+                out.push(1);
+                write_u64(out, step.0);
+                write_u64(out, below.0);
+            }
         }
     }
-}
 
-impl Reader<'_> {
-    /// Reads an optional committed step.
-    pub(crate) fn committed(&mut self) -> Result<Option<Committed>, DecodeError> {
-        if !self.flag()? {
+    /// Reads an optional committed step: a flag, then the step and the collective behind it.
+    pub(crate) fn read_optional(reader: &mut FieldReader<'_>) -> Result<Option<Self>, DecodeError> {
+        if !reader.read_flag()? {
             return Ok(None);
         }
-        Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) }))
-    }
-
-    /// Reads a failure.
-    ///
-    /// # Errors
-    /// [`DecodeError`].
-    pub fn failure(&mut self) -> Result<Failure, DecodeError> {
-        let code = FailureCode::from_code(self.u8()?).ok_or(DecodeError::Unknown("failure"))?;
-        let text = self.text()?;
-        if text.len() > Failure::MAX_TEXT_BYTES {
-            return Err(DecodeError::Invalid("text"));
-        }
-        Ok(Failure { code, text })
+        Ok(Some(Self { step: Step(reader.read_u64()?), below: Sequence(reader.read_u64()?) }))
     }
 }

@@ -20,33 +20,36 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The routes from `me` with the fewest hops; of equals the first neighbour.
-    pub fn of(fabric: &Fabric, me: GatewayId) -> Self {
-        let neighbours = neighbours(fabric, me);
+    /// Finds the routes from gateway `me` with the fewest hops; of equal routes the one over the
+    /// lowest neighbour.
+    pub fn from_gateway(fabric: &Fabric, me: GatewayId) -> Self {
+        let neighbours = connected_gateways(fabric, me);
         let mut next = Vec::with_capacity(fabric.gateways().len());
         for to in fabric.gateway_ids() {
             if to == me || neighbours.contains(&to) {
                 next.push(to);
                 continue;
             }
-            next.push(nearest(&neighbours, &hops_to(fabric, to)).unwrap_or(to));
+            next.push(nearest_neighbour(&neighbours, &hop_counts_to(fabric, to)).unwrap_or(to));
         }
         let mut all = fabric.gateway_ids();
         let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.connects(one, other)));
         Self { me, next, partial }
     }
 
-    /// The next hop of a message to `to`; `to` itself over a direct connection.
-    pub fn next(&self, to: GatewayId) -> GatewayId {
+    /// Returns the gateway to which a message for `to` is sent next: `to` itself over a direct
+    /// connection.
+    pub fn next_hop(&self, to: GatewayId) -> GatewayId {
         self.next.get(usize::from(to.0)).copied().unwrap_or(to)
     }
 
-    /// Whether there is a direct connection to `other`.
+    /// Whether this gateway has a direct connection to `other`.
     pub fn is_direct(&self, other: GatewayId) -> bool {
-        self.next(other) == other
+        self.next_hop(other) == other
     }
 
-    /// The gateways whose next hop is `neighbour`, `neighbour` first.
+    /// Returns the gateways to which messages go by way of `neighbour`, and `neighbour` before
+    /// them.
     pub fn reached_through(&self, neighbour: GatewayId) -> impl Iterator<Item = GatewayId> {
         let behind = (0..).map(GatewayId).zip(&self.next).filter_map(move |(to, next)| {
             (*next == neighbour && to != neighbour && to != self.me).then_some(to)
@@ -60,14 +63,15 @@ impl Routes {
     }
 }
 
-/// One-way delay of each gateway's messages to `me` over the links of the route, in gateway order.
-pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
-    let hops = hops_to(fabric, me);
+/// Returns the one-way delay of each gateway's messages to `me` over the links of the route, in
+/// gateway order.
+pub fn route_delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
+    let hops = hop_counts_to(fabric, me);
     let mut nearest_first: Vec<GatewayId> = fabric.gateway_ids().filter(|id| *id != me).collect();
     nearest_first.sort_by_key(|id| hops[usize::from(id.0)]);
     let mut delays = vec![Span::ZERO; hops.len()];
     for from in nearest_first {
-        let next = nearest(&neighbours(fabric, from), &hops).unwrap_or(me);
+        let next = nearest_neighbour(&connected_gateways(fabric, from), &hops).unwrap_or(me);
         let regions = [from, next].map(|id| fabric.gateway(id).region);
         let link = fabric.link(regions[0], regions[1]);
         let one_way = link.map_or(Span::ZERO, |link| Span::from_ns(link.rtt.ns() / 2));
@@ -76,18 +80,20 @@ pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
     delays
 }
 
-/// The gateways with a direct connection to `of`.
-fn neighbours(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
+/// Returns the gateways with a direct connection to gateway `of`, ascending.
+fn connected_gateways(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
     fabric.gateway_ids().filter(|id| *id != of && fabric.connects(of, *id)).collect()
 }
 
-/// The neighbour with the fewest hops to the receiver; of equals the first.
-fn nearest(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
+/// Returns the neighbour with the least number in `hops`, which are in gateway order; of equals the
+/// first.
+fn nearest_neighbour(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
     neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]).copied()
 }
 
-/// Hops of each gateway to `to`, in gateway order.
-fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
+/// Counts the hops of each gateway to gateway `to`, in gateway order; `usize::MAX` where no route
+/// leads.
+fn hop_counts_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
     let mut hops = vec![usize::MAX; fabric.gateways().len()];
     hops[usize::from(to.0)] = 0;
     let mut open = VecDeque::from([to]);
@@ -105,12 +111,12 @@ fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{FabricBuilder, mbit, path, port};
+    use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
     use proptest::prelude::*;
 
     /// A region for each count of gateways. A tree's edges, and those in `more`, have links.
     fn fabric(gateways: &[u32], ports: &[u32], edges: &[usize], more: u64) -> Fabric {
-        let wan = Some(port(mbit(1)));
+        let wan = Some(symmetric_port(mbit(1)));
         let mut builder = FabricBuilder::default();
         for (index, count) in gateways.iter().enumerate() {
             let ports = ports[index].clamp(1, *count);
@@ -122,7 +128,7 @@ mod tests {
                 let is_tree = parent % one == other;
                 if is_tree || more >> (one * 8 + other) & 3 == 3 {
                     let rtt_ms = 2 + 2 * one as u64 + 20 * other as u64;
-                    let state = path(mbit(1), rtt_ms);
+                    let state = lossless_link(mbit(1), rtt_ms);
                     builder = builder.link(&format!("r{one}"), &format!("r{other}"), state);
                 }
             }
@@ -140,13 +146,13 @@ mod tests {
         ) {
             let fabric = fabric(&gateways, &ports, &edges, more);
             let routes: Vec<Routes> =
-                fabric.gateway_ids().map(|me| Routes::of(&fabric, me)).collect();
+                fabric.gateway_ids().map(|me| Routes::from_gateway(&fabric, me)).collect();
             for from in fabric.gateway_ids() {
                 for to in fabric.gateway_ids().filter(|to| *to != from) {
                     let mut way = vec![from];
                     while *way.last().expect("a start") != to {
                         let at = *way.last().expect("a start");
-                        let next = routes[usize::from(at.0)].next(to);
+                        let next = routes[usize::from(at.0)].next_hop(to);
                         prop_assert!(fabric.connects(at, next), "{way:?}, then {next}");
                         prop_assert!(!way.contains(&next), "{way:?}, then {next}");
                         way.push(next);
@@ -156,7 +162,7 @@ mod tests {
                         .windows(2)
                         .filter_map(|hop| fabric.link(region(hop[0]), region(hop[1])));
                     let delay = links.map(|link| link.rtt.ns() / 2).sum();
-                    let delays = delays_to(&fabric, to);
+                    let delays = route_delays_to(&fabric, to);
                     prop_assert_eq!(delays[usize::from(from.0)], Span::from_ns(delay), "{:?}", way);
                     let mine = &routes[usize::from(from.0)];
                     prop_assert!(mine.reached_through(way[1]).any(|other| other == to));

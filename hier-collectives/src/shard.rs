@@ -5,13 +5,14 @@
 use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
-/// Parts and segments start at multiples of 64 bytes, so that no cache line belongs to two of them.
+/// 64 bytes: parts and segments of a buffer start at multiples of so many, so that no cache line
+/// belongs to two of them.
 /// Tested by `segments_cover_the_buffer_once_and_in_order`.
 pub const CUT_BYTES: u64 = 64;
 
 /// A tree's part of a buffer, in bytes, cut into segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct BufferPart {
     /// The bytes of the buffer that the part covers.
     pub range: Range<u64>,
     segment_bytes: u64,
@@ -19,12 +20,13 @@ pub struct Part {
     announces: bool,
 }
 
-/// The parts of a buffer of `bytes` bytes: one for each tree, in order, covering the buffer exactly.
+/// Divides a buffer of `bytes` bytes into one part for each tree of the plan, in order and without
+/// gaps.
 ///
 /// A tree for results has the part of the tree for partials before it. A small buffer goes to the
 /// express tree, if there is one. An empty part has no segment. Of an empty buffer one part has one
 /// segment: that of the express tree, or else the first.
-pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
+pub fn divide_buffer(plan: &Plan, bytes: u64) -> Vec<BufferPart> {
     let express = plan.uses_express(bytes);
     let weight = |tree: &Tree| match (tree.direction, express) {
         (TreeDirection::Results, _) => 0,
@@ -35,7 +37,7 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
     let segment_bytes = plan.segment.get().next_multiple_of(CUT_BYTES);
     let (mut sum, mut start) = (0u128, 0u64);
     let mut announces = bytes == 0;
-    let mut parts: Vec<Part> = Vec::with_capacity(plan.trees.len());
+    let mut parts: Vec<BufferPart> = Vec::with_capacity(plan.trees.len());
     let mut cut = |tree: &Tree| {
         let weight = weight(tree);
         sum += weight;
@@ -44,7 +46,7 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
         let range = start..end;
         start = end;
         let announces = weight > 0 && std::mem::take(&mut announces);
-        Part { range, segment_bytes, announces }
+        BufferPart { range, segment_bytes, announces }
     };
     for tree in &plan.trees {
         let part = match parts.last().filter(|_| tree.direction == TreeDirection::Results) {
@@ -56,25 +58,25 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
     parts
 }
 
-impl Part {
-    /// The same part without bytes and without segments.
-    pub fn emptied(self) -> Self {
+impl BufferPart {
+    /// Returns an empty part at the start of this one, without segments.
+    pub fn without_bytes(self) -> Self {
         Self { range: self.range.start..self.range.start, announces: false, ..self }
     }
 
-    /// Number of segments of the part.
-    pub fn segments(&self) -> u32 {
+    /// Returns the number of segments of the part.
+    pub fn segment_count(&self) -> u32 {
         let count = (self.range.end - self.range.start).div_ceil(self.segment_bytes);
         u32::try_from(count.max(u64::from(self.announces))).unwrap_or(u32::MAX)
     }
 
-    /// Length of the longest segment in bytes.
+    /// Returns the length of the part's longest segment, in bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes.min(self.range.end - self.range.start)
     }
 
-    /// The bytes of the buffer that segment `index` covers.
-    pub fn segment(&self, index: u32) -> Range<u64> {
+    /// Returns the range of bytes of the buffer that segment `index` of the part covers.
+    pub fn segment_range(&self, index: u32) -> Range<u64> {
         let start = self.range.start + u64::from(index) * self.segment_bytes;
         start.min(self.range.end)..(start + self.segment_bytes).min(self.range.end)
     }
@@ -111,10 +113,10 @@ mod tests {
                 trees: shares.into_iter().chain(express.map(|_| 0)).map(tree).collect(),
             };
             let mut next = 0;
-            for part in parts(&plan, bytes) {
+            for part in divide_buffer(&plan, bytes) {
                 prop_assert_eq!(part.range.start, next);
-                for index in 0..part.segments() {
-                    let range = part.segment(index);
+                for index in 0..part.segment_count() {
+                    let range = part.segment_range(index);
                     prop_assert_eq!(range.start, next);
                     prop_assert!(range.start.is_multiple_of(CUT_BYTES) || range.is_empty());
                     next = range.end;
@@ -122,9 +124,9 @@ mod tests {
                 prop_assert_eq!(next, part.range.end);
             }
             prop_assert_eq!(next, bytes);
-            let parts = parts(&plan, bytes);
-            prop_assert!(parts.iter().map(Part::segments).sum::<u32>() > 0, "no part has a segment");
-            let last = parts.last().map_or(0, Part::segments);
+            let parts = divide_buffer(&plan, bytes);
+            prop_assert!(parts.iter().map(BufferPart::segment_count).sum::<u32>() > 0, "no part has a segment");
+            let last = parts.last().map_or(0, BufferPart::segment_count);
             let takes = express.is_some_and(|most| bytes <= most);
             prop_assert_eq!(express.is_some() && last > 0, takes);
         }

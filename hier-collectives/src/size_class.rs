@@ -15,17 +15,17 @@ pub enum SizeClass {
     Large,
 }
 
-/// 64 KiB, the largest small buffer; shorter in the session's own tests, whose buffers are short.
+/// 64 KiB, the largest buffer of class small; 256 bytes in unit tests, whose buffers are short.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// 1 MiB, the largest medium buffer.
+/// 1 MiB, the largest buffer of class medium; 1,024 bytes in unit tests, whose buffers are short.
 pub const MEDIUM_BYTES: u64 = if cfg!(test) { 1024 } else { 1 << 20 };
 
 impl SizeClass {
-    /// All classes, in ascending order of size.
+    /// All size classes, in ascending order of size.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// The class of a buffer of `bytes` bytes.
-    pub const fn of(bytes: u64) -> Self {
+    /// Returns the size class of a buffer of `bytes` bytes.
+    pub const fn for_buffer(bytes: u64) -> Self {
         if bytes <= SMALL_BYTES {
             Self::Small
         } else if bytes <= MEDIUM_BYTES {
@@ -35,11 +35,12 @@ impl SizeClass {
         }
     }
 
-    /// Bytes that relays and peers reserve for a class, where their windows are large.
+    /// Returns the bytes that relays and peers reserve for operations of this size class, where
+    /// their windows are large.
     ///
     /// Partials and segments wait there for a round trip, and several small buffers may follow each
     /// other.
-    pub const fn reserve(self) -> u64 {
+    pub const fn reserved_bytes(self) -> u64 {
         match self {
             Self::Small => 4 * SMALL_BYTES,
             Self::Medium => MEDIUM_BYTES,
@@ -47,16 +48,17 @@ impl SizeClass {
         }
     }
 
-    /// Bytes of a window of `bytes` bytes that this class may use.
+    /// Returns the bytes of a window of `bytes` bytes that operations of this size class may use.
     ///
     /// The reserves of smaller classes are left out: at most a quarter of the window for each.
-    pub fn room(self, bytes: u64) -> u64 {
+    pub fn usable_window(self, bytes: u64) -> u64 {
         let smaller = Self::ALL.into_iter().filter(|other| *other < self);
-        bytes - smaller.map(|other| other.reserve().min(bytes / 4)).sum::<u64>()
+        bytes - smaller.map(|other| other.reserved_bytes().min(bytes / 4)).sum::<u64>()
     }
 
-    /// Bytes of the memory for partials that only this class uses, so that no class blocks another.
-    pub const fn partials(self, bytes: u64) -> u64 {
+    /// Returns the bytes for partials that only this size class uses, of `bytes` bytes for all
+    /// classes. So no class blocks another.
+    pub const fn partials_bytes(self, bytes: u64) -> u64 {
         match self {
             Self::Small => bytes / 4,
             Self::Medium => bytes / 8,
@@ -71,16 +73,16 @@ mod tests {
 
     #[test]
     fn each_class_leaves_window_for_smaller_classes() {
-        let rooms = |bytes| SizeClass::ALL.map(|class| class.room(bytes));
-        assert_eq!(rooms(1 << 20), [1 << 20, (1 << 20) - 1024, (1 << 20) - 2048]);
-        assert_eq!(rooms(1024), [1024, 768, 512]);
-        assert_eq!(rooms(0), [0, 0, 0]);
+        let windows = |bytes| SizeClass::ALL.map(|class| class.usable_window(bytes));
+        assert_eq!(windows(1 << 20), [1 << 20, (1 << 20) - 1024, (1 << 20) - 2048]);
+        assert_eq!(windows(1024), [1024, 768, 512]);
+        assert_eq!(windows(0), [0, 0, 0]);
         let sizes = [0, 256, 257, 1024, 1025, u64::MAX];
         let [small, medium, large] = SizeClass::ALL;
-        assert_eq!(sizes.map(SizeClass::of), [small, small, medium, medium, large, large]);
+        assert_eq!(sizes.map(SizeClass::for_buffer), [small, small, medium, medium, large, large]);
         for bytes in [0, 7, 64 << 20, u64::MAX] {
             assert_eq!(
-                SizeClass::ALL.map(|class| class.partials(bytes)).iter().sum::<u64>(),
+                SizeClass::ALL.map(|class| class.partials_bytes(bytes)).iter().sum::<u64>(),
                 bytes
             );
         }

@@ -10,19 +10,22 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{Span, TimeNs};
 
+/// 10 ms: the least delay of a late post. Timers and schedulers take as much.
+///
 /// A post is late after: lower median of the other parties + max(10 ms, interval / 20), where the
-/// interval is the time between two collectives. Timers and schedulers take as much.
+/// interval is the time between two collectives.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
-const LATE_MIN: Span = Span::from_ms(10);
-/// 20: the divisor of the interval in the rule above.
-const LATE_DIVISOR: u64 = 20;
-/// 3: consecutive collectives in which a party is late until it is named, or is late for much longer
-/// than the named party until it replaces that. Tested by `of_two_slow_parties_one_stays_named`.
-const NAMED_AFTER: u32 = 3;
-/// 256: collectives that are remembered at once.
-const OPEN_MAX: usize = 256;
-/// 0.25. The weight of a new measurement in a rank's speed, so that some steps smooth it.
-const SPEED_GAIN: f64 = 0.25;
+const LATE_DELAY_MIN: Span = Span::from_ms(10);
+/// 20: a post is late by at least a 20th of the time between two collectives.
+const LATE_INTERVAL_DIVISOR: u64 = 20;
+/// 3 consecutive collectives: a party that is late in so many is named. One that is much later in
+/// so many replaces the named party.
+/// Tested by `of_two_slow_parties_one_stays_named`.
+const NAMED_AFTER_COLLECTIVES: u32 = 3;
+/// 256 collectives, the most whose posts are remembered at once.
+const OPEN_COLLECTIVES_MAX: usize = 256;
+/// 0.25, the weight of a new measurement in a rank's speed, so that some steps smooth it.
+const SPEED_SMOOTHING_WEIGHT: f64 = 0.25;
 
 /// A party that may delay the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,22 +61,22 @@ pub struct Stragglers {
     over: Option<Sequence>,
     /// The time of the last post of the collective before.
     last: Option<TimeNs>,
-    posts: Runs,
-    links: Runs,
-    speeds: BTreeMap<RankId, Speed>,
+    posts: LateRuns,
+    links: LateRuns,
+    speeds: BTreeMap<RankId, RankSpeed>,
 }
 
 /// The delays of each party by itself, so that two that are equally slow do not hide each other.
 #[derive(Debug, Clone, Default)]
-struct Runs {
+struct LateRuns {
     /// The parties that were late in the last collective.
-    runs: BTreeMap<Party, Run>,
+    runs: BTreeMap<Party, LateRun>,
     named: Option<Party>,
 }
 
 /// Consecutive collectives in which one party was late.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct LateRun {
     straggler: Straggler,
     /// Consecutive collectives in which it was late for much longer than the named party.
     longer: u32,
@@ -81,36 +84,38 @@ struct Run {
 
 /// The speed at which a rank computes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Speed {
+struct RankSpeed {
     /// The time since which it computes.
     since: Option<TimeNs>,
     samples_per_second: Option<f64>,
 }
 
 impl Stragglers {
-    /// No collective yet. `parties` has, by rank of the fabric, the party that its late posts name.
+    /// Makes the record of a job without collectives. `parties` has, by rank of the fabric, the
+    /// party that its late posts name.
     pub fn new(parties: Vec<Party>) -> Self {
         Self {
             parties,
             open: BTreeMap::new(),
             over: None,
             last: None,
-            posts: Runs::default(),
-            links: Runs::default(),
+            posts: LateRuns::default(),
+            links: LateRuns::default(),
             speeds: BTreeMap::new(),
         }
     }
 
-    /// Another epoch begins with this collective: forgets all but speeds. Late messages about
-    /// collectives before it concern the old epoch.
+    /// Forgets all but speeds, since another epoch begins, with collective `next`.
+    ///
+    /// Late messages about collectives before it concern the old epoch.
     pub fn handle_epoch(&mut self, next: Sequence) {
         (self.over, self.last) = (next.0.checked_sub(1).map(Sequence), None);
-        (self.posts, self.links) = (Runs::default(), Runs::default());
+        (self.posts, self.links) = (LateRuns::default(), LateRuns::default());
         self.open.clear();
         self.speeds.values_mut().for_each(|speed| speed.since = None);
     }
 
-    /// A local rank posted, with the weight of its samples.
+    /// Records the post of a local rank; `weight` is the number of its samples.
     pub fn handle_post(&mut self, rank: RankId, sequence: Sequence, weight: f64, now: TimeNs) {
         let speed = self.speeds.entry(rank).or_default();
         // The first post after a result ends a step's computation; those behind it are buckets.
@@ -119,13 +124,13 @@ impl Stragglers {
             if seconds > 0.0 && weight > 0.0 {
                 let new = weight / seconds;
                 let old = speed.samples_per_second.unwrap_or(new);
-                speed.samples_per_second = Some(old + SPEED_GAIN * (new - old));
+                speed.samples_per_second = Some(old + SPEED_SMOOTHING_WEIGHT * (new - old));
             }
         }
         self.handle_far_post(rank, sequence, now);
     }
 
-    /// A rank of another gateway posted, at `at` by this gateway's clock.
+    /// Records the post of a rank of another gateway, at `at` by this gateway's clock.
     pub fn handle_far_post(&mut self, rank: RankId, sequence: Sequence, at: TimeNs) {
         if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
             return;
@@ -135,63 +140,67 @@ impl Stragglers {
         if let Entry::Vacant(place) = posts.entry(rank) {
             place.insert(at);
             if posts.len() == self.parties.len() {
-                self.judge(sequence);
+                self.find_late_parties(sequence);
             }
         }
-        if self.open.len() > OPEN_MAX {
+        if self.open.len() > OPEN_COLLECTIVES_MAX {
             self.open.pop_first();
         }
     }
 
-    /// The result is in place on all local ranks.
+    /// Records that the result of a collective is in place on all local ranks.
     pub fn handle_result(&mut self, sequence: Sequence, now: TimeNs) {
         // While others are under way a rank may compute already: the last result counts.
-        if self.end(sequence) && self.open.is_empty() {
+        if self.end_collective(sequence) && self.open.is_empty() {
             self.speeds.values_mut().for_each(|speed| speed.since = Some(now));
         }
     }
 
-    /// A collective that is large enough to show slow links is over. `slowed` has the time that the
-    /// link to each region added to it.
+    /// Records the time that the link to each region added to a collective, which is large enough
+    /// to show slow links.
     pub fn handle_slowed(&mut self, slowed: &BTreeMap<RegionId, Span>) {
-        self.links.note(&slowed.iter().map(|(to, by)| (Party::Link(*to), *by)).collect());
+        self.links
+            .note_late_parties(&slowed.iter().map(|(to, by)| (Party::Link(*to), *by)).collect());
     }
 
-    /// The collective failed.
+    /// Forgets the posts of a collective that failed.
     pub fn handle_failure(&mut self, sequence: Sequence) {
-        self.end(sequence);
+        self.end_collective(sequence);
     }
 
-    /// The party that has delayed the others in the last collectives: of a poster and a link the one
-    /// with the longer delay. Messages that pass a slow link are late as well, so the region beyond
-    /// it is not named.
+    /// Returns the party that has delayed the others in the last collectives: of a poster and a
+    /// link the one with the longer delay.
+    ///
+    /// Messages that pass a slow link are late as well, so the region beyond it is not named.
     pub fn straggler(&self) -> Option<Straggler> {
-        let link = self.links.named();
+        let link = self.links.named_straggler();
         let is_beyond_link = |party| match party {
-            Party::Region(to) => self.links.has_lasted(Party::Link(to)),
+            Party::Region(to) => self.links.has_been_late_long(Party::Link(to)),
             Party::Rank(_) | Party::Link(_) => false,
         };
-        let party = self.posts.named().filter(|party| {
+        let party = self.posts.named_straggler().filter(|party| {
             !is_beyond_link(party.party) && link.is_none_or(|link| party.behind > link.behind)
         });
         party.or(link)
     }
 
-    /// Samples per second that each local rank computes, from the time between a result and its next
-    /// post. Waits for other ranks are not part of it.
+    /// Returns the samples per second that each local rank computes, from the time between a result
+    /// and its next post.
+    ///
+    /// Waits for other ranks are not part of that time.
     pub fn speeds(&self) -> impl Iterator<Item = (RankId, f64)> {
         let measured = self.speeds.iter();
         measured.filter_map(|(rank, speed)| Some((*rank, speed.samples_per_second?)))
     }
 
-    /// Ends a collective; true when it was open.
-    fn end(&mut self, sequence: Sequence) -> bool {
+    /// Forgets the posts of a collective that is over; returns true when some were remembered.
+    fn end_collective(&mut self, sequence: Sequence) -> bool {
         self.over = self.over.max(Some(sequence));
         self.open.remove(&sequence).is_some()
     }
 
-    /// All ranks have posted: finds the late ones.
-    fn judge(&mut self, sequence: Sequence) {
+    /// Finds the parties that posted a collective late, once all ranks have posted.
+    fn find_late_parties(&mut self, sequence: Sequence) {
         let Some(posts) = self.open.get(&sequence) else { return };
         let mut lasts: BTreeMap<Party, TimeNs> = BTreeMap::new();
         for (party, at) in self.parties.iter().zip(posts.values()) {
@@ -206,21 +215,23 @@ impl Stragglers {
         let Some(usual) = times.len().checked_sub(2).map(|others| times[others / 2]) else {
             return;
         };
-        let limit = usual + LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
+        let limit =
+            usual + LATE_DELAY_MIN.max(Span::from_ns(interval.ns() / LATE_INTERVAL_DIVISOR));
         let in_time = times.iter().filter(|at| **at <= limit).max().copied().unwrap_or(usual);
         let late = lasts.into_iter().filter(|(_, at)| *at > limit);
-        self.posts.note(&late.map(|(party, at)| (party, at.since(in_time))).collect());
+        self.posts.note_late_parties(&late.map(|(party, at)| (party, at.since(in_time))).collect());
     }
 }
 
-impl Runs {
-    /// A collective in which these parties, and no others, were late by so much.
-    fn note(&mut self, late: &BTreeMap<Party, Span>) {
+impl LateRuns {
+    /// Records a collective in which the parties of `late`, and no others, were late by these
+    /// times.
+    fn note_late_parties(&mut self, late: &BTreeMap<Party, Span>) {
         self.runs.retain(|party, _| late.contains_key(party));
         let named_behind = self.named.and_then(|party| late.get(&party));
         for (party, behind) in late {
             let straggler = Straggler { party: *party, behind: *behind, collectives: 0 };
-            let run = self.runs.entry(*party).or_insert(Run { straggler, longer: 0 });
+            let run = self.runs.entry(*party).or_insert(LateRun { straggler, longer: 0 });
             run.straggler.behind = *behind;
             run.straggler.collectives += 1;
             let longer = named_behind.is_some_and(|named| is_much_longer(*behind, *named));
@@ -228,8 +239,12 @@ impl Runs {
         }
         // The named party stays named while it is late: of two equal ones each is last at times.
         let named = match named_behind {
-            Some(_) => self.first(|run| run.longer >= NAMED_AFTER).or(self.named),
-            None => self.first(|run| run.straggler.collectives >= NAMED_AFTER),
+            Some(_) => {
+                self.first_most_delayed(|run| run.longer >= NAMED_AFTER_COLLECTIVES).or(self.named)
+            }
+            None => {
+                self.first_most_delayed(|run| run.straggler.collectives >= NAMED_AFTER_COLLECTIVES)
+            }
         };
         if named != self.named {
             self.named = named;
@@ -237,26 +252,31 @@ impl Runs {
         }
     }
 
-    /// The first of some parties whose delay none of them exceeds by much, so that gateways that see
-    /// the same delays name the same party.
-    fn first(&self, which: impl Fn(&Run) -> bool) -> Option<Party> {
+    /// Returns the first of the parties that `which` selects whose delay none of them exceeds by
+    /// much.
+    ///
+    /// So gateways that see equal delays name one and the same party.
+    fn first_most_delayed(&self, which: impl Fn(&LateRun) -> bool) -> Option<Party> {
         let some = || self.runs.values().filter(|run| which(run)).map(|run| run.straggler);
         let most = some().map(|straggler| straggler.behind).max()?;
         let first = some().find(|straggler| !is_much_longer(most, straggler.behind));
         first.map(|straggler| straggler.party)
     }
 
-    fn named(&self) -> Option<Straggler> {
+    /// Returns the named party and its delay, if a party is named.
+    fn named_straggler(&self) -> Option<Straggler> {
         self.runs.get(&self.named?).map(|run| run.straggler)
     }
 
-    /// Whether a party has been late for long enough to be named.
-    fn has_lasted(&self, party: Party) -> bool {
-        self.runs.get(&party).is_some_and(|run| run.straggler.collectives >= NAMED_AFTER)
+    /// Whether a party has been late in enough consecutive collectives to be named.
+    fn has_been_late_long(&self, party: Party) -> bool {
+        self.runs
+            .get(&party)
+            .is_some_and(|run| run.straggler.collectives >= NAMED_AFTER_COLLECTIVES)
     }
 }
 
-/// Whether `one` exceeds `other` by more than 50 %.
+/// Whether the delay `one` exceeds the delay `other` by more than 50 %.
 fn is_much_longer(one: Span, other: Span) -> bool {
     2 * one.ns() > 3 * other.ns()
 }

@@ -6,18 +6,18 @@
 use crate::topology::{Fabric, LinkSpec, LinkState, RegionGateway, RegionSpec, WanPort};
 use units::{BitRate, Fraction, Span};
 
-/// A rate in Mbit/s.
+/// Returns a rate of `rate` Mbit/s.
 pub const fn mbit(rate: u64) -> BitRate {
     BitRate::from_bits_per_second(rate * 1_000_000)
 }
 
-/// A port with the same rate in both directions.
-pub const fn port(rate: BitRate) -> WanPort {
+/// Returns a WAN port with the same rate out and in.
+pub const fn symmetric_port(rate: BitRate) -> WanPort {
     WanPort { egress: rate, ingress: rate }
 }
 
-/// The state of a link without loss.
-pub fn path(rate: BitRate, rtt_ms: u64) -> LinkState {
+/// Returns the state of a link without loss.
+pub fn lossless_link(rate: BitRate, rtt_ms: u64) -> LinkState {
     LinkState { rate, rtt: Span::from_ms(rtt_ms), loss: Fraction::default() }
 }
 
@@ -36,12 +36,13 @@ impl Default for FabricBuilder {
 }
 
 impl FabricBuilder {
-    /// The same fabric with another MTU.
+    /// Sets the MTU of the fabric, in bytes.
     pub fn mtu(self, mtu: u16) -> Self {
         Self { mtu, ..self }
     }
 
-    /// Adds a region by its gateways' ranks and ports. A gateway's name is the region's and its index.
+    /// Adds a region by the number of ranks and the port of each of its gateways. A gateway's name
+    /// is the region's and its index.
     pub fn region(
         mut self,
         name: &str,
@@ -56,14 +57,14 @@ impl FabricBuilder {
         self
     }
 
-    /// Adds a link between two regions.
+    /// Adds a link between two regions, by name.
     pub fn link(mut self, one: &str, other: &str, state: LinkState) -> Self {
         let LinkState { rate, rtt, loss } = state;
         self.links.push(LinkSpec { between: (one.to_owned(), other.to_owned()), rate, rtt, loss });
         self
     }
 
-    /// Adds a link between each pair of the regions so far.
+    /// Adds a link with `state` between each pair of the regions added so far.
     pub fn all_pairs(mut self, state: LinkState) -> Self {
         let names: Vec<String> = self.regions.iter().map(|region| region.name.clone()).collect();
         for (index, one) in names.iter().enumerate() {
@@ -74,7 +75,7 @@ impl FabricBuilder {
         self
     }
 
-    /// The fabric.
+    /// Builds the fabric, which is called "test".
     ///
     /// # Panics
     /// When the fabric is invalid.
@@ -88,7 +89,7 @@ impl FabricBuilder {
 pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
-    /// The next 64-bit number.
+    /// Returns the next 64-bit random number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -97,12 +98,12 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// The next number from `low` to `high`, both included.
+    /// Returns a random number from `low` to `high`, both included.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.next_u64() % (high - low + 1)
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns true in `percent` of 100 calls on average.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.range(1, 100) <= percent
     }

@@ -1,5 +1,8 @@
-"""DDP steps over Gloo, at one of two sites: rank, address of rank 0, seconds of computing, steps.
-Prints the median step in seconds; with --quick as `train.py`."""
+"""Takes DDP steps over Gloo at one of two sites, and prints the median step in seconds.
+
+Arguments: rank, address of rank 0, seconds of computing in a step, number of steps, and `--quick`
+as in `train.py`.
+"""
 
 import datetime
 import statistics
@@ -24,7 +27,7 @@ def main():
     model.seconds = float(seconds) / LAYERS
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)
     times = []
-    # The first two lay out buckets.
+    # DDP lays out its buckets in the first two steps.
     for _ in range(int(steps) + 2):
         dist.barrier()
         begun = time.perf_counter()

@@ -1,8 +1,7 @@
-"""The cost of an exchange for a trainer.
+"""Measures the cost of an exchange for a trainer.
 
-`python python/benches/train.py [--quick]` prints one JSON object.
-
-Computing is a sleep, as on an accelerator: the processors are left to the gateways.
+`python python/benches/train.py [--quick]` prints one JSON object. Computing is a sleep, as on an
+accelerator, so the gateways have the processors.
 """
 
 import ctypes
@@ -26,44 +25,49 @@ from landbridge.torch import State, all_reduce_hook
 
 QUICK = "--quick" in sys.argv
 LINK = LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
-#: Bytes of a post on the wire, and of its answer.
-POST_BYTES, ANSWER_BYTES = 78, 46
+#: Bytes of a message of the ping-pong, about as long as a post.
+PING_BYTES = 78
+#: Bytes of an answer of the ping-pong, about as long as the message that a result is ready.
+PONG_BYTES = 46
+#: Layers of the model. The gradients of each are one bucket.
 LAYERS = 16
-#: Gradients of the model, in all.
+#: Size of all gradients of the model.
 GRADIENT_BYTES = (16 if QUICK else 64) << 20
+#: Size of DDP's buckets of gradients, in MiB.
 BUCKET_MB = GRADIENT_BYTES / LAYERS / (1 << 20)
+#: Steps of which the median counts.
 STEPS = 3 if QUICK else 7
-#: Address of the first region where regions are network namespaces.
+#: Address of the region east where regions are network namespaces.
 FIRST_ADDRESS = "10.77.0.1"
 
 
 def main():
     report = {"quick": QUICK, "torch": torch.__version__}
-    # One region: what the way between trainer and gateway costs, and nothing else.
+    # With one region only the way between trainer and gateway takes time.
     with LocalRegions(ranks=(1,)) as regions:
-        config = regions.config("east")
-        report["first_use"] = first_use(config)
+        config = regions.region_file("east")
+        report["first_use"] = measure_first_use(config)
         with landbridge.connect(config=config, rank=0, arena="600 MiB") as group:
-            report["round_trip"] = round_trip(group)
-            report["copy"] = copying(group)
-    with LocalRegions(link=LINK) as regions, Both(regions, "256 MiB") as groups:
-        report["overlap"] = overlap(groups, regions.folder)
-    report["gloo"] = gloo(report["overlap"]["compute_seconds"])
+            report["round_trip"] = measure_round_trip(group)
+            report["copy"] = measure_copies(group)
+    with LocalRegions(link=LINK) as regions, BothRanks(regions, "256 MiB") as groups:
+        report["overlap"] = measure_overlap(groups, regions.folder)
+    report["gloo"] = measure_gloo(report["overlap"]["compute_seconds"])
     print(json.dumps(report))
 
 
-class Both:
-    """Both ranks of a regions, each in a thread."""
+class BothRanks:
+    """A context with the groups of both ranks of two regions, each connected in a thread."""
 
     def __init__(self, regions, arena):
-        self._lab, self._arena = regions, arena
+        self._regions, self._arena = regions, arena
 
     def __enter__(self):
         def attach(rank):
-            config = self._lab.config_of(rank)
+            config = self._regions.region_file_of_rank(rank)
             return landbridge.connect(config=config, rank=rank, arena=self._arena)
 
-        self._groups = on_both(attach, (0, 1))
+        self._groups = call_for_both(attach, (0, 1))
         return self._groups
 
     def __exit__(self, *_):
@@ -71,8 +75,8 @@ class Both:
             group.close()
 
 
-def on_both(function, items):
-    """Calls at once; in the process's main thread for the first."""
+def call_for_both(function, items):
+    """Calls a function for two items at once, for the first in this thread. Returns the results."""
     results = {}
     other = threading.Thread(target=lambda: results.update({1: function(items[1])}))
     other.start()
@@ -81,27 +85,30 @@ def on_both(function, items):
     return [first, results[1]]
 
 
-def round_trip(group):
-    """4 KiB through the gateway, and a bare ping-pong between two processes, by turns: the time
-    that it takes to wake another process changes from one moment to the next."""
+def measure_round_trip(group):
+    """Measures an all-reduce of 4 KiB, and a ping-pong between two processes without gateway.
+
+    They alternate, because the time to wake another process changes from one moment to the next.
+    """
     count, rounds = 300, 3 if QUICK else 21
     array, out = group.empty(1024, torch.float32), group.empty(1024, torch.float32)
     ours, bare = [], []
     for _ in range(rounds):
         ours.append(
-            statistics.median(timed(lambda: group.all_reduce(array, "sum", out=out), count))
+            statistics.median(call_times(lambda: group.all_reduce(array, "sum", out=out), count))
         )
-        bare.append(ping_pong(count))
-    of = statistics.median
+        bare.append(time_ping_pong(count))
+    seconds, bare_seconds = statistics.median(ours), statistics.median(bare)
     return {
-        "seconds": of(ours),
-        "bare_seconds": of(bare),
+        "seconds": seconds,
+        "bare_seconds": bare_seconds,
         "least_bare_seconds": min(bare),
-        "ratio": of(ours) / of(bare),
+        "ratio": seconds / bare_seconds,
     }
 
 
-def timed(function, count):
+def call_times(function, count):
+    """Calls a function ``count`` times. Returns the seconds of each call."""
     times = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -110,34 +117,37 @@ def timed(function, count):
     return times
 
 
-def ping_pong(count):
+def time_ping_pong(count):
+    """Returns the median time of messages of a post's and an answer's size between processes."""
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         for _ in range(count):
-            theirs.recv(POST_BYTES)
-            theirs.sendall(b"x" * ANSWER_BYTES)
+            theirs.recv(PING_BYTES)
+            theirs.sendall(b"x" * PONG_BYTES)
         os._exit(0)
 
     def once():
-        ours.sendall(b"x" * POST_BYTES)
-        ours.recv(ANSWER_BYTES)
+        ours.sendall(b"x" * PING_BYTES)
+        ours.recv(PONG_BYTES)
 
-    times = timed(once, count)
+    times = call_times(once, count)
     os.wait()
     return statistics.median(times)
 
 
-def copying(group):
-    """An array into a slot and out of it, as `all_reduce` does it, and memcpy of as many bytes:
-    by one thread each."""
+def measure_copies(group):
+    """Measures copies of an array into a slot and out of a slot, as `all_reduce` makes them.
+
+    Compares them with `memcpy` of as many bytes. Each uses one thread.
+    """
     from landbridge._memory import arrays
 
     size = 64 << 20
-    source, block = torch.ones(size // 4), group._reserve(size)
+    source, slot = torch.ones(size // 4), group._reserve_slot(size)
     target = torch.ones(size // 4)
     ways = {
-        "in": lambda: arrays.adapt(source).store(block),
-        "out": lambda: arrays.adapt(target).load(block),
+        "in": lambda: arrays.adapt_array(source).copy_to_slot(slot),
+        "out": lambda: arrays.adapt_array(target).copy_from_slot(slot),
         "memcpy": lambda: ctypes.memmove(target.data_ptr(), source.data_ptr(), size),
     }
     seconds = dict.fromkeys(ways, float("inf"))
@@ -145,16 +155,18 @@ def copying(group):
     torch.set_num_threads(1)
     for _ in range(5 if QUICK else 20):
         for way, copy in ways.items():
-            seconds[way] = min(seconds[way], *timed(copy, 1))
+            seconds[way] = min(seconds[way], *call_times(copy, 1))
     torch.set_num_threads(threads)
     rates = {f"{way}_bytes_per_second": size / least for way, least in seconds.items()}
     return {**rates, "ratio": seconds["memcpy"] / max(seconds["in"], seconds["out"])}
 
 
-def first_use(config):
-    """Steps in arenas that were never used, and as many in the same parts again. Of each step the
-    median over all arenas counts: what an arena costs at first it costs each time, and a moment in
-    which the machine did something else comes only once."""
+def measure_first_use(config):
+    """Measures steps in arenas that were never used, and as many in the same slots again.
+
+    For each step the median over all arenas counts, because the cost of a first use comes in every
+    arena, and an interruption by other processes in one.
+    """
     runs = []
     for _ in range(3 if QUICK else 9):
         with landbridge.connect(config=config, rank=0, arena="600 MiB") as group:
@@ -174,8 +186,10 @@ def first_use(config):
 
 
 def first_steps(group):
-    """Seconds of steps of 16 MiB, each in a part of 256 MiB that was never used, and of those
-    after them. A connection's first collective takes longer, whatever its size, and has been."""
+    """Returns the seconds of steps of 16 MiB in slots that were never used, and in them again.
+
+    A barrier comes before them, because the first collective of a connection takes longer.
+    """
     size, kept = 16 << 20, []
     array = torch.ones(size // 4)
     group.barrier()
@@ -189,8 +203,8 @@ def first_steps(group):
     return first, [step(out) for out in kept[:16]]
 
 
-class Slow(torch.autograd.Function):
-    """Computes nothing for a while, in backward."""
+class SleepInBackward(torch.autograd.Function):
+    """A layer whose backward pass sleeps for some seconds."""
 
     @staticmethod
     def forward(context, inputs, weight, seconds):
@@ -204,6 +218,8 @@ class Slow(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
+    """A model with ``LAYERS`` layers, of which each computes for ``seconds`` in backward."""
+
     def __init__(self):
         super().__init__()
         elements = GRADIENT_BYTES // 4 // LAYERS
@@ -213,11 +229,11 @@ class Model(torch.nn.Module):
 
     def forward(self, inputs):
         for layer in self.layers:
-            inputs = Slow.apply(inputs, layer, self.seconds)
+            inputs = SleepInBackward.apply(inputs, layer, self.seconds)
         return inputs.sum()
 
 
-def overlap(groups, folder):
+def measure_overlap(groups, folder):
     """Measures the part of an exchange that DDP hides, where it takes half as long as computing."""
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
@@ -225,11 +241,13 @@ def overlap(groups, folder):
     for group in groups:
         model = Model()
         ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)
-        switch = Switch(State(group))
-        ddp.register_comm_hook(switch, hook)
+        switch = HookSwitch(State(group))
+        ddp.register_comm_hook(switch, switched_hook)
         pairs.append((model, ddp, switch))
 
-    def timed(seconds, exchanges):
+    def median_step(seconds, exchanges):
+        """Returns the median time of a step that computes for ``seconds``, with or without hook."""
+
         def step(pair):
             model, ddp, switch = pair
             model.seconds, switch.exchanges = seconds / LAYERS, exchanges
@@ -237,13 +255,13 @@ def overlap(groups, folder):
             ddp(torch.ones(1)).backward()
             return time.perf_counter() - begun
 
-        # The first two lay out buckets.
-        times = [max(on_both(step, pairs)) for _ in range(STEPS + 2)][2:]
+        # DDP lays out its buckets in the first two steps.
+        times = [max(call_for_both(step, pairs)) for _ in range(STEPS + 2)][2:]
         return statistics.median(times)
 
-    alone = timed(0.0, True) - timed(0.0, False)
+    alone = median_step(0.0, True) - median_step(0.0, False)
     compute = 2 * alone
-    without, with_exchange = timed(compute, False), timed(compute, True)
+    without, with_exchange = median_step(compute, False), median_step(compute, True)
     dist.destroy_process_group()
     exposed = with_exchange - without
     return {
@@ -257,12 +275,14 @@ def overlap(groups, folder):
     }
 
 
-def gloo(compute):
-    """The same steps by DDP's own all-reduce over Gloo, through the same link between network
-    namespaces; where the machine has none, why not."""
+def measure_gloo(compute):
+    """Measures steps with DDP's own all-reduce over Gloo, through a like link.
+
+    The link is between network namespaces. Where the machine has none, the report says why.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fabric.toml"
-        file.write_text(sites(), "utf-8")
+        file.write_text(fabric_text(), "utf-8")
         up = lab_command("up", file)
         done = subprocess.run(up, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -275,8 +295,9 @@ def gloo(compute):
 
 
 def gloo_steps(file, compute):
+    """Runs ``gloo_ddp.py`` in each namespace. Returns the slower site's median step."""
     for site in ("east", "west"):
-        # Room for more than is under way, which the system's default has not.
+        # Socket buffers that hold more than the link has in flight. The system's default does not.
         for name in ("tcp_rmem", "tcp_wmem"):
             setting = f"net.ipv4.{name}=4096 1048576 268435456"
             words = ("--", "sysctl", "-q", "-w", setting)
@@ -300,10 +321,12 @@ def gloo_steps(file, compute):
 
 
 def lab_command(*words):
+    """Returns the command line of ``landbridge wan-sim regions``."""
     return [find_program(), "wan-sim", "regions", *map(str, words)]
 
 
-def sites():
+def fabric_text():
+    """Returns the fabric file of two regions that are network namespaces."""
     lines = ['name = "bench"', "mtu = 1500"]
     for index, name in enumerate(("east", "west"), 1):
         lines += [f"[region.{name}]", "ranks = 1", f"[region.{name}.gateway.{name}-0]"]
@@ -313,12 +336,15 @@ def sites():
     return "\n".join([*lines, f'loss = "{LINK.loss}"', ""])
 
 
-class Switch:
+class HookSwitch:
+    """The state of ``switched_hook``: whether gradients are exchanged."""
+
     def __init__(self, state):
         self.state, self.exchanges = state, True
 
 
-def hook(switch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def switched_hook(switch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket, or returns it as it is while the switch is off."""
     if switch.exchanges:
         return all_reduce_hook(switch.state, bucket)
     done = torch.futures.Future()

@@ -15,7 +15,8 @@ from .errors import ConfigError
 
 
 class CollectiveOptions(NamedTuple):
-    """A collective without its arrays. ``check_options`` makes it."""
+    """The checked arguments of a collective other than its arrays, as ``check_options`` makes
+    them."""
 
     kind: CollectiveKind
     #: The rank with the result of a reduce or the data of a broadcast; 0 for other kinds.
@@ -38,7 +39,7 @@ def check_options(
     layout: Any = 0,
     timeout: Any,
 ) -> CollectiveOptions:
-    """Returns the arguments as the gateway expects them.
+    """Returns the arguments of a collective in the form and units that its post has.
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range.
@@ -54,7 +55,7 @@ def check_options(
 
 
 def check_integer(name: str, value: Any, limit: int) -> int:
-    """Returns ``value`` as an integer from 0 to ``limit - 1``.
+    """Returns the argument ``value`` as an integer from 0 to ``limit - 1``.
 
     Raises:
         ConfigError: The value is no such integer.
@@ -69,7 +70,7 @@ def check_integer(name: str, value: Any, limit: int) -> int:
 
 
 def check_timeout(timeout: Any) -> int:
-    """Returns a timeout, given in seconds, in nanoseconds.
+    """Returns the argument ``timeout``, given in seconds, in nanoseconds.
 
     Raises:
         ConfigError: The timeout is no number of seconds from 0 to 1.8e10.
@@ -84,6 +85,8 @@ def check_timeout(timeout: Any) -> int:
 
 
 def _check_weight(weight: Any) -> float:
+    """Returns the argument ``weight``, a rank's weight in an average, as a finite float of at least
+    0."""
     try:
         number = float(weight)
     except (TypeError, ValueError, OverflowError):

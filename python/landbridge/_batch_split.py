@@ -12,20 +12,19 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
-from ._exchange import RankGroup, exchange
+from ._exchange import RankGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree
 
-#: Largest global batch, in samples.
-BATCH_MAX = 1 << 32
-#: Limit of a rank without one, in samples.
-UNLIMITED = (1 << 64) - 1
-# The split changes when another one would have made each of the last STEPS steps shorter by at
-# least the fraction GAIN. Speeds that only jitter then change nothing.
-#: Consecutive steps in which the other split must be better.
-STEPS = 5
-#: Fraction of the step time that the other split must save.
-GAIN = 0.05
+#: Largest global batch that can be split, in samples.
+BATCH_SAMPLES_MAX = 1 << 32
+#: Limit on the share of a rank that has no limit, in samples.
+UNLIMITED_SAMPLES = (1 << 64) - 1
+#: Consecutive steps that another split must have made shorter before it replaces the current one,
+#: so that speeds which only jitter change nothing.
+SPLIT_CHANGE_STEPS = 5
+#: Least fraction of a step's time that another split must save before it replaces the current one.
+SPLIT_CHANGE_GAIN = 0.05
 
 
 def batch_shares(
@@ -44,44 +43,48 @@ def batch_shares(
     Raises:
         ConfigError: A speed or a limit is invalid, or the batch exceeds all limits together.
     """
-    allowed = _limits(limits, len(speeds))
-    _check(global_batch, speeds, allowed)
-    quotas = _quotas(global_batch, speeds, allowed)
+    allowed = _check_limits(limits, len(speeds))
+    _check_batch(global_batch, speeds, allowed)
+    quotas = _compute_quotas(global_batch, speeds, allowed)
     shares: list[int] = []
     left = global_batch
     for quota in quotas:
         shares.append(min(int(quota), left))
         left -= shares[-1]
 
-    def time_of_next(rank: int, share: int) -> float | None:
+    def time_with_next_sample(rank: int, share: int) -> float | None:
+        """Returns when a rank ends with one sample more than ``share``; ``None`` at the rank's
+        limit."""
         return (share + 1) / speeds[rank] if share < allowed[rank] else None
 
     # The whole parts of the quotas fit into every makespan, so the search starts from them.
     soonest = list(shares)
-    _hand_out(soonest, left, time_of_next)
-    latest = _makespan(soonest, speeds)
+    _hand_out_samples(soonest, left, time_with_next_sample)
+    latest = _step_makespan(soonest, speeds)
 
-    def remainder(rank: int, share: int) -> float | None:
-        time = time_of_next(rank, share)
+    def remainder_key(rank: int, share: int) -> float | None:
+        """Returns the negative remainder of a rank's quota; ``None`` where one sample more would
+        end too late."""
+        time = time_with_next_sample(rank, share)
         return None if time is None or time > latest else share - quotas[rank]
 
     # Ranks with the largest remainder come first.
-    _hand_out(shares, left, remainder)
+    _hand_out_samples(shares, left, remainder_key)
     return shares
 
 
-class Split:
-    """The split of a global batch, step by step, without any communication.
+class LocalBatchSplit:
+    """The split of a global batch, step by step, as one rank computes it without communication.
 
-    It depends only on the speeds that it is given, so ranks that give the same speeds have the
-    same split. A method that raises ``ConfigError`` changes nothing.
+    It depends only on the speeds that it is given, so ranks that give the same speeds have the same
+    split. A method that raises ``ConfigError`` changes nothing.
     """
 
     def __init__(
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
         self._global_batch = operator.index(global_batch)
-        self._limits = _limits(limits, len(speeds))
+        self._limits = _check_limits(limits, len(speeds))
         self._expected = list(speeds)
         #: Each rank's samples of the next step.
         self.shares = batch_shares(global_batch, speeds, self._limits)
@@ -89,7 +92,8 @@ class Split:
         self._recent: list[list[float]] = []
 
     def handle_speeds(self, speeds: Sequence[float]) -> bool:
-        """Takes the ranks' speeds in a step that is over.
+        """Notes the ranks' speeds in a finished step, and changes the split if another one would
+        save time.
 
         Args:
             speeds: Samples per unit of time, by rank. A rank without samples has its last speed.
@@ -98,14 +102,14 @@ class Split:
             Whether the split of the next step changes.
         """
         # Invalid speeds are refused before they are remembered.
-        _check(self._global_batch, speeds, self._limits)
-        self._recent = [*self._recent[-(STEPS - 1) :], list(speeds)]
-        if len(self._recent) < STEPS:
+        _check_batch(self._global_batch, speeds, self._limits)
+        self._recent = [*self._recent[-(SPLIT_CHANGE_STEPS - 1) :], list(speeds)]
+        if len(self._recent) < SPLIT_CHANGE_STEPS:
             return False
-        medians = [sorted(of_rank)[STEPS // 2] for of_rank in zip(*self._recent)]
+        medians = [sorted(of_rank)[SPLIT_CHANGE_STEPS // 2] for of_rank in zip(*self._recent)]
         other = batch_shares(self._global_batch, medians, self._limits)
         if other == self.shares or not all(
-            self._is_better(other, recent) for recent in self._recent
+            self._saves_step_time(other, recent) for recent in self._recent
         ):
             return False
         self.shares, self._recent = other, []
@@ -114,15 +118,16 @@ class Split:
     def handle_exchange(
         self, speeds: Sequence[float], agreed: Sequence[int], states: Sequence[int]
     ) -> bool:
-        """Takes what all ranks exchanged after a step.
+        """Notes the speeds and hashes that all ranks exchanged after a step, and changes the split
+        if needed.
 
         An exchange that fails on some ranks only leaves ranks with different splits. The next
         exchange that succeeds then makes a new split from its speeds alone.
 
         Args:
             speeds: The speed of each rank; 0 for one not measured yet.
-            agreed: Each rank's ``agreed()``.
-            states: Each rank's ``state()``.
+            agreed: The ``arguments_hash()`` of each rank.
+            states: The ``split_hash()`` of each rank.
 
         Returns:
             Whether the split of the next step changes.
@@ -135,28 +140,28 @@ class Split:
                 what = "another global batch, by other speeds, or within other limits, than rank 0"
                 text = "give every rank the same fabric file and the same arguments"
                 raise RanksDisagree(f"rank {rank} splits {what}; {text}")
-        speeds = self._in_one_unit(speeds)
+        speeds = self._fill_in_unmeasured_speeds(speeds)
         if all(state == states[0] for state in states):
             return self.handle_speeds(speeds)
         self.shares = batch_shares(self._global_batch, speeds, self._limits)
         self._recent = []
         return True
 
-    def agreed(self) -> int:
-        """Returns a hash of the global batch, the limits and the expected speeds.
+    def arguments_hash(self) -> int:
+        """Returns a hash of the global batch, the limits and the expected speeds, which must be
+        equal on all ranks."""
+        expected = [_float_bits(speed) for speed in self._expected]
+        return _fnv1a_hash([self._global_batch, *self._limits, *expected])
 
-        It must be equal on all ranks.
-        """
-        expected = [_bits(speed) for speed in self._expected]
-        return _hash([self._global_batch, *self._limits, *expected])
+    def split_hash(self) -> int:
+        """Returns a hash of the current shares and the recent speeds, which decide the next
+        split."""
+        recent = [_float_bits(speed) for speeds in self._recent for speed in speeds]
+        return _fnv1a_hash([*self.shares, *recent])
 
-    def state(self) -> int:
-        """Returns a hash of everything else that the next split depends on."""
-        recent = [_bits(speed) for speeds in self._recent for speed in speeds]
-        return _hash([*self.shares, *recent])
-
-    def _in_one_unit(self, speeds: Sequence[float]) -> Sequence[float]:
-        """Fills in the speeds of ranks that are not measured yet.
+    def _fill_in_unmeasured_speeds(self, speeds: Sequence[float]) -> Sequence[float]:
+        """Returns the speeds with an expected speed for each rank that is not measured yet, whose
+        speed is 0.
 
         Expected speeds are in any unit, so they are scaled by the measured speeds of the others.
         """
@@ -165,11 +170,18 @@ class Split:
         measured = [(s, e) for s, e in zip(speeds, self._expected) if s != 0]
         if not measured:
             return self._expected
-        total, expected = _sum(s for s, _ in measured), _sum(e for _, e in measured)
+        total, expected = (
+            _sum_in_order(s for s, _ in measured),
+            _sum_in_order(e for _, e in measured),
+        )
         return [s if s != 0 else e / expected * total for s, e in zip(speeds, self._expected)]
 
-    def _is_better(self, other: Sequence[int], speeds: Sequence[float]) -> bool:
-        return _makespan(other, speeds) <= (1.0 - GAIN) * _makespan(self.shares, speeds)
+    def _saves_step_time(self, other: Sequence[int], speeds: Sequence[float]) -> bool:
+        """Returns whether the shares ``other`` would have shortened a step at these speeds by at
+        least ``SPLIT_CHANGE_GAIN``."""
+        return _step_makespan(other, speeds) <= (1.0 - SPLIT_CHANGE_GAIN) * _step_makespan(
+            self.shares, speeds
+        )
 
 
 class BatchSplit:
@@ -189,14 +201,15 @@ class BatchSplit:
         limits: Sequence[int] | None,
     ) -> None:
         self._group = group
-        self._split = Split(global_batch, speeds, limits)
+        self._split = LocalBatchSplit(global_batch, speeds, limits)
         #: This rank's speed when it last had samples, in samples per second, or 0.
         self._speed = 0.0
         self.was_alike = True
 
     @property
     def samples(self) -> int:
-        """This rank's samples of the next step. It is the weight in an average of gradients."""
+        """The samples of this rank in the next step, which are its weight in an average of
+        gradients."""
         return self._split.shares[self._group.rank]
 
     @property
@@ -237,47 +250,52 @@ class BatchSplit:
         samples = self.samples if samples is None else samples
         if samples > 0 and computed_seconds > 0:
             self._speed = samples / computed_seconds
-        given = [_bits(self._speed), self._split.agreed(), self._split.state()]
-        bits, agreed, states = exchange(self._group, given, layout=layout, timeout=timeout)
+        given = [_float_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
+        bits, agreed, states = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))
         changed = self._split.handle_exchange(speeds, agreed, states)
         self.was_alike = len(set(states)) == 1
         return changed
 
 
-def _bits(value: float) -> int:
-    """Returns the bits of a 64-bit float."""
+def _float_bits(value: float) -> int:
+    """Returns the bits of a 64-bit float as an integer, for an exchange of integers."""
     bits: int = struct.unpack("=Q", struct.pack("=d", value))[0]
     return bits
 
 
-def _limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
+def _check_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
+    """Returns the most samples of each rank as integers, with ``UNLIMITED_SAMPLES`` for ranks
+    without limits."""
     if limits is None:
-        return [UNLIMITED] * ranks
+        return [UNLIMITED_SAMPLES] * ranks
     for rank, limit in enumerate(limits):
-        if not 0 <= limit <= UNLIMITED:
+        if not 0 <= limit <= UNLIMITED_SAMPLES:
             raise ConfigError(f"rank {rank} has a limit of {limit}: accepted: 0 to 2^64 - 1")
     return [operator.index(limit) for limit in limits]
 
 
-def _check(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
+def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
+    """Raises ``ConfigError`` where the batch, a speed or the limits cannot be split."""
     if not speeds:
         raise ConfigError("no speeds: a batch needs at least one rank")
-    if not 0 <= global_batch <= BATCH_MAX:
-        raise ConfigError(f"a batch of {global_batch} samples: accepted: 0 to {BATCH_MAX}")
+    if not 0 <= global_batch <= BATCH_SAMPLES_MAX:
+        raise ConfigError(f"a batch of {global_batch} samples: accepted: 0 to {BATCH_SAMPLES_MAX}")
     if len(speeds) != len(limits):
         raise ConfigError(f"{len(limits)} limits for {len(speeds)} ranks: give one for each rank")
     for rank, speed in enumerate(speeds):
         if not (math.isfinite(speed) and speed > 0):
             raise ConfigError(f"rank {rank} has speed {speed}: it must be finite and above 0")
-    if not math.isfinite(_sum(speeds)):
+    if not math.isfinite(_sum_in_order(speeds)):
         raise ConfigError("the sum of the speeds is infinite: give them in a larger unit")
     if sum(limits) < global_batch:
         text = f"is above the {sum(limits)} that all ranks hold together"
         raise ConfigError(f"a batch of {global_batch} samples {text}; raise their limits")
 
 
-def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> list[float]:
+def _compute_quotas(
+    global_batch: int, speeds: Sequence[float], limits: Sequence[int]
+) -> list[float]:
     """Returns fractional shares with which all ranks below their limit end together.
 
     The loop is Newton's method on the samples done by a time, a concave function. Each round halves
@@ -286,7 +304,7 @@ def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -
     full = [False] * len(speeds)
     while True:
         left = float(global_batch - sum(limit for limit, is_full in zip(limits, full) if is_full))
-        total = _sum(speed for speed, is_full in zip(speeds, full) if not is_full)
+        total = _sum_in_order(speed for speed, is_full in zip(speeds, full) if not is_full)
         quotas = [
             float(limit) if is_full else left * (speed / total)
             for speed, limit, is_full in zip(speeds, limits, full)
@@ -298,7 +316,9 @@ def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -
             full[rank] = True
 
 
-def _hand_out(shares: list[int], samples: int, key: Callable[[int, int], float | None]) -> None:
+def _hand_out_samples(
+    shares: list[int], samples: int, key: Callable[[int, int], float | None]
+) -> None:
     """Gives samples one by one to the rank with the least key, and to the lower rank of two equals.
 
     A key depends only on the rank and its share. A rank whose key is ``None`` gets no more.
@@ -316,20 +336,22 @@ def _hand_out(shares: list[int], samples: int, key: Callable[[int, int], float |
             heapq.heapreplace(waiting, (following, rank))
 
 
-def _makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
+def _step_makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
+    """Returns the time of a step with these shares: that of the rank that ends last."""
     return max(share / speed for share, speed in zip(shares, speeds))
 
 
-def _sum(values: Iterable[float]) -> float:
-    """Adds in order. ``sum`` rounds differently from Python 3.12 on."""
+def _sum_in_order(values: Iterable[float]) -> float:
+    """Returns the sum of the values, added in order. The built-in ``sum`` rounds differently from
+    Python 3.12 on."""
     total = 0.0
     for value in values:
         total += value
     return total
 
 
-def _hash(values: Sequence[int]) -> int:
-    """Returns the 64-bit FNV-1a hash."""
+def _fnv1a_hash(values: Sequence[int]) -> int:
+    """Returns the 64-bit FNV-1a hash of unsigned 64-bit integers."""
     hashed = 0xCBF2_9CE4_8422_2325
     for byte in struct.pack(f">{len(values)}Q", *values):
         hashed = (hashed ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF

@@ -16,15 +16,15 @@ class RankGroup(Protocol):
 
     @property
     def world_size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the job."""
 
     def all_reduce(
         self, array: Any, op: str = "avg", *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
     ) -> Any:
-        """Combines the arrays of all ranks."""
+        """Combines the arrays of all ranks, element by element, and returns the result."""
 
 
-def exchange(
+def exchange_integers(
     group: RankGroup, values: Sequence[int], *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
 ) -> list[list[int]]:
     """Gives every rank the values of all ranks, by one collective about as fast as a barrier.

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from . import errors
-from ._memory.arena import Block, overlap
-from ._memory.arrays import Adapter
-from ._waiting import Latch, check_caller, check_process, thread_state
+from ._memory.arena import ArenaSlot, ranges_overlap
+from ._memory.arrays import ArrayAdapter
+from ._waiting import Latch, check_not_forked, check_not_in_callback, thread_state
 
-#: Default time that a rank waits for the other ranks, in seconds: a site may take long to load
-#: its data or to start again.
+#: Default time that a rank waits for the other ranks, in seconds. A site may take long to load its
+#: data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
@@ -39,75 +39,78 @@ class Timing(NamedTuple):
     ready_ns: int
 
 
-class Reader(Protocol):
+class GatewayReader(Protocol):
     """The part of a group that a wait needs. A wait also keeps the group from being collected."""
 
     def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads from the gateway until ``latch`` opens or the timeout passes."""
+        """Reads messages of the gateway until ``latch`` opens or the timeout passes."""
 
 
-class Delivery:
-    """The way of a result from the arena to the array that the caller wants."""
+class ResultDelivery:
+    """The copy of a result from the arena to the array that the caller wants."""
 
     def __init__(
         self,
-        like: Adapter,
-        out: tuple[Any, Adapter] | None,
-        block: Block | None,
-        contribution: Adapter | None,
+        like: ArrayAdapter,
+        out: tuple[Any, ArrayAdapter] | None,
+        slot: ArenaSlot | None,
+        contribution: ArrayAdapter | None,
     ) -> None:
         """Prepares a delivery.
 
         Args:
             like: The contribution: a new result array has its kind, dtype and shape.
             out: The caller's array for the result, as given and adapted.
-            block: The result's slot, or ``None`` when the gateway writes into ``out`` itself.
+            slot: The result's slot, or ``None`` when the gateway writes into ``out`` itself.
             contribution: The contribution, if it lies in the arena.
         """
         self._like = like
         self._given: Any = out and out[0]
-        self._out: Adapter | None = out and out[1]
-        self._block = block
+        self._out: ArrayAdapter | None = out and out[1]
+        self._slot = slot
         #: Whether the delivery overwrites a contribution in the arena. It then waits until the
         #: contribution is free, since the gateway may still retransmit it.
         self.overwrites = (
             contribution is not None
-            and block is not None
+            and slot is not None
             and self._out is not None
-            and _may_overlap(contribution, self._out)
+            and _arrays_may_overlap(contribution, self._out)
         )
 
-    def deliver(self) -> Any:
-        """Returns the result. It may be called again after an interruption."""
+    def deliver_result(self) -> Any:
+        """Returns the result as the array that the caller wants. It may be called again after an
+        interruption."""
         if self._out is None:
-            assert self._block is not None, "a result has a slot or an array"
-            return self._like.fresh(self._block)
-        if self._block is not None:
-            self._out.load(self._block)
+            assert self._slot is not None, "a result has a slot or an array"
+            return self._like.copy_to_new_array(self._slot)
+        if self._slot is not None:
+            self._out.copy_from_slot(self._slot)
         return self._given
 
 
-class _Pending:
-    """The base of what a group has under way."""
+class _PendingRequest:
+    """The base of ``Operation`` and ``Commit``: a request of a group that the gateway has not
+    finished."""
 
-    def __init__(self, group: Reader | None) -> None:
+    def __init__(self, group: GatewayReader | None) -> None:
         # This reference keeps a group alive that nobody else holds.
         self._group = group
         self._owner = os.getpid()
 
-    def _await(self, latch: Latch, timeout_s: float | None) -> bool:
-        """Waits for at most ``timeout_s`` seconds. Returns whether ``latch`` is open."""
-        check_process(self._owner)
+    def _await_latch(self, latch: Latch, timeout_s: float | None) -> bool:
+        """Waits for at most ``timeout_s`` seconds until ``latch`` opens, and returns whether it is
+        open. Reads from the gateway meanwhile."""
+        check_not_forked(self._owner)
         group = self._group
         if group is None or latch.is_open:
             return latch.wait(timeout_s)
-        check_caller()
+        check_not_in_callback()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         group._read_until(latch, timeout_s)
         return latch.wait(None if deadline is None else deadline - time.monotonic())
 
 
-class Operation(_Pending):
+class Operation(_PendingRequest):
     """A collective under way, returned by ``Group.all_reduce_async`` and its siblings.
 
     Two events happen to it, in this order:
@@ -130,7 +133,7 @@ class Operation(_Pending):
         timing: A ``Timing`` once the result is ready, else ``None``.
     """
 
-    def __init__(self, delivery: Delivery | None, group: Reader | None) -> None:
+    def __init__(self, delivery: ResultDelivery | None, group: GatewayReader | None) -> None:
         super().__init__(group)
         self.epoch, self.sequence = -1, -1
         self.timing: Timing | None = None
@@ -160,13 +163,13 @@ class Operation(_Pending):
             CollectiveFailed: The collective failed. The contribution is intact.
             InCallback: The caller is a callback, or a signal handler that interrupts a wait.
         """
-        if not self._await(self._ready, timeout):
+        if not self._await_latch(self._ready, timeout):
             raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
         if self._failure is not None:
             raise self._failure
         with self._lock:
             if self._delivery is not None:
-                self._result = self._delivery.deliver()
+                self._result = self._delivery.deliver_result()
                 # Last, so that the next wait repeats a delivery that was interrupted.
                 self._delivery = None
         return self._result
@@ -180,7 +183,7 @@ class Operation(_Pending):
         Raises:
             WaitTimeout: The memory is not free in time.
         """
-        if not self._await(self._free, timeout):
+        if not self._await_latch(self._free, timeout):
             text = f"collective {self.sequence} still uses its memory after {timeout} s"
             raise errors.WaitTimeout(text)
 
@@ -204,40 +207,43 @@ class Operation(_Pending):
         in the caller's thread if the operation is done already. It must neither post nor wait:
         ``InCallback``. An exception in it is logged.
         """
-        check_process(self._owner)
+        check_not_forked(self._owner)
         with self._lock:
             if not self._ready.is_open:
                 self._callbacks.append(callback)
                 return
-        self._call(callback)
+        self._run_callback(callback)
 
-    def _settle(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
-        """Notes the result or the failure. Only the first call counts. ``GroupState`` calls it,
-        and calls it again after an interruption."""
+    def _set_outcome(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
+        """Stores the result's instants or the failure; only the first call counts. ``GroupState``
+        calls it, and calls it again after an interruption."""
         delivery = self._delivery
         if failure is None and delivery is not None and delivery.overwrites:
             self.timing = timing
         else:
-            self._open(timing, failure)
+            self._open_ready_latch(timing, failure)
 
-    def _release(self) -> None:
-        """Notes that the memory is free. ``GroupState`` calls it, again after an interruption."""
-        # `_open` waits for a thread that copies the result. It is skipped where it has nothing
-        # to do, because this thread must read the next messages.
+    def _set_memory_free(self) -> None:
+        """Lets ``wait_free`` return, because the gateway no longer uses the memory. ``GroupState``
+        calls it, and calls it again after an interruption."""
+        # `_open_ready_latch` waits for a thread that copies the result. It is skipped where it has
+        # nothing to do, because this thread must read the next messages.
         if self.timing is not None and (not self._ready.is_open or self._callbacks):
-            self._open(self.timing, None)
+            self._open_ready_latch(self.timing, None)
         self._free.open()
         self._group = None
 
     def _finish(self, failure: errors.CollectiveFailed | None) -> None:
-        """Ends the operation: no more messages follow. ``GroupState`` calls it, again after an
-        interruption."""
+        """Ends the operation with or without a failure, after which no message about it follows.
+        ``GroupState`` calls it, and calls it again after an interruption."""
         if failure is not None:
-            self._settle(None, failure)
-        self._release()
+            self._set_outcome(None, failure)
+        self._set_memory_free()
 
-    def _open(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
-        """Lets ``wait`` return or raise. Only the first call counts."""
+    def _open_ready_latch(
+        self, timing: Timing | None, failure: errors.CollectiveFailed | None
+    ) -> None:
+        """Lets ``wait`` return or raise, and runs the callbacks. Only the first call counts."""
         with self._lock:
             if not self._ready.is_open:
                 self.timing, self._failure = timing, failure
@@ -246,9 +252,10 @@ class Operation(_Pending):
             self._ready.open()
         while self._callbacks:
             with contextlib.suppress(IndexError):  # Another thread may call them as well.
-                self._call(self._callbacks.pop(0))
+                self._run_callback(self._callbacks.pop(0))
 
-    def _call(self, callback: Callable[[Operation], None]) -> None:
+    def _run_callback(self, callback: Callable[[Operation], None]) -> None:
+        """Calls one callback of the trainer in this thread, and logs its exception."""
         before, thread_state.in_callback = thread_state.in_callback, True
         try:
             callback(self)
@@ -262,14 +269,14 @@ class Operation(_Pending):
             thread_state.in_callback = before
 
 
-class Commit(_Pending):
+class Commit(_PendingRequest):
     """A step that is being committed, returned by ``Group.commit_async``.
 
     Attributes:
         step: The trainer's number of the step.
     """
 
-    def __init__(self, step: int, group: Reader | None) -> None:
+    def __init__(self, step: int, group: GatewayReader | None) -> None:
         super().__init__(group)
         self.step = step
         self._failure: errors.CollectiveFailed | None = None
@@ -286,7 +293,7 @@ class Commit(_Pending):
             CollectiveFailed: The step will not become known to be complete; see
                 ``Group.committed_step``.
         """
-        if not self._await(self._done, timeout):
+        if not self._await_latch(self._done, timeout):
             raise errors.WaitTimeout(f"step {self.step} is not committed after {timeout} s")
         if self._failure is not None:
             raise self._failure
@@ -296,17 +303,19 @@ class Commit(_Pending):
         return self._done.is_open
 
     def _finish(self, failure: errors.CollectiveFailed | None) -> None:
-        """Ends the commit. ``GroupState`` calls it, again after an interruption, perhaps with
-        another failure; the first one counts."""
+        """Ends the commit; a failure means that the step is not known to be complete.
+        ``GroupState`` calls it, and calls it again after an interruption, perhaps with another
+        failure; the first one counts."""
         if not self._done.is_open:
             self._failure = failure
         self._done.open()
         self._group = None
 
 
-def _may_overlap(one: Adapter, other: Adapter) -> bool:
-    """Returns whether two arrays of one size may share memory. Arrays with gaps count as if."""
+def _arrays_may_overlap(one: ArrayAdapter, other: ArrayAdapter) -> bool:
+    """Returns whether two arrays of one size may share memory. An array that is not contiguous
+    counts as sharing."""
     here, there = one.address(), other.address()
     if here is None or there is None:
         return True
-    return overlap((here, one.nbytes), (there, other.nbytes))
+    return ranges_overlap((here, one.nbytes), (there, other.nbytes))

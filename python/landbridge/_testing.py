@@ -22,17 +22,19 @@ from typing import NamedTuple
 
 from .errors import LandbridgeError
 
-#: Most UDP ports that one gateway uses.
-_LANES_MAX = 16
-# Blocks of ports below 32,768, where Linux does not choose ports itself. Processes with consecutive
-# ids begin 37 blocks apart, so that two of them rarely try the same block.
-_FIRST_PORT = 16_384
-_BLOCKS = (32_768 - _FIRST_PORT) // _LANES_MAX
-_next_block = itertools.count(37 * os.getpid())
-#: Limit on the start of a gateway, in seconds.
+#: Most UDP ports that one gateway uses, one for each lane.
+_GATEWAY_PORTS_MAX = 16
+#: Lowest port of a gateway's block. All are below 32,768, where Linux does not choose ports itself.
+_FIRST_BLOCK_PORT = 16_384
+#: Number of blocks of ports that gateways can choose from, each of ``_GATEWAY_PORTS_MAX`` ports.
+_PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
+# Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
+_port_block_numbers = itertools.count(37 * os.getpid())
+#: Limit on the time until a started gateway serves trainers, in seconds.
 _START_TIMEOUT_S = 30.0
-# The shell becomes the program, with the same process id. A process that it leaves in its process
-# group kills the group when the pipe to this process closes, even if this process is killed.
+#: Shell script that runs a program until this process ends. The shell becomes the program, with one
+#: process id. A process that it leaves in its process group kills the group when the pipe to this
+#: process closes, even if this process is killed.
 _RUN_UNTIL_PARENT_ENDS = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
 
 
@@ -87,19 +89,19 @@ class LocalRegions:
         self._link = link
         #: The gateways by region, and the `relay` that emulates the link.
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = [_free_block() for _ in range(3)]
-        self._status = {name: _free_block() for name in self.ranks}
-        self._write_configs(list(speeds or [1.0] * sum(ranks)))
+        self._ports = [_find_free_port_block() for _ in range(3)]
+        self._status = {name: _find_free_port_block() for name in self.ranks}
+        self._write_config_files(list(speeds or [1.0] * sum(ranks)))
         made = [f"--job={job}" for job in self._jobs]
         fabric, keys = self.folder / "fabric.toml", self.folder / "keys"
-        self._run("certs", "--fabric", str(fabric), "--out", str(keys), *made)
+        self._run_program("certs", "--fabric", str(fabric), "--out", str(keys), *made)
 
     def __enter__(self) -> LocalRegions:
         try:
             if self._link is not None:
                 self._start_relay(self._link)
             for name in self.ranks:
-                self.start(name)
+                self.start_gateway(name)
         except BaseException:
             self.close()
             raise
@@ -109,32 +111,33 @@ class LocalRegions:
         self.close()
 
     def close(self) -> None:
-        """Ends all processes, and removes the folder."""
+        """Ends the gateways and the relay, and removes the folder."""
         for name in list(self._processes):
-            self.kill(name)
+            self.kill_process(name)
         self._closing.close()
 
-    def config(self, region: str) -> Path:
-        """Returns the path of a region file."""
+    def region_file(self, region: str) -> Path:
+        """Returns the path of a region's config file."""
         return self.folder / f"{region}.toml"
 
-    def config_of(self, rank: int) -> Path:
-        """Returns the path of the region file of a rank."""
-        return self.config("east" if rank < self.ranks["east"] else "west")
+    def region_file_of_rank(self, rank: int) -> Path:
+        """Returns the path of the config file of a rank's region."""
+        return self.region_file("east" if rank < self.ranks["east"] else "west")
 
-    def start(self, region: str) -> None:
-        """Starts the gateway of a region, and waits until it serves trainers."""
-        self._spawn(region, "run", "--config", str(self.config(region)))
+    def start_gateway(self, region: str) -> None:
+        """Starts the gateway of a region, and waits until it serves trainers. Raises
+        ``LocalRegionsError`` after 30 s."""
+        self._spawn_process(region, "run", "--config", str(self.region_file(region)))
         path = f"http://127.0.0.1:{self._status[region]}/healthz"
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not (_answers(path) and (self.folder / f"{region}.sock").exists()):
+        while not (_answers_http(path) and (self.folder / f"{region}.sock").exists()):
             if self._processes[region].poll() is not None or time.monotonic() > deadline:
                 raise LocalRegionsError(
-                    f"the gateway of {region} did not start:\n{self.log(region)}"
+                    f"the gateway of {region} did not start:\n{self.read_log(region)}"
                 )
             time.sleep(0.02)
 
-    def kill(self, name: str) -> None:
+    def kill_process(self, name: str) -> None:
         """Kills the gateway of a region, or the ``relay``."""
         process = self._processes.pop(name)
         process.kill()
@@ -143,17 +146,20 @@ class LocalRegions:
         # Ends the process that watches this pipe.
         process.stdin.close()
 
-    def log(self, name: str) -> str:
-        """Returns the log of the gateway of a region, or of the ``relay``."""
+    def read_log(self, name: str) -> str:
+        """Returns the text of the log of a region's gateway, or of the ``relay``."""
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")
 
-    def _run(self, *arguments: str) -> None:
+    def _run_program(self, *arguments: str) -> None:
+        """Runs the ``landbridge`` program to its end. Raises ``LocalRegionsError`` with its output
+        if it fails."""
         done = subprocess.run([self.program, *arguments], capture_output=True, check=False)
         if done.returncode:
             text = done.stderr.decode("utf-8", "replace")
             raise LocalRegionsError(f"`landbridge {' '.join(arguments)}` failed: {text}")
 
-    def _spawn(self, name: str, *arguments: str) -> None:
+    def _spawn_process(self, name: str, *arguments: str) -> None:
+        """Starts the ``landbridge`` program in the background as ``name``, with a log file."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(
                 ["sh", "-c", _RUN_UNTIL_PARENT_ENDS, self.program, *arguments],
@@ -165,14 +171,17 @@ class LocalRegions:
             )
 
     def _start_relay(self, link: LinkSpec) -> None:
+        """Starts ``landbridge wan-sim relay``, which emulates the link for every UDP port of the
+        gateways."""
         relay, west = self._ports[2], self._ports[1]
         forwards: list[str] = []
-        for lane in range(_LANES_MAX):
+        for lane in range(_GATEWAY_PORTS_MAX):
             forwards += ["--forward", f"127.0.0.1:{relay + lane}=127.0.0.1:{west + lane}"]
         words = ["--rate", link.rate, "--rtt", link.rtt, "--loss", link.loss]
-        self._spawn("relay", "wan-sim", "relay", *words, "--names", "east,west", *forwards)
+        self._spawn_process("relay", "wan-sim", "relay", *words, "--names", "east,west", *forwards)
 
-    def _write_configs(self, speeds: list[float]) -> None:
+    def _write_config_files(self, speeds: list[float]) -> None:
+        """Writes the fabric file and a config file for each region."""
         link = self._link or LinkSpec("4 Gbit/s", "1 ms", "0 %")
         east, west, relay = self._ports
         wan = {"east": east, "west": west if self._link is None else relay}
@@ -187,9 +196,10 @@ class LocalRegions:
             fabric += [f'loss = "{link.loss}"']
         (self.folder / "fabric.toml").write_text("\n".join([*fabric, ""]), "utf-8")
         for name, listen in zip(self.ranks, (east, west)):
-            self._write_region(name, listen)
+            self._write_region_file(name, listen)
 
-    def _write_region(self, name: str, listen: int) -> None:
+    def _write_region_file(self, name: str, listen: int) -> None:
+        """Writes the config file of a region whose gateway listens at the UDP port ``listen``."""
         lines = [
             'fabric = "fabric.toml"',
             f"[gateway.{name}-0]",
@@ -203,7 +213,7 @@ class LocalRegions:
         ]
         for job in self._jobs:
             lines += [f"[job.{job}]", f'token = "keys/{job}.token"', 'memory = "4 GiB"']
-        self.config(name).write_text("\n".join([*lines, ""]), "utf-8")
+        self.region_file(name).write_text("\n".join([*lines, ""]), "utf-8")
 
 
 def find_program() -> str:
@@ -220,7 +230,8 @@ def find_program() -> str:
     return program
 
 
-def _answers(url: str) -> bool:
+def _answers_http(url: str) -> bool:
+    """Returns whether a GET of the URL succeeds within 1 s."""
     try:
         with urllib.request.urlopen(url, timeout=1):
             return True
@@ -228,22 +239,24 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _free_block() -> int:
-    """Returns the first port of a free block of UDP ports. It is free for TCP as well.
+def _find_free_port_block() -> int:
+    """Returns the first port of a free block of UDP ports. The first port is free for TCP as well.
 
     No block is returned twice, and Linux never chooses these ports itself, so no other process
     takes one meanwhile.
     """
-    for _ in range(_BLOCKS):
-        first = _FIRST_PORT + next(_next_block) % _BLOCKS * _LANES_MAX
-        if _all_free(first):
+    for _ in range(_PORT_BLOCKS):
+        first = _FIRST_BLOCK_PORT + next(_port_block_numbers) % _PORT_BLOCKS * _GATEWAY_PORTS_MAX
+        if _are_ports_free(first):
             return first
     raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
 
 
-def _all_free(first: int) -> bool:
+def _are_ports_free(first: int) -> bool:
+    """Returns whether a block of UDP ports from ``first`` on, and the TCP port ``first``, are free
+    on loopback."""
     with contextlib.ExitStack() as stack:
-        for port in range(first, first + _LANES_MAX):
+        for port in range(first, first + _GATEWAY_PORTS_MAX):
             probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             try:
                 probe.bind(("127.0.0.1", port))

@@ -24,8 +24,9 @@ class _ThreadState(threading.local):
 thread_state = _ThreadState()
 
 
-def check_caller() -> None:
-    """Raises ``InCallback`` in a callback, where a wait might never end."""
+def check_not_in_callback() -> None:
+    """Raises ``InCallback`` when this thread runs a callback of a collective, where a wait might
+    never end."""
     if thread_state.in_callback:
         raise errors.InCallback(
             "a callback of a collective must neither post nor wait: it runs in the thread that "
@@ -34,8 +35,8 @@ def check_caller() -> None:
         )
 
 
-def check_process(owner: int) -> None:
-    """Raises ``ForkedProcess`` unless this process is ``owner``, which connected."""
+def check_not_forked(owner: int) -> None:
+    """Raises ``ForkedProcess`` unless this process is ``owner``, the process id that connected."""
     if os.getpid() != owner:
         text = f"this process was forked from {owner}, which connected; connect in this process"
         raise errors.ForkedProcess(text)
@@ -50,7 +51,8 @@ class Latch:
         self.is_open = False
 
     def open(self) -> None:
-        """Lets every waiting thread continue. It may be called again after an interruption."""
+        """Lets every thread continue that waits at the latch. It may be called again after an
+        interruption."""
         self.is_open = True
         for lock in list(self._waiting):
             with contextlib.suppress(RuntimeError):  # The lock is released already.
@@ -64,7 +66,7 @@ class Latch:
         """
         if self.is_open:
             return True
-        check_caller()
+        check_not_in_callback()
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         lock = _thread.allocate_lock()
         lock.acquire()

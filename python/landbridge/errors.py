@@ -168,7 +168,7 @@ class GatewayLost(CollectiveFailed, ConnectionError):
     code, fault, kind = 9, "us", "gateway lost"
 
 
-#: The class of each code of the gateway.
+#: The exception class of each failure code of the gateway; docs/protocol.md section 2.
 FAILURES: dict[int, type[CollectiveFailed]] = {
     failure.code: failure
     for failure in (

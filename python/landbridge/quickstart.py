@@ -24,15 +24,21 @@ from ._group import Group, connect
 from ._operation import Timing
 from ._testing import LinkSpec, LocalRegions, LocalRegionsError
 
-_BATCH, _FEATURES = 32, 16
-#: A full packet, and its headers in bytes; docs/protocol.md lists them.
-_MTU, _OVERHEAD = 1500, 67
-#: Largest accepted difference of a weight from training in one process: rounding stays below it.
-_DIFFERENCE_MAX = 1e-5
+#: Samples of the global batch of a training step.
+_BATCH_SAMPLES = 32
+#: Numbers that are the input of one sample.
+_SAMPLE_INPUTS = 16
+#: Size of a full IP packet between the regions, in bytes.
+_PACKET_BYTES = 1500
+#: Part of a full packet that is headers, in bytes; docs/protocol.md lists them.
+_HEADER_BYTES = 67
+#: Largest accepted difference of a weight from training in one process. Rounding stays below it.
+_WEIGHT_DIFFERENCE_MAX = 1e-5
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Runs the command. Returns its exit code: 0 if every check passes, else 1."""
+    """Runs the quickstart or one of its trainers. Returns the exit code: 0 if every check passes,
+    else 1."""
     parser = argparse.ArgumentParser("python -m landbridge.quickstart", description=__doc__)
     parser.add_argument(
         "--rtt", default="80 ms", help="round-trip time between the regions (default: %(default)s)"
@@ -62,10 +68,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     if options.rank is not None:
         _run_trainer(options)
         return 0
-    return _run_all(options)
+    return _run_regions(options)
 
 
-def _run_all(options: argparse.Namespace) -> int:
+def _run_regions(options: argparse.Namespace) -> int:
+    """Starts gateways, link and trainers of two regions, prints the report, and returns the exit
+    code."""
     ranks = [int(count) for count in options.ranks.split(",")]
     if len(ranks) != 2 or min(ranks) < 1:
         sys.exit("--ranks: accepted: two numbers, such as 3,1")
@@ -76,63 +84,64 @@ def _run_all(options: argparse.Namespace) -> int:
         trainers = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
-                 f"--config={regions.config_of(rank)}"],
+                 f"--config={regions.region_file_of_rank(rank)}"],
                 stdout=subprocess.PIPE,
                 text=True,
             )
             for rank in range(sum(ranks))
         ]  # fmt: skip
         try:
-            results = [_result(rank, trainer) for rank, trainer in enumerate(trainers)]
+            results = [_read_result(rank, trainer) for rank, trainer in enumerate(trainers)]
         finally:
             for trainer in trainers:
                 trainer.kill()
                 trainer.wait()
-    report = _report(results, options)
+    report = _make_report(results, options)
     if options.json:
         print(json.dumps(report))
     else:
-        print(_table(report))
-    return 0 if all(passed for _, _, passed in _checks(report)) else 1
+        print(_format_table(report))
+    return 0 if all(passed for _, _, passed in _list_checks(report)) else 1
 
 
-def _result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
-    """Returns the result that a trainer prints last. Shows the progress of rank 0 before it."""
+def _read_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
+    """Returns the result that a trainer prints last. Shows the progress of rank 0 before that."""
     assert trainer.stdout is not None
     with trainer.stdout as lines:
         for line in map(json.loads, lines):
             is_shown = rank == 0 and sys.stderr.isatty()
             if "of" not in line:
                 if is_shown:
-                    _overwrite("")
+                    _overwrite_terminal_line("")
                 result: dict[str, Any] = line
                 return result
             if is_shown:
-                _show(line)
+                _show_progress(line)
     raise LocalRegionsError(f"rank {rank} ended with exit code {trainer.wait()}")
 
 
-def _show(progress: dict[str, Any]) -> None:
-    """Shows a progress bar."""
+def _show_progress(progress: dict[str, Any]) -> None:
+    """Shows a progress bar on the terminal, from an object that rank 0 prints."""
     filled = 30 * progress["done"] // progress["of"]
     bar = "#" * filled + "." * (30 - filled)
     counts = f"{progress['done']}/{progress['of']}"
-    _overwrite(f"{progress['what']:10} [{bar}] {counts} {progress['note']}")
+    _overwrite_terminal_line(f"{progress['what']:10} [{bar}] {counts} {progress['note']}")
 
 
-def _overwrite(text: str) -> None:
-    """Overwrites the current line of the terminal. The next output overwrites it too."""
+def _overwrite_terminal_line(text: str) -> None:
+    """Overwrites the current line of the terminal. The next output overwrites the text too."""
     print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
 
 
 def _run_trainer(options: argparse.Namespace) -> None:
-    """Runs one rank. Prints JSON objects, one a line: the progress of rank 0, then the result."""
+    """Trains and times all-reduces as one rank. Prints JSON objects, one a line: the progress of
+    rank 0, then the result."""
     size = parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train(group, options.steps)
         timings, digest = _time_all_reduces(group, size, options.iterations)
         group.barrier()
-        shares = group.batch_shares(_BATCH)
+        shares = group.batch_shares(_BATCH_SAMPLES)
     result = {
         "weights": weights, "loss": loss, "shares": shares, "timings": timings, "digest": digest
     }  # fmt: skip
@@ -140,36 +149,42 @@ def _run_trainer(options: argparse.Namespace) -> None:
 
 
 def _report_progress(group: Group, what: str, done: int, of: int, note: str = "") -> None:
+    """Prints, on rank 0 alone, that ``done`` of ``of`` units are done, as a JSON object for
+    ``_read_result``."""
     if group.rank:
         return  # The output of other ranks is read only after rank 0 ends, which waits for them.
     print(json.dumps({"what": what, "done": done, "of": of, "note": note}), flush=True)
 
 
 def _train(group: Group, steps: int) -> tuple[list[float], float]:
-    shares = group.batch_shares(_BATCH)
+    """Trains the model over all ranks. Returns the final weights and the loss of the last batch."""
+    shares = group.batch_shares(_BATCH_SAMPLES)
     first, mine = sum(shares[: group.rank]), shares[group.rank]
-    model, loss = _model(), 0.0
+    model, loss = _make_model(), 0.0
     for step in range(steps):
-        gradient, mean_loss = model.gradient(_samples(step)[first : first + mine])
+        gradient, mean_loss = model.compute_gradient(_make_batch(step)[first : first + mine])
         gradient.append(mean_loss)
         # Weighting by samples gives the gradient of the whole batch.
         means: list[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
         loss = means.pop()
-        model.step(means)
+        model.apply_gradient(means)
         _report_progress(group, "training", step + 1, steps, f"loss {loss:.4f}")
-    return model.weights(), loss
+    return model.flat_weights(), loss
 
 
 def _train_in_one_process(steps: int) -> list[float]:
-    """Returns the weights after the same steps without any communication."""
-    model = _model()
+    """Returns the weights after the same training steps without any communication, to compare
+    with."""
+    model = _make_model()
     for step in range(steps):
-        gradient, _ = model.gradient(_samples(step))
-        model.step(gradient)
-    return model.weights()
+        gradient, _ = model.compute_gradient(_make_batch(step))
+        model.apply_gradient(gradient)
+    return model.flat_weights()
 
 
 def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[list[int]], str]:
+    """Times all-reduces of ``size`` bytes. Returns the ``Timing`` of each one, and a digest of the
+    last result."""
     contribution, out = group.empty(size // 4, "f32"), group.empty(size // 4, "f32")
     piece = array("f", [(group.rank + 1) * 0.25 * (i % 7) for i in range(1 << 10)]).tobytes()
     raw = contribution.cast("B")
@@ -188,22 +203,25 @@ def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[li
     return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
 
 
-class _Samples(NamedTuple):
+class _Sample(NamedTuple):
+    """A sample of the training data."""
+
     inputs: list[float]
     target: float
 
 
-def _samples(step: int) -> list[_Samples]:
-    """Returns the global batch of a step, the same on every rank."""
+def _make_batch(step: int) -> list[_Sample]:
+    """Returns the global batch of a training step, the same on every rank."""
     random = importlib.import_module("random").Random(step)
     batch = []
-    for _ in range(_BATCH):
-        inputs = [random.uniform(-1, 1) for _ in range(_FEATURES)]
-        batch.append(_Samples(inputs, inputs[0] * inputs[1] + 0.5 * inputs[2] - inputs[3]))
+    for _ in range(_BATCH_SAMPLES):
+        inputs = [random.uniform(-1, 1) for _ in range(_SAMPLE_INPUTS)]
+        batch.append(_Sample(inputs, inputs[0] * inputs[1] + 0.5 * inputs[2] - inputs[3]))
     return batch
 
 
-def _model() -> _LinearModel | _TorchModel:
+def _make_model() -> _LinearModel | _TorchModel:
+    """Returns a small network if PyTorch is installed, else a linear model."""
     return _TorchModel() if importlib.util.find_spec("torch") else _LinearModel()
 
 
@@ -211,11 +229,11 @@ class _LinearModel:
     """A linear fit in plain Python, for machines without PyTorch."""
 
     def __init__(self) -> None:
-        self._weights = [0.0] * _FEATURES
+        self._weights = [0.0] * _SAMPLE_INPUTS
 
-    def gradient(self, batch: list[_Samples]) -> tuple[list[float], float]:
-        """Returns the gradient of the mean squared error, and the error."""
-        gradient, loss = [0.0] * _FEATURES, 0.0
+    def compute_gradient(self, batch: list[_Sample]) -> tuple[list[float], float]:
+        """Returns the gradient of the mean squared error over a batch, and the error."""
+        gradient, loss = [0.0] * _SAMPLE_INPUTS, 0.0
         for inputs, target in batch:
             off = sum(w * x for w, x in zip(self._weights, inputs)) - target
             loss += off * off / len(batch)
@@ -223,10 +241,12 @@ class _LinearModel:
                 gradient[index] += 2 * off * x / len(batch)
         return gradient, loss
 
-    def step(self, gradient: list[float]) -> None:
+    def apply_gradient(self, gradient: list[float]) -> None:
+        """Takes one training step against the gradient."""
         self._weights = [w - 0.2 * g for w, g in zip(self._weights, gradient)]
 
-    def weights(self) -> list[float]:
+    def flat_weights(self) -> list[float]:
+        """Returns the weights of the model as one list."""
         return self._weights
 
 
@@ -237,11 +257,12 @@ class _TorchModel:
         torch = self._torch = importlib.import_module("torch")
         torch.manual_seed(0)
         torch.set_num_threads(1)
-        layers = [torch.nn.Linear(_FEATURES, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
+        layers = [torch.nn.Linear(_SAMPLE_INPUTS, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
         self._module = torch.nn.Sequential(*layers).double()
 
-    def gradient(self, batch: list[_Samples]) -> tuple[list[float], float]:
-        """Returns the gradient of the mean squared error, and the error."""
+    def compute_gradient(self, batch: list[_Sample]) -> tuple[list[float], float]:
+        """Returns the gradient of the mean squared error over a batch as one list, and the
+        error."""
         torch, module = self._torch, self._module
         inputs = torch.tensor([s.inputs for s in batch], dtype=torch.float64)
         targets = torch.tensor([[s.target] for s in batch], dtype=torch.float64)
@@ -251,7 +272,8 @@ class _TorchModel:
         flat = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
         return flat.tolist(), loss.item()
 
-    def step(self, gradient: list[float]) -> None:
+    def apply_gradient(self, gradient: list[float]) -> None:
+        """Takes one training step against the gradient, given as one list."""
         torch, at = self._torch, 0
         with torch.no_grad():
             for p in self._module.parameters():
@@ -259,21 +281,24 @@ class _TorchModel:
                 p -= 0.1 * part.view(p.shape)
                 at += p.numel()
 
-    def weights(self) -> list[float]:
+    def flat_weights(self) -> list[float]:
+        """Returns the weights of the model as one list."""
         flat = self._torch.cat([p.detach().reshape(-1) for p in self._module.parameters()])
         weights: list[float] = flat.tolist()
         return weights
 
 
-def _report(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+def _make_report(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the quickstart's report: training, times of all-reduces, and the link, from the
+    results of all ranks."""
     size = parse_bytes(options.size) // 4 * 4
     by_iteration = zip(*(result["timings"] for result in results))
-    stages = [_stages([Timing(*timing) for timing in timings]) for timings in by_iteration]
+    stages = [_stage_seconds([Timing(*timing) for timing in timings]) for timings in by_iteration]
     seconds = [sum(stage.values()) for stage in stages]
     # `median_high` is the time of one iteration, so that its stages add up to it.
     at = seconds.index(statistics.median_high(seconds))
     median = seconds[at]
-    bound = _bound_s(size, options)
+    bound = _lower_bound_s(size, options)
     alone = _train_in_one_process(options.steps)
     weights = results[0]["weights"]
     return {
@@ -297,8 +322,8 @@ def _report(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[
     }
 
 
-def _stages(timings: list[Timing]) -> dict[str, float]:
-    """Returns the seconds of each stage of a collective, from last post to last result."""
+def _stage_seconds(timings: list[Timing]) -> dict[str, float]:
+    """Returns the seconds of each stage of a collective, from the last post to the last result."""
     posted, ready = max(t.posted_ns for t in timings), max(t.ready_ns for t in timings)
     begin = min(max(min(t.wan_begin_ns for t in timings), posted), ready)
     end = min(max(max(t.wan_end_ns for t in timings), begin), ready)
@@ -309,28 +334,36 @@ def _stages(timings: list[Timing]) -> dict[str, float]:
     }
 
 
-def _bound_s(size: int, options: argparse.Namespace) -> float:
-    """Returns the lower bound: the bytes at the link's payload rate, and one one-way delay."""
-    rate, rtt = _quantity(options.rate, _RATES), _quantity(options.rtt, _SPANS)
-    return size * 8 / (rate * (_MTU - _OVERHEAD) / _MTU) + rtt / 2
+def _lower_bound_s(size: int, options: argparse.Namespace) -> float:
+    """Returns the lower bound in seconds: the bytes at the link's payload rate, and one one-way
+    delay."""
+    rate, rtt = (
+        _parse_quantity(options.rate, _BITS_PER_SECOND_BY_UNIT),
+        _parse_quantity(options.rtt, _SECONDS_BY_UNIT),
+    )
+    return size * 8 / (rate * (_PACKET_BYTES - _HEADER_BYTES) / _PACKET_BYTES) + rtt / 2
 
 
-def _quantity(text: str, units: dict[str, float]) -> float:
+def _parse_quantity(text: str, units: dict[str, float]) -> float:
+    """Returns the number of a text such as ``80 ms``, in the base unit of ``units``. Ends the
+    process if it is malformed."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*(\S+)\s*", text)
     if not match or match.group(2) not in units:
         sys.exit(f"{text}: accepted: a number and one of {', '.join(units)}")
     return float(match.group(1)) * units[match.group(2)]
 
 
-def _checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+def _list_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """Yields each check of the report: the claim, the value found, and whether it passes."""
     found = "identical" if report["identical"] else "different"
     yield "weights and results bit-identical on all ranks", found, report["identical"]
     off = report["reference_max_abs_diff"]
-    claim = f"within {_DIFFERENCE_MAX:.0e} of training in one process"
-    yield claim, f"{off:.1e}", off <= _DIFFERENCE_MAX
+    claim = f"within {_WEIGHT_DIFFERENCE_MAX:.0e} of training in one process"
+    yield claim, f"{off:.1e}", off <= _WEIGHT_DIFFERENCE_MAX
 
 
-def _table(report: dict[str, Any]) -> str:
+def _format_table(report: dict[str, Any]) -> str:
+    """Returns the report as the table that the quickstart prints."""
     timed = report["allreduce"]
     link, median = report["link"], timed["seconds_median"]
     shares = ", ".join(map(str, report["batch_shares"]))
@@ -350,13 +383,17 @@ def _table(report: dict[str, Any]) -> str:
     for stage, words in (("local_reduce", "local reduce"), ("wan", "WAN"), ("deliver", "deliver")):
         spent = timed["stage_seconds"][stage]
         rows.append((f"time in {words}", f"{spent:.3f} s ({spent / median * 100:.1f} %)", ""))
-    rows += [(claim, found, "pass" if good else "FAIL") for claim, found, good in _checks(report)]
+    rows += [
+        (claim, found, "pass" if good else "FAIL") for claim, found, good in _list_checks(report)
+    ]
     width, values = (max(len(row[index]) for row in rows) for index in range(2))
     return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)
 
 
-_RATES = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
-_SPANS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+#: Bits per second of each unit in which ``--rate`` may be given.
+_BITS_PER_SECOND_BY_UNIT = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
+#: Seconds of each unit in which ``--rtt`` may be given.
+_SECONDS_BY_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

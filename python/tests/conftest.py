@@ -1,7 +1,7 @@
 """Fixtures: gateways of two regions on this machine, and ranks attached to them.
 
-The daemon is the one that LANDBRIDGE_BIN names, or the `landbridge` on the PATH. Without one
-these tests fail, for they would show nothing.
+The daemon is the one that LANDBRIDGE_BIN names, or the `landbridge` on the PATH. Without a daemon
+the tests that need one fail.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ import landbridge
 from landbridge._testing import LocalRegions
 
 #: Limit on a wait of the tests, in seconds: far above their usual time, and far below the limit of
-#: `on_all`.
+#: `call_for_all`.
 DEADLINE_S = 40
 
 
 @pytest.fixture(scope="module")
 def regions():
-    """East with two ranks, west with one."""
+    """Running gateways of east with two ranks and west with one."""
     with LocalRegions(ranks=(2, 1), speeds=(1.0, 1.0, 2.0)) as running:
         yield running
 
@@ -34,14 +34,14 @@ def regions():
 @pytest.fixture
 def groups(regions):
     """Every rank of `regions`, attached from this process."""
-    with attached(regions) as all_ranks:
+    with attached_groups(regions) as all_ranks:
         yield all_ranks
 
 
 @pytest.fixture
 def two_groups():
     """Two ranks, each in a region of its own, attached from this process."""
-    with LocalRegions(ranks=(1, 1)) as running, attached(running) as both:
+    with LocalRegions(ranks=(1, 1)) as running, attached_groups(running) as both:
         yield both
 
 
@@ -62,33 +62,33 @@ def ctrl_c_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
-def golden(name):
-    """The lines of a file that the gateway's tests write and check."""
+def read_golden(name):
+    """Returns the JSON lines of a golden file, which the gateway's tests write and check."""
     text = Path(__file__).with_name("golden").joinpath(name).read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 @contextlib.contextmanager
-def attached(regions, arena="8 MiB"):
-    """Every rank of a regions, attached from this process."""
+def attached_groups(regions, arena="8 MiB"):
+    """Yields the groups of all ranks of some regions, attached from this process."""
     count = sum(regions.ranks.values())
     with contextlib.ExitStack() as stack:
 
         def attach(rank):
-            config = regions.config_of(rank)
+            config = regions.region_file_of_rank(rank)
             return landbridge.connect(config=config, rank=rank, arena=arena, timeout=60)
 
-        yield [stack.enter_context(group) for group in on_all(range(count), attach)]
+        yield [stack.enter_context(group) for group in call_for_all(range(count), attach)]
 
 
-def on_all(items, function):
+def call_for_all(items, function):
     """Calls `function` for all items at once, each in its own thread. Returns the results."""
     results, failures = {}, []
 
     def call(index, item):
         try:
             results[index] = function(item)
-        except BaseException as error:  # raised again below
+        except BaseException as error:  # It is raised again below.
             failures.append(error)
 
     threads = [threading.Thread(target=call, args=pair, daemon=True) for pair in enumerate(items)]
@@ -97,7 +97,7 @@ def on_all(items, function):
     deadline = time.monotonic() + 300
     while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
         if failures:
-            # The others may wait for this one for as long as they are willing to.
+            # Other threads may wait for the failed one until their own timeouts.
             deadline = min(deadline, time.monotonic() + 30)
         for thread in threads:
             thread.join(0.02)
@@ -107,10 +107,11 @@ def on_all(items, function):
     return [results[index] for index in range(len(threads))]
 
 
-def in_fork(function):
-    """The exit code of a forked process that calls it; less than 0 where it hangs."""
+def exit_code_of_fork(function):
+    """Returns the exit code of a forked process that calls `function`; below 0 if it hangs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fork and threads: what it is about
+        # Python warns of forks beside threads, which are the subject of the test.
+        warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
         signal.alarm(DEADLINE_S // 2)
@@ -124,7 +125,7 @@ def in_fork(function):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def usage(readers):
+def resource_usage(readers):
     """Returns memory, descriptors and threads, once only `readers` reader threads are left."""
     deadline = time.monotonic() + DEADLINE_S
     while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:

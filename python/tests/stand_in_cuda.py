@@ -2,8 +2,8 @@
 
 The builds of PyTorch that the package index has link with 4 GB of CUDA libraries, which a
 machine without such a device never calls. `python stand_in_cuda.py` compiles small libraries of
-the same names, beside PyTorch's own, in which every function says "no such device". For tests;
-it needs `gcc` and `readelf`, and does nothing where the libraries are there.
+the same names, beside PyTorch's own, in which every function returns "no such device". The script
+is for tests. It needs `gcc` and `readelf`, and does nothing where the libraries exist.
 """
 
 import importlib.util
@@ -14,19 +14,21 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-#: `cudaErrorNoDevice`, which is also none of the other libraries' codes for success.
-NO_DEVICE = 100
-SYSTEM = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|z|util)[.-]")
+#: The code `cudaErrorNoDevice`. It differs from the other libraries' codes for success.
+CUDA_ERROR_NO_DEVICE = 100
+#: Names of libraries that every system has.
+SYSTEM_LIBRARY = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|z|util)[.-]")
 
 
 def main():
     folder = Path(importlib.util.find_spec("torch").origin).parent / "lib"
     ours = sorted(folder.glob("*.so*"))
-    versions = defaultdict(set)  # of a library, those that are asked for
-    wanted, defined = defaultdict(set), set()  # (version or None): names
+    versions = defaultdict(set)  # For each missing library, the symbol versions that are needed.
+    # Names of undefined symbols by version, which may be `None`; and names of defined ones.
+    wanted, defined = defaultdict(set), set()
     missing = set()
     for library in ours:
-        missing |= {name for name in needed(library) if not there(name, folder)}
+        missing |= {name for name in needed_libraries(library) if not exists(name, folder)}
         for file, version in versions_needed(library):
             versions[file].add(version)
         for name, version, is_defined in symbols(library):
@@ -34,26 +36,29 @@ def main():
                 defined.add(name)
             else:
                 wanted[version].add(name)
-    # Symbols without a version are looked up in all libraries alike: one may have them all.
+    # Symbols without a version are looked up in all libraries, so the first stand-in has them all.
     plain = {name for name in wanted[None] - defined if not name.startswith(("_ITM", "__gmon"))}
     for index, name in enumerate(sorted(missing)):
         sections = {version: wanted[version] for version in sorted(versions[name])}
-        build(folder / name, sections, plain if index == 0 else set())
+        build_stand_in(folder / name, sections, plain if index == 0 else set())
     print(f"{len(missing)} stand-ins in {folder}")
 
 
 def readelf(*arguments):
+    """Returns the output of `readelf`."""
     return subprocess.run(
         ["readelf", "-W", *map(str, arguments)], check=True, capture_output=True, text=True
     ).stdout
 
 
-def needed(library):
+def needed_libraries(library):
+    """Returns the names of the libraries that a library links with."""
     return re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("-d", library))
 
 
-def there(name, folder):
-    if SYSTEM.match(name) or (folder / name).exists():
+def exists(name, folder):
+    """Returns whether a library exists, of the system or beside PyTorch."""
+    if SYSTEM_LIBRARY.match(name) or (folder / name).exists():
         return True
     return any(folder.parent.parent.glob(f"nvidia/*/lib/{name}")) or any(
         folder.parent.parent.glob(f"*/lib/{name}")
@@ -61,6 +66,7 @@ def there(name, folder):
 
 
 def versions_needed(library):
+    """Yields each needed library and symbol version of a library."""
     file = None
     for line in readelf("-V", library).splitlines():
         if found := re.search(r" File: (\S+)", line):
@@ -70,6 +76,7 @@ def versions_needed(library):
 
 
 def symbols(library):
+    """Yields name, version and whether it is defined of each dynamic symbol."""
     for line in readelf("--dyn-syms", library).splitlines():
         words = line.split()
         if len(words) < 8 or not words[0].endswith(":"):
@@ -82,9 +89,12 @@ def symbols(library):
             yield name, version.lstrip("@") or None, False
 
 
-def build(path, sections, plain):
+def build_stand_in(path, sections, plain):
+    """Compiles a library with the symbols of each version, and `plain` ones without a version."""
     names = set(plain).union(*sections.values())
-    source = "".join(f"long {name}(void) {{ return {NO_DEVICE}; }}\n" for name in sorted(names))
+    source = "".join(
+        f"long {name}(void) {{ return {CUDA_ERROR_NO_DEVICE}; }}\n" for name in sorted(names)
+    )
     script = "".join(
         f"{version} {{ {' '.join(f'{name};' for name in sorted(names))} }};\n"
         if names

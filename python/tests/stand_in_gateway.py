@@ -4,65 +4,68 @@ import contextlib
 import socket
 from pathlib import Path
 
-from landbridge._config.region_file import Location
+from landbridge._config.region_file import GatewayLocation
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
 from landbridge._protocol.connection import Connection
 from landbridge._protocol.wire import (
-    LOCAL_VERSION,
+    LOCAL_PROTOCOL_VERSION,
     REQUESTS,
     RESPONSES,
     Attached,
     ContributionFree,
     EpochBegan,
-    Frames,
+    FrameDecoder,
     ResultReady,
 )
 
 #: Limit on the wait for a request, in seconds.
-PATIENCE_S = 10.0
-#: A request that is not there after this time, in seconds, does not come.
-SOON_S = 0.03
+REQUEST_TIMEOUT_S = 10.0
+#: Time after which `has_request` says that no request comes, in seconds.
+NO_REQUEST_AFTER_S = 0.03
 
 
-class Gateway:
+class StandInGateway:
     """The other end of one rank's connection, and the rank's memory."""
 
     def __init__(self, connection, arena):
         self._socket = connection
-        self._socket.settimeout(PATIENCE_S)
-        self._frames = Frames()
+        self._socket.settimeout(REQUEST_TIMEOUT_S)
+        self._frames = FrameDecoder()
         self._requests = []
         self.memory = arena._map
 
     def send(self, *messages):
         """Sends messages, all at once."""
-        self._socket.sendall(b"".join(RESPONSES.frame(message) for message in messages))
+        self._socket.sendall(b"".join(RESPONSES.encode_frame(message) for message in messages))
 
     def receive(self):
         """Returns the next request."""
         while not self._requests:
             data = self._socket.recv(1 << 16)
             assert data, "the client hung up"
-            self._requests += [REQUESTS.decode(message) for message in self._frames.feed(data)]
+            self._requests += [
+                REQUESTS.decode(message) for message in self._frames.decode_frames(data)
+            ]
         return self._requests.pop(0)
 
     def has_request(self):
-        """Returns whether there is a request, without waiting for one."""
+        """Returns whether a request comes within ``NO_REQUEST_AFTER_S``."""
         with contextlib.suppress(socket.timeout):
-            self._socket.settimeout(SOON_S)
+            self._socket.settimeout(NO_REQUEST_AFTER_S)
             self._requests.append(self.receive())
-        self._socket.settimeout(PATIENCE_S)
+        self._socket.settimeout(REQUEST_TIMEOUT_S)
         return bool(self._requests)
 
     def shut_down(self):
+        """Closes the stand-in's end of the connection."""
         self._socket.close()
 
 
 @contextlib.contextmanager
-def alone():
-    """A group of one rank in its first epoch, and the stand-in of its gateway."""
-    group, gateway = attach()
+def lone_group():
+    """Yields a group of one rank in its first epoch, and the stand-in of its gateway."""
+    group, gateway = attach_group()
     try:
         yield group, gateway
     finally:
@@ -70,21 +73,23 @@ def alone():
         group.close()
 
 
-def attach():
-    """Returns the same, for a test that ends them itself."""
-    group = Group(Location(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
-    return group, attach_anew(group)
+def attach_group():
+    """Returns a group of one rank and the stand-in of its gateway, which the test ends itself."""
+    group = Group(GatewayLocation(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
+    return group, attach_again(group)
 
 
-def attach_anew(group):
-    """Returns another stand-in for the group, whose epochs count from 1 again."""
+def attach_again(group):
+    """Attaches a group to another stand-in, whose epochs count from 1 again, and returns it."""
     ours, theirs = socket.socketpair()
-    frames = Frames()
+    frames = FrameDecoder()
     # The message seems to come right behind the first response, so it wakes no thread.
-    frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
-    group._state.begin(Connection(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
-    group._state.agree()
-    return Gateway(theirs, group._arena)
+    frames._rest = RESPONSES.encode_frame(EpochBegan(1, 0, 0, 0))
+    group._state.begin_connection(
+        Connection(ours, Attached(LOCAL_PROTOCOL_VERSION, 1, "one"), frames)
+    )
+    group._state.agree_to_epoch()
+    return StandInGateway(theirs, group._arena)
 
 
 def ready(post):

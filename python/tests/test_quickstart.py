@@ -11,10 +11,11 @@ import sys
 
 import pytest
 
-#: Limit on one run, in seconds: far above its usual time.
-PATIENCE_S = 300
-#: As `landbridge quickstart` words them, from after what it trained with to the checks.
-ROWS = [
+#: Limit on one run of the quickstart, in seconds, far above its usual time.
+RUN_TIMEOUT_S = 300
+#: Names of the table's rows between the first one and the checks, as `landbridge quickstart` words
+#: them.
+ROW_NAMES = [
     "training steps",
     "samples of a batch per rank",
     "loss, last batch",
@@ -33,7 +34,7 @@ ROWS = [
 def test_the_quickstart_passes_its_own_checks():
     words = ["--json", "--size", "4 MiB", "--steps", "5", "--iterations", "2", "--ranks", "2,1"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["identical"] and report["steps"] == 5
@@ -48,22 +49,22 @@ def test_an_unread_rank_does_not_block_on_its_pipe():
     words = ["--json", "--rtt", "1 ms", "--loss", "0 %", "--ranks", "1,1"]
     words += ["--size", "4 KiB", "--steps", "2000", "--iterations", "1"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
-    done = subprocess.run(line, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(line, stdout=subprocess.PIPE, timeout=RUN_TIMEOUT_S, check=False)
     assert done.returncode == 0
 
 
 def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():
-    code, said, shown = on_a_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
+    code, output, shown = run_on_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
     assert code == 0, shown
     full = "[" + "#" * 30 + "]"
     for text in ("training   [####..", f"training   {full} 7/7 loss ", f"all-reduce {full} 2/2 "):
         assert text in shown
     assert shown.count("\r") >= 9, "each bar over the one before"
     assert shown.endswith("\r\033[K\r"), "none is left when the table comes"
-    lines = said.splitlines()
+    lines = output.splitlines()
     assert lines[0].split() == ["trained", "with", *expected_library().split()]
     names = [re.split("  +", line)[0] for line in lines[1:]]
-    assert names[: len(ROWS)] == ROWS
+    assert names[: len(ROW_NAMES)] == ROW_NAMES
     assert [line.split()[-1] for line in lines[-2:]] == ["pass", "pass"]
 
 
@@ -74,25 +75,26 @@ def test_the_quickstart_trains_with_torch_where_it_is_installed():
 
 
 def expected_library():
+    """Returns what the quickstart says that it trains with."""
     return "torch" if importlib.util.find_spec("torch") else "plain Python"
 
 
-def on_a_terminal(*words):
-    """Its exit code, what it said, and what its terminal showed."""
+def run_on_terminal(*words):
+    """Runs the quickstart. Returns exit code, output, and the text that its terminal showed."""
     terminal, theirs = pty.openpty()
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         shown = b""
         try:
-            while select.select([terminal], [], [], PATIENCE_S)[0]:
+            while select.select([terminal], [], [], RUN_TIMEOUT_S)[0]:
                 shown += os.read(terminal, 4096)
             process.kill()
         except OSError:
-            pass  # nobody else has it open
+            pass  # The process has closed its end.
         os.close(terminal)
-        said, _ = process.communicate()
-    return process.returncode, said, shown.decode()
+        output, _ = process.communicate()
+    return process.returncode, output, shown.decode()
 
 
 def test_a_wrong_option_is_refused():

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clap::Parser;
 use gateway::wan::connect::gso_limit;
-use gateway::wan::connect::tls::{Credentials, dns_name};
+use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use serde_json::json;
@@ -61,7 +61,8 @@ struct Command {
 
 /// 1472 bytes: quinn's default limit on received UDP payloads.
 const DATAGRAM_BYTES: u16 = 1472;
-/// The part of an exchange that goes ahead and is not measured: all of one may take long.
+/// The first exchange, which is not measured, has an eighth of the bytes: a whole one may take
+/// long.
 const WARM_UP_DIVISOR: usize = 8;
 /// 16 MiB: the socket buffer that gateways ask for.
 const SOCKET_BYTES: usize = 16 << 20;
@@ -71,8 +72,8 @@ fn main() -> ExitCode {
     let warm = Arc::new(Barrier::new(usize::from(command.lanes) + 1));
     let lanes: Vec<_> = (0..command.lanes)
         .map(|lane| {
-            let (command, warm, (told, spans)) = (command.clone(), Arc::clone(&warm), channel());
-            (spans, std::thread::spawn(move || run(&command, lane, &warm, &told)))
+            let (command, warm, (times, spans)) = (command.clone(), Arc::clone(&warm), channel());
+            (spans, std::thread::spawn(move || run(&command, lane, &warm, &times)))
         })
         .collect();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -94,25 +95,26 @@ fn main() -> ExitCode {
     if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs one lane in this thread; returns the times when each exchange began and ended.
-fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<[u64; 2]>) {
+/// Runs one lane in this thread; sends the times at which each exchange began and ended.
+fn run(command: &Command, lane: u16, warm: &Barrier, times: &Sender<[u64; 2]>) {
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(BareError::from)
-        .and_then(|runtime| runtime.block_on(exchanges(command, lane, warm, told)));
+        .and_then(|runtime| runtime.block_on(exchanges(command, lane, warm, times)));
     if let Err(error) = outcome {
-        // The others would wait for this one.
+        // The other lanes would wait for this one.
         eprintln!("lane {lane}: {error}");
         std::process::exit(1);
     }
 }
 
+/// Connects one lane to the peer and runs all exchanges over it.
 async fn exchanges(
     command: &Command,
     lane: u16,
     warm: &Barrier,
-    told: &Sender<[u64; 2]>,
+    times: &Sender<[u64; 2]>,
 ) -> Result<(), BareError> {
     let settings = Settings { mtu: command.mtu, window: command.window.map(ByteCount::get) };
     let file = |name: &str| command.keys.join(name);
@@ -135,7 +137,7 @@ async fn exchanges(
     let (endpoint, connection) = match command.dial {
         Some(at) => {
             let endpoint = endpoint(None)?;
-            let to = dns_name(&command.peer, &command.fabric);
+            let to = gateway_dns_name(&command.peer, &command.fabric);
             let connection = settings.dial(&endpoint, &credentials, port(at), &to).await?;
             (endpoint, connection)
         }
@@ -159,13 +161,13 @@ async fn exchanges(
     for _ in 0..command.iterations {
         let posted = now_ns();
         exchange(&connection, &mine, &mine, &mut sum).await?;
-        let _ = told.send([posted, now_ns()]);
+        let _ = times.send([posted, now_ns()]);
     }
     let packet = connection.stats().path.current_mtu;
     if command.mtu.is_some_and(|mtu| mtu != packet) {
         return Err(BareError::Packets(packet));
     }
-    // Whoever has all first waits until the other has it as well.
+    // The side that has all bytes first waits until the other has them as well.
     let mut last = connection.open_uni().await?;
     last.finish().map_err(|_| quinn::WriteError::ClosedStream)?;
     connection.accept_uni().await?;
@@ -175,13 +177,13 @@ async fn exchanges(
     Ok(())
 }
 
-/// Nanoseconds of the clock that all processes of this machine share.
+/// Returns the monotonic clock of this machine in nanoseconds, which all processes share.
 fn now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// User and system time of this process, in seconds.
+/// Returns the user and system time of this process, in seconds.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -7,19 +7,20 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::hint::black_box;
 
-/// Payload is copied by the jumbo packet or more, or by a part of one that streams share; shorter ones
-/// are of what goes with it: nodes of trees, events, futures.
+/// 2,048 bytes: shorter copies are not counted. Payload is copied by the jumbo packet, or by the
+/// part of one that streams share; nodes of trees, events and futures are shorter.
 const COUNTED_FROM_BYTES: usize = 2048;
 
 thread_local! {
     static BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has copied so far.
+/// Returns the bytes that this thread has copied so far.
 pub fn bytes() -> u64 {
     BYTES.get()
 }
 
+/// Adds a copy of `bytes` to the count of this thread, if it is long enough.
 fn count(bytes: usize) {
     if bytes >= COUNTED_FROM_BYTES {
         BYTES.set(BYTES.get() + bytes as u64);

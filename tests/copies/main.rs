@@ -14,20 +14,21 @@ use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, Shape, ppm, simulate};
 use units::Span;
 
-/// Packets far larger than the nodes of quinn's trees of packets in flight, which are moved about as
-/// these are: so copies of payload can be told from others by their size.
+/// 9,000 bytes, far more than the nodes of the trees in which quinn keeps packets in flight: so
+/// their size tells copies of payload from copies of nodes.
 const MTU: u16 = 9000;
-/// 12 MiB: bytes of a buffer.
+/// 12 MiB, the bytes of a buffer.
 const BYTES: u64 = 12 << 20;
-/// Copies of a byte that goes from gateway to gateway: into a packet, by the kernel on each side,
-/// out of quinn's buffer.
+/// 4 copies of a byte that goes from gateway to gateway: into a packet, by the kernel on each side,
+/// and out of the buffer of quinn.
 const CROSSING: f64 = 4.0;
-/// One more where it is kept before it is added, or is a result.
+/// 1 more copy of a byte that is kept before it is added, or that is a result.
 const LANDING: f64 = 1.0;
-/// 1 % of all copies: packet headers are copied too, and the shortest pieces are not counted.
+/// 1 % of all copies, the error that passes: packet headers are copied too, and the shortest pieces
+/// are not counted.
 const OFF_MAX: f64 = 0.01;
-/// Copies of a byte of parity, as far as its receiver does not stop it before: out of the code, across,
-/// and into memory of ours.
+/// 6 copies of a byte of parity: out of the code, from gateway to gateway, and into memory of the
+/// receiver.
 const PARITY: f64 = 1.0 + CROSSING + 1.0;
 
 /// The collective that ranks run with a buffer each.
@@ -38,7 +39,8 @@ enum Operation {
     Broadcast,
 }
 
-/// The bytes copied while all ranks write, exchange, add and read, in buffers.
+/// Returns the copies of each byte while all ranks write, exchange, add and read, as a number of
+/// buffers.
 async fn copied(lab: &Lab, what: Operation) -> f64 {
     let clients = lab.clients(2 * BYTES + 4096).await;
     // All lanes are up a round trip after the first.
@@ -76,6 +78,8 @@ async fn copied(lab: &Lab, what: Operation) -> f64 {
     (counted::bytes() - before) as f64 / BYTES as f64
 }
 
+/// Asserts that the copies found are those that ARCHITECTURE.md lists, and at most `more_max`
+/// above.
 fn assert_listed(what: &str, copied: f64, listed: f64, more_max: f64) {
     println!("{what}: {copied:.3} copies of a buffer, {listed:.3} listed");
     let within = (1.0 - OFF_MAX)..(1.0 + more_max);
@@ -103,15 +107,15 @@ fn three_regions_copy_what_is_listed() {
     let all_reduce = Operation::AllReduce;
     let copied = simulate(async { copied(&mesh.start(1).await, all_reduce).await });
     let plan = mesh.plan();
-    let parts = plan.trees.iter().zip(shard::parts(&plan, BYTES));
-    let part = |(tree, part): (&Tree, shard::Part)| {
+    let parts = plan.trees.iter().zip(shard::divide_buffer(&plan, BYTES));
+    let part = |(tree, part): (&Tree, shard::BufferPart)| {
         (part.range.end - part.range.start) as f64 / BYTES as f64 * of_tree(tree)
     };
     let listed = 2.0 * 3.0 + parts.map(part).sum::<f64>();
     assert_listed(&format!("three regions, {}", plan.algorithm.name()), copied, listed, OFF_MAX);
 }
 
-/// The copies of one byte of a tree's part, between gateways of one rank each.
+/// Returns the copies of one byte of the part of a tree, between gateways of one rank each.
 fn of_tree(tree: &Tree) -> f64 {
     let children = |of: GatewayId| tree.parents.values().filter(|parent| **parent == of).count();
     let inputs = |of: GatewayId| {
@@ -136,7 +140,7 @@ fn parity_makes_its_segments_land() {
     let all_reduce = Operation::AllReduce;
     let copied = simulate(async { copied(&Lab::start(&shape, 1).await, all_reduce).await });
     let fabric = shape.fabric();
-    let plan: Plan = hier_collectives::plan::plan(&fabric).expect("a plan");
+    let plan: Plan = hier_collectives::plan::make_plan(&fabric).expect("a plan");
     let tail = plan.fec(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
     let landed = tail as f64 / BYTES as f64;
     println!("{tail} of {BYTES} bytes have parity");

@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Processes start, meet and finish this many all-reduces within [`PATIENCE`].
+/// 2 all-reduces that the processes finish within [`PATIENCE`] before a fault strikes.
 const WARM: u64 = 2;
-/// For what is not the point: starting and rendezvous.
+/// 90 s for start and rendezvous, which are not under test.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Beyond this a blow would miss the collective.
+/// 0.95 of the bytes of a collective: a fault beyond would miss the collective.
 const SHARE_MAX: f64 = 0.95;
 
 /// The outcome of a fault.
@@ -37,7 +37,7 @@ pub struct Report {
     pub wrong: Vec<String>,
 }
 
-/// Runs it.
+/// Runs one case; the fault strikes at the share `at` of the bytes of a collective.
 pub fn run(landbridge: &Path, case: &Case, at: f64) -> Report {
     let mut report = Report {
         scenario: case.name.clone(),
@@ -50,11 +50,11 @@ pub fn run(landbridge: &Path, case: &Case, at: f64) -> Report {
     };
     match Deployment::start(landbridge) {
         Ok((deployment, lines)) => {
-            let mut watch = Watch { case, deployment, lines, ranks: Default::default() };
+            let mut watch = RunningCase { case, deployment, lines, ranks: Default::default() };
             if let Err(why) = watch.strike_and_heal(at, &mut report) {
                 report.wrong.push(why);
             }
-            report.wrong.extend(watch.differences());
+            report.wrong.extend(watch.unequal_results());
             if !report.wrong.is_empty() {
                 report.wrong.push(watch.deployment.logs());
             }
@@ -64,29 +64,31 @@ pub fn run(landbridge: &Path, case: &Case, at: f64) -> Report {
     report
 }
 
-struct Watch<'a> {
+/// A case while it runs: the processes, and the lines of the ranks so far.
+struct RunningCase<'a> {
     case: &'a Case,
     deployment: Deployment,
     lines: Receiver<Line>,
-    ranks: [Seen; RANKS],
+    ranks: [RankLines; RANKS],
 }
 
 /// The lines that a rank has printed.
 #[derive(Default)]
-struct Seen {
+struct RankLines {
     /// Digests by epoch and sequence.
     done: BTreeMap<(u64, u64), String>,
-    /// How many outcomes of any kind.
+    /// Number of outcomes of any kind.
     outcomes: u64,
     completed: u64,
 }
 
-impl Watch<'_> {
+impl RunningCase<'_> {
+    /// Waits until the ranks have warmed up, strikes, and waits until all ranks work again.
     fn strike_and_heal(&mut self, at: f64, report: &mut Report) -> Result<(), String> {
         self.listen_until("all ranks have warmed up", PATIENCE, report, |ranks| {
             ranks.iter().all(|rank| rank.completed >= WARM)
         })?;
-        report.struck_percent = self.aim(at, report)? * 100.0;
+        report.struck_percent = self.wait_for_point(at, report)? * 100.0;
         match self.case.blow {
             Blow::Kill(victim) => self.kill(victim, report)?,
             Blow::Stop(victim, lasting) => self.stop(victim, lasting, report)?,
@@ -104,36 +106,39 @@ impl Watch<'_> {
     /// Kills the victim, and starts it again once all others have got an outcome.
     fn kill(&mut self, victim: Victim, report: &mut Report) -> Result<(), String> {
         let before = self.ranks.each_ref().map(|rank| rank.outcomes);
-        self.deployment.kill(victim).map_err(system)?;
+        self.deployment.kill(victim).map_err(system_error)?;
         self.listen_until("survivors have an outcome", verdict_within(), report, |ranks| {
             let heard = |rank: usize| ranks[rank].outcomes > before[rank];
             (0..RANKS).all(|rank| victim == Victim::Rank(rank) || heard(rank))
         })?;
-        self.deployment.revive(victim).map_err(system)
+        self.deployment.revive(victim).map_err(system_error)
     }
 
+    /// Stops the victim for a time. A stopped rank must be named as the straggler.
     fn stop(
         &mut self,
         victim: Victim,
         lasting: Duration,
         report: &mut Report,
     ) -> Result<(), String> {
-        self.deployment.signal(victim, Signal::STOP).map_err(system)?;
+        self.deployment.signal(victim, Signal::STOP).map_err(system_error)?;
         self.listen_for(lasting, report);
-        self.deployment.signal(victim, Signal::CONT).map_err(system)?;
+        self.deployment.signal(victim, Signal::CONT).map_err(system_error)?;
         match victim {
-            Victim::Rank(rank) => self.was_named(rank),
+            Victim::Rank(rank) => self.check_straggler_named(rank),
             _ => Ok(()),
         }
     }
 
-    /// Checks that every gateway's log names the awaited rank.
-    fn was_named(&self, rank: usize) -> Result<(), String> {
+    /// Checks that the log of every gateway names the awaited rank.
+    fn check_straggler_named(&self, rank: usize) -> Result<(), String> {
         let words = format!("has awaited ranks {rank} for");
-        let silent = ["east", "west"].into_iter().find(|name| !self.deployment.said(name, &words));
+        let silent =
+            ["east", "west"].into_iter().find(|name| !self.deployment.has_logged(name, &words));
         silent.map_or(Ok(()), |name| Err(format!("the log of {name} lacks `{words}`")))
     }
 
+    /// Cuts the link for a time.
     fn cut(
         &mut self,
         way: Direction,
@@ -141,14 +146,14 @@ impl Watch<'_> {
         report: &mut Report,
         disorder: bool,
     ) -> Result<(), String> {
-        self.deployment.cut(way).map_err(system)?;
+        self.deployment.cut(way).map_err(system_error)?;
         self.listen_for(lasting, report);
-        self.deployment.join(disorder).map_err(system)
+        self.deployment.join(disorder).map_err(system_error)
     }
 
-    /// Waits until a collective's bytes stand at `at`, the next one's or where that was missed a
-    /// later one's; returns where they stood last.
-    fn aim(&mut self, at: f64, report: &mut Report) -> Result<f64, String> {
+    /// Waits until the share `at` of the bytes of a collective is sent. Returns the share that was
+    /// sent at last.
+    fn wait_for_point(&mut self, at: f64, report: &mut Report) -> Result<f64, String> {
         let deadline = Instant::now() + PATIENCE;
         let sent = |watch: &Self| watch.deployment.sent().ok_or("no status of east's gateway");
         let mut base = (sent(self)? / BYTES + 1) * BYTES;
@@ -165,37 +170,39 @@ impl Watch<'_> {
         Err("the bytes never came as far as the blow".to_owned())
     }
 
+    /// Reads lines of the ranks until `enough` holds; an error after `patience`.
     fn listen_until(
         &mut self,
         what: &str,
         patience: Duration,
         report: &mut Report,
-        mut enough: impl FnMut(&[Seen; RANKS]) -> bool,
+        mut enough: impl FnMut(&[RankLines; RANKS]) -> bool,
     ) -> Result<(), String> {
         let begun = Instant::now();
         while !enough(&self.ranks) {
             if begun.elapsed() > patience {
-                let told = self.ranks.each_ref().map(|rank| (rank.outcomes, rank.completed));
-                return Err(format!("not within {patience:?}: {what}; outcomes, done: {told:?}"));
+                let counts = self.ranks.each_ref().map(|rank| (rank.outcomes, rank.completed));
+                return Err(format!("not within {patience:?}: {what}; outcomes, done: {counts:?}"));
             }
             self.listen_for(Duration::from_millis(100), report);
         }
         Ok(())
     }
 
-    /// Reads the ranks' lines for a while, or until one has printed a line.
+    /// Reads lines of the ranks for a while, or until one has printed a line.
     fn listen_for(&mut self, span: Duration, report: &mut Report) {
         let deadline = Instant::now() + span;
         loop {
             let rest = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(rest) {
-                Ok(line) => self.hear(&line, report),
+                Ok(line) => self.read_line(&line, report),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn hear(&mut self, line: &Line, report: &mut Report) {
+    /// Counts the outcome in a line of a rank and judges how long the rank has waited.
+    fn read_line(&mut self, line: &Line, report: &mut Report) {
         let seen = &mut self.ranks[line.rank];
         let words: Vec<&str> = line.text.splitn(4, ' ').collect();
         let (millis, failed) = match words[..] {
@@ -232,8 +239,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Two ranks that completed one collective have equal bits.
-    fn differences(&self) -> Vec<String> {
+    /// Returns a text for each result with other bits than the same result of another rank.
+    fn unequal_results(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut first = BTreeMap::new();
         for (rank, seen) in self.ranks.iter().enumerate() {
@@ -252,7 +259,8 @@ impl Watch<'_> {
     }
 }
 
-fn system(error: std::io::Error) -> String {
+/// Turns an error of the system into a text.
+fn system_error(error: std::io::Error) -> String {
     error.to_string()
 }
 

@@ -19,10 +19,10 @@ const ELEMENTS: u64 = 16 << 17;
 /// Bytes of each all-reduce.
 pub const BYTES: u64 = ELEMENTS * 8;
 
-/// The link in netem's words, but for its delay.
+/// The link as netem takes it, without its delay.
 const LINK: &str = "rate 100mbit queue 40ms";
 
-/// For a word to the relay.
+/// 10 s for the answer of the relay to a command.
 const RELAY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A line that a rank printed.
@@ -55,11 +55,12 @@ impl Drop for Deployment {
 }
 
 impl Deployment {
-    /// Starts everything; the ranks' lines come over the channel.
+    /// Starts all processes; the lines of the ranks come over the channel.
     pub fn start(landbridge: &Path) -> io::Result<(Self, mpsc::Receiver<Line>)> {
         let folder = tempfile::tempdir()?;
-        let (east, west, relay) = (ports::block()?, ports::block()?, ports::block()?);
-        let status = [ports::block()?, ports::block()?];
+        let (east, west, relay) =
+            (ports::free_port_block()?, ports::free_port_block()?, ports::free_port_block()?);
+        let status = [ports::free_port_block()?, ports::free_port_block()?];
         let (lines, receiver) = mpsc::channel();
         let speeds = |ranks: usize| vec![1.0; ranks];
         let files = TwoRegions {
@@ -79,7 +80,7 @@ impl Deployment {
             jobs: &["train"],
             job_memory: "1 GiB",
         };
-        files.write(folder.path())?;
+        files.write_files(folder.path())?;
         let mut deployment = Self {
             landbridge: landbridge.to_owned(),
             ports: [relay.port(), west.port()],
@@ -101,7 +102,7 @@ impl Deployment {
         Ok((deployment, receiver))
     }
 
-    /// Starts a process that does not run.
+    /// Starts a process that was killed.
     pub fn revive(&mut self, victim: Victim) -> io::Result<()> {
         match victim {
             Victim::Relay => self.relay = Some(self.start_relay()?),
@@ -116,7 +117,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Kills a process and waits until it is gone.
+    /// Kills a process and waits for its end.
     pub fn kill(&mut self, victim: Victim) -> io::Result<()> {
         if let Some(mut child) = self.child(victim).take() {
             child.kill()?;
@@ -125,14 +126,14 @@ impl Deployment {
         Ok(())
     }
 
-    /// Sends a process a signal.
+    /// Sends a signal to a process.
     pub fn signal(&mut self, victim: Victim, signal: Signal) -> io::Result<()> {
         let child = self.child(victim).as_ref().ok_or(io::ErrorKind::NotFound)?;
         kill_process(Pid::from_child(child), signal)?;
         Ok(())
     }
 
-    /// From now on nothing passes this way.
+    /// Drops all packets in these directions from now on.
     pub fn cut(&mut self, way: Direction) -> io::Result<()> {
         let side = match way {
             Direction::Both => "netem",
@@ -142,13 +143,14 @@ impl Deployment {
         self.tell_relay(&format!("set {side} {LINK} delay 20ms loss 100%"))
     }
 
-    /// From now on everything passes; with disorder 1 % twice, and neighbours change places.
+    /// Passes all packets from now on; with `disorder`, 1 % are copied and neighbours change
+    /// places.
     pub fn join(&mut self, disorder: bool) -> io::Result<()> {
         let how = if disorder { " 300us order free duplicate 1%" } else { "" };
         self.tell_relay(&format!("set netem {LINK} delay 20ms{how}"))
     }
 
-    /// Tells the relay, and waits until it has done so.
+    /// Sends a command to the relay and waits for its answer.
     fn tell_relay(&mut self, line: &str) -> io::Result<()> {
         let answers = |log: &str| log.lines().filter(|line| line.starts_with('{')).count();
         let read = |this: &Self| std::fs::read_to_string(this.path("relay.log"));
@@ -170,19 +172,19 @@ impl Deployment {
         }
     }
 
-    /// Payload bytes that east's gateway has sent for the first time since it started.
+    /// Returns the payload bytes that the gateway of east has sent so far, without retransmissions.
     pub fn sent(&self) -> Option<u64> {
         let status = fetch_status(self.status[0]).ok()?;
         Some(status.peers.iter().map(|peer| peer.sent_bytes).sum())
     }
 
-    /// Whether a region's gateway has logged these words.
-    pub fn said(&self, region: &str, words: &str) -> bool {
+    /// Returns true if the gateway of a region has logged these words.
+    pub fn has_logged(&self, region: &str, words: &str) -> bool {
         let log = std::fs::read_to_string(self.path(&format!("{region}.log")));
         log.is_ok_and(|text| text.contains(words))
     }
 
-    /// The last lines that the gateways logged, for a report.
+    /// Returns the last lines that the gateways logged, for a report.
     pub fn logs(&self) -> String {
         let tail = |name: &str| {
             let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();

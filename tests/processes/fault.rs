@@ -34,27 +34,27 @@ pub struct Case {
     pub blow: Blow,
 }
 
-/// Ranks of east; the one after them is west's.
+/// 2 ranks of east; the rank after them is in west.
 pub const EAST_RANKS: usize = 2;
-/// Ranks in all.
+/// 3 ranks in all.
 pub const RANKS: usize = 3;
-/// Beside the limits of docs/failures.md: a busy machine, and the all-reduce that was under way.
+/// 10 s on top of the limits of docs/failures.md, for a busy machine and the all-reduce under way.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// The time within which every survivor gets an outcome after any fault.
+/// Returns the time within which every survivor gets an outcome after any fault.
 pub fn verdict_within() -> Duration {
     let limits = Limits::of_the_page();
     let longest = FailureCode::ALL.into_iter().map(|code| limits.of(code).duration()).max();
     longest.unwrap_or_default() + BUSY
 }
 
-/// Within this all ranks work again after a fault.
+/// Returns the time within which all ranks work again after a fault.
 pub fn recovery_within() -> Duration {
     Limits::of_the_page().recovery.duration() + BUSY
 }
 
 impl Case {
-    /// All cases of `tests/scenarios.toml`; an error where processes cannot play one.
+    /// Returns all cases of `tests/scenarios.toml`; an error if processes cannot play one.
     pub fn all() -> Result<Vec<Self>, String> {
         let wanted = named().into_iter().filter(|scenario| scenario.processes);
         wanted
@@ -65,13 +65,13 @@ impl Case {
             .collect()
     }
 
-    /// Whether the fault only delays collectives, and fails none.
+    /// Returns true if the fault only delays collectives and fails none.
     pub fn fails_nothing(&self) -> bool {
         matches!(self.blow, Blow::Stop(Victim::Rank(_), _) | Blow::Cut { .. })
     }
 
-    /// The share of a collective's bytes at which the `point`-th of `points` blows falls:
-    /// drawn from its part of 5 to 94 %, so that the segment it is in ends below 95 %.
+    /// Returns the share of the bytes of a collective at which the fault strikes for `point`, drawn
+    /// from its part of 5 to 94 %. The segment under way then ends below 95 %.
     pub fn strikes_at(&self, seed: u64, point: u32, points: u32) -> f64 {
         let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(point);
         for byte in self.name.bytes() {
@@ -83,8 +83,8 @@ impl Case {
         0.05 + 0.89 * (f64::from(point) + drawn) / f64::from(points)
     }
 
-    /// The longest time that a rank may wait for a result or for a failure of this kind. Only its
-    /// own gateway can report to a rank, so the time of a stopped gateway counts.
+    /// Returns the longest time that a rank may wait for a result or for this failure. Only its own
+    /// gateway reports to a rank, so the time of a stopped gateway counts.
     pub fn longest_wait(&self, rank: usize, failed: Option<FailureCode>) -> Duration {
         let own = |gateway| (gateway == 0) == (rank < EAST_RANKS);
         let stopped = match self.blow {

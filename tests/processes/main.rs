@@ -26,7 +26,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// One trainer, for the program itself
+    /// Run one trainer, which this program starts
     #[command(hide = true)]
     Rank(rank::Rank),
 }

@@ -1,5 +1,5 @@
-//! A trainer that all-reduces for ever, checks every result itself, and after a failure goes
-//! on as a trainer would: again in the next epoch, attached anew when its gateway is gone.
+//! A trainer that all-reduces for ever, checks every result itself, and after a failure posts
+//! again as a trainer would: in the next epoch, attached anew when its gateway is gone.
 //!
 //! One line of output for each event: `attached EPOCH`, `done EPOCH SEQUENCE MILLIS DIGEST`,
 //! `failed EPOCH MILLIS TEXT`, `wrong TEXT`.
@@ -30,15 +30,15 @@ pub struct Rank {
 
 #[derive(Debug, Default)]
 struct Steps {
-    /// This rank's own.
+    /// Steps of this rank.
     mine: i64,
-    /// The sum of all ranks' in the last result.
+    /// Sum of the steps of all ranks in the last result.
     last_sum: i64,
 }
 
-/// Between attempts to attach, and to post after a failure within an epoch.
+/// 200 ms between attempts to attach, and to post after a failure within an epoch.
 const RETRY: Duration = Duration::from_millis(200);
-/// A gateway that has not met its peers by then is attached to anew.
+/// 120 s for the gateway to begin an epoch; after that the rank attaches anew.
 const PATIENCE: Span = Span::from_secs(120);
 
 impl Rank {
@@ -53,15 +53,16 @@ impl Rank {
         runtime.expect("a runtime").block_on(self.train(token))
     }
 
+    /// Attaches and all-reduces without end.
     async fn train(&self, token: [u8; 32]) -> ! {
-        let way = GatewayAddress::Socket(self.socket.clone());
+        let address = GatewayAddress::Socket(self.socket.clone());
         let mut steps = Steps::default();
         loop {
             let attach = AttachOptions {
                 epoch_timeout: PATIENCE,
                 ..AttachOptions::new("train", token, self.rank, 32 * self.elements + 4096)
             };
-            if let Ok(client) = Client::attach(&way, attach).await {
+            if let Ok(client) = Client::attach(&address, attach).await {
                 println!("attached {}", client.epoch());
                 self.all_reduce_until_lost(&client, &mut steps).await;
             }
@@ -69,6 +70,7 @@ impl Rank {
         }
     }
 
+    /// All-reduces and prints outcomes until the connection to the gateway is lost.
     async fn all_reduce_until_lost(&self, client: &Client, steps: &mut Steps) {
         let mut tensor = client.allocate(Dtype::I64, self.elements).expect("room for one");
         loop {
@@ -90,7 +92,7 @@ impl Rank {
             match &outcome {
                 Ok(_) => {
                     let bytes = operation.result();
-                    if let Some(wrong) = self.judge(&bytes, steps) {
+                    if let Some(wrong) = self.check_result(&bytes, steps) {
                         println!("wrong epoch {epoch}, collective {sequence}: {wrong}");
                     }
                     println!("done {epoch} {sequence} {millis} {:016x}", fnv1a(&bytes));
@@ -111,13 +113,15 @@ impl Rank {
         }
     }
 
-    /// Element `i` of a contribution is a pattern of rank and `i`, plus `step * (2i + 1)`; so
-    /// the result's first element says which steps were added, and every other must agree.
+    /// Returns the contribution of a step: element `i` is a pattern of rank and `i`, plus `step *
+    /// (2i + 1)`. The first element of a result then tells the steps that were added, and every
+    /// other element must agree.
     fn contribution(&self, step: i64) -> Vec<i64> {
-        (0..self.elements).map(|i| pattern(self.rank, i).wrapping_add(times(step, i))).collect()
+        (0..self.elements).map(|i| pattern(self.rank, i).wrapping_add(step_part(step, i))).collect()
     }
 
-    fn judge(&self, bytes: &[u8], steps: &mut Steps) -> Option<String> {
+    /// Returns what is wrong with a result; `None` if it is right.
+    fn check_result(&self, bytes: &[u8], steps: &mut Steps) -> Option<String> {
         let result: Vec<i64> = bytemuck::pod_collect_to_vec(bytes);
         let ranks = || 0..self.world_size;
         let base = |i| ranks().fold(0i64, |sum, rank| sum.wrapping_add(pattern(rank, i)));
@@ -127,17 +131,19 @@ impl Rank {
             return Some(format!("steps add up to {added}, to {last} in the result before"));
         }
         steps.last_sum = added;
-        let right = |i: u64| base(i).wrapping_add(times(added, i));
+        let right = |i: u64| base(i).wrapping_add(step_part(added, i));
         let off = (0..).zip(&result).find(|(i, got)| **got != right(*i));
         off.map(|(i, got)| format!("element {i} is {got}, {} expected", right(i)))
     }
 }
 
+/// Returns the part of an element that no step changes.
 fn pattern(rank: u32, index: u64) -> i64 {
     let z = (index ^ (u64::from(rank) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((z ^ (z >> 29)) >> 8).cast_signed()
 }
 
-fn times(step: i64, index: u64) -> i64 {
+/// Returns the part of an element that a step adds.
+fn step_part(step: i64, index: u64) -> i64 {
     step.wrapping_mul((2 * index + 1).cast_signed())
 }

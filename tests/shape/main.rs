@@ -6,7 +6,7 @@ use scenarios::collectives::baselines::{
 use std::process::ExitCode;
 use units::ByteCount;
 
-/// Ranks of each site: equal ones, then unequal ones and such as are no power of two.
+/// Ranks of each site: equal numbers, then unequal ones, some of which are no power of two.
 const SHAPES: [&[u32]; 8] = [
     &[2, 2],
     &[4, 4],
@@ -20,7 +20,7 @@ const SHAPES: [&[u32]; 8] = [
 
 const SIZE: ByteCount = ByteCount::new(16 << 20);
 
-/// Payload beyond 2(D-1)/D that packets and acknowledgements may add.
+/// 1.02: payload over 2(D-1)/D of the buffer, of which packets and acknowledgements may add 2 %.
 const MORE: f64 = 1.02;
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether the hierarchy sent no more than it should.
+/// Prints the row of a shape. Returns true if the hierarchy sent no more than allowed.
 fn row(sites: &[u32], way: Algorithm, taken: &Cost) -> bool {
     let regions = sites.len() as f64;
     let least = 2.0 * (regions - 1.0) / regions;

@@ -72,18 +72,19 @@ fn main() -> ExitCode {
     }
     #[cfg(feature = "mutants")]
     if let Some(mutant) = command.mutant {
-        hier_collectives::mutant::choose(mutant);
+        hier_collectives::mutant::activate_mutant(mutant);
     }
     if Scenario::named(&command.scenario, 0).is_none() {
         eprintln!("no scenario `{}`; see --list", command.scenario);
         return ExitCode::from(USAGE);
     }
     match command.seed {
-        Some(seed) => command.tell(seed),
+        Some(seed) => command.replay_seed(seed),
         None => command.sweep(),
     }
 }
 
+/// Parses the name of a mutant.
 fn mutant(name: &str) -> Result<Mutant, String> {
     let names = Mutant::ALL.map(Mutant::name).join(", ");
     if !cfg!(feature = "mutants") {
@@ -94,30 +95,33 @@ fn mutant(name: &str) -> Result<Mutant, String> {
 }
 
 impl Command {
+    /// Returns the chosen scenario for a seed.
     fn scenario(&self, seed: u64) -> Scenario {
         Scenario::named(&self.scenario, seed).expect("checked")
     }
 
-    /// One seed, all that happened.
-    fn tell(&self, seed: u64) -> ExitCode {
+    /// Runs one seed and prints all events.
+    fn replay_seed(&self, seed: u64) -> ExitCode {
         let scenario = self.scenario(seed);
-        let (told, timeline) = replay(&scenario);
+        let (summary, timeline) = replay(&scenario);
         if self.json {
-            let wrong = if told.wrong.is_empty() { vec![] } else { vec![(seed, told.clone())] };
-            println!("{}", self.report(1, &told, &wrong, 0.0));
+            let wrong =
+                if summary.wrong.is_empty() { vec![] } else { vec![(seed, summary.clone())] };
+            println!("{}", self.report(1, &summary, &wrong, 0.0));
         } else {
-            let wrong = told.wrong.iter().map(|wrong| format!("WRONG: {wrong}\n"));
+            let wrong = summary.wrong.iter().map(|wrong| format!("WRONG: {wrong}\n"));
             let wrong: String = wrong.collect();
-            // Whoever reads may have seen enough.
-            let _ = writeln!(stdout(), "{scenario}{timeline}\n\n{}{wrong}", table(&told));
+            // The reader may have closed the pipe.
+            let _ = writeln!(stdout(), "{scenario}{timeline}\n\n{}{wrong}", table(&summary));
         }
-        exit(&told)
+        exit_code(&summary)
     }
 
-    /// Many seeds, what came of them.
+    /// Runs many seeds and prints the summary.
     fn sweep(&self) -> ExitCode {
         let begun = Instant::now();
-        let (mut total, wrong, runs) = self.run(self.from..self.from.saturating_add(self.seeds));
+        let (mut total, wrong, runs) =
+            self.run_seeds(self.from..self.from.saturating_add(self.seeds));
         let share = total.struck_in_flight();
         if self.scenario == RANDOM && runs as u64 >= IN_FLIGHT_SEEDS && share < IN_FLIGHT_MIN {
             total.wrong.push(format!("only {share:.3} of all faults struck anything under way"));
@@ -126,39 +130,45 @@ impl Command {
         let seconds = begun.elapsed().as_secs_f64();
         if self.json {
             println!("{}", self.report(runs, &total, &wrong, seconds));
-            return exit(&total);
+            return exit_code(&total);
         }
         println!("{}", table(&total));
-        for (seed, told) in &wrong {
+        for (seed, summary) in &wrong {
             println!("seed {seed}:");
-            told.wrong.iter().take(SHOWN).for_each(|wrong| println!("  WRONG: {wrong}"));
+            summary
+                .wrong
+                .iter()
+                .take(FINDINGS_SHOWN)
+                .for_each(|wrong| println!("  WRONG: {wrong}"));
             println!("  replay: {}", self.scenario(*seed).replay());
         }
         println!("{runs} seeds in {seconds:.1} s, {} of them with something wrong", wrong.len());
-        exit(&total)
+        exit_code(&total)
     }
 
-    fn run(&self, seeds: Range<u64>) -> (RunSummary, Vec<(u64, RunSummary)>, usize) {
+    /// Runs seeds. Returns the sum of all summaries, the seeds with something wrong, and the number
+    /// of runs.
+    fn run_seeds(&self, seeds: Range<u64>) -> (RunSummary, Vec<(u64, RunSummary)>, usize) {
         let bar = progress(seeds.end - seeds.start);
         // A terminal has the bar, a log has lines.
-        let line_every = (bar.length().unwrap_or(0) / LINES).max(LINE_SEEDS_MIN);
+        let line_every = (bar.length().unwrap_or(0) / PROGRESS_LINES).max(PROGRESS_SEEDS_MIN);
         let lines = !std::io::stderr().is_terminal();
         let (mut total, mut wrong) = (RunSummary::default(), Vec::new());
         let scenarios = seeds.map(|seed| self.scenario(seed));
-        let runs = sweep(scenarios, self.jobs.unwrap_or_else(threads), |scenario, told| {
-            total.add(told);
+        let runs = sweep(scenarios, self.jobs.unwrap_or_else(threads), |scenario, summary| {
+            total.add(summary);
             bar.inc(1);
             if lines && bar.position().is_multiple_of(line_every) {
                 eprintln!("{} seeds, {} with something wrong", bar.position(), wrong.len());
             }
-            let Some(first) = told.wrong.first() else { return true };
+            let Some(first) = summary.wrong.first() else { return true };
             let line = format!("seed {}: {first}", scenario.seed);
             if lines {
                 eprintln!("{line}")
             } else {
                 bar.println(line)
             }
-            wrong.push((scenario.seed, told.clone()));
+            wrong.push((scenario.seed, summary.clone()));
             !self.first
         });
         bar.finish_and_clear();
@@ -166,6 +176,7 @@ impl Command {
         (total, wrong, runs)
     }
 
+    /// Returns the JSON report.
     fn report(
         &self,
         runs: usize,
@@ -173,9 +184,9 @@ impl Command {
         wrong: &[(u64, RunSummary)],
         seconds: f64,
     ) -> serde_json::Value {
-        let wrong = wrong.iter().map(|(seed, told)| {
+        let wrong = wrong.iter().map(|(seed, summary)| {
             let replay = self.scenario(*seed).replay();
-            serde_json::json!({ "seed": seed, "wrong": told.wrong, "replay": replay })
+            serde_json::json!({ "seed": seed, "wrong": summary.wrong, "replay": replay })
         });
         serde_json::json!({
             "scenario": self.scenario,
@@ -199,15 +210,17 @@ impl Command {
     }
 }
 
-/// Lines of progress in a log, at most, and the fewest seeds between two.
-const LINES: u64 = 40;
-const LINE_SEEDS_MIN: u64 = 50;
+/// 40 lines of progress in a log, at most.
+const PROGRESS_LINES: u64 = 40;
+/// 50 seeds between two lines of progress, at least.
+const PROGRESS_SEEDS_MIN: u64 = 50;
 
-/// Wrong things shown of each seed.
-const SHOWN: usize = 5;
+/// 5 findings of each seed, at most.
+const FINDINGS_SHOWN: usize = 5;
 
-fn exit(told: &RunSummary) -> ExitCode {
-    if told.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Returns the exit code of a run.
+fn exit_code(summary: &RunSummary) -> ExitCode {
+    if summary.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn progress(seeds: u64) -> ProgressBar {
@@ -215,23 +228,25 @@ fn progress(seeds: u64) -> ProgressBar {
     ProgressBar::new(seeds).with_style(style.expect("a template"))
 }
 
-fn table(told: &RunSummary) -> String {
-    let outcomes = told.outcomes.iter();
+/// Returns a summary as a table.
+fn table(summary: &RunSummary) -> String {
+    let outcomes = summary.outcomes.iter();
     let mut rows: Vec<_> =
         outcomes.map(|(name, count)| (name.clone(), count.to_string())).collect();
-    for (kind, count) in &told.completed {
+    for (kind, count) in &summary.completed {
         rows.push((format!("  {kind}"), count.to_string()));
     }
-    for (kind, struck) in &told.faults {
+    for (kind, struck) in &summary.faults {
         rows.push((format!("FAULT {kind}"), format!("{} of {}", struck.in_flight, struck.times)));
     }
-    rows.push(("in flight".to_owned(), format!("{:.3}", told.struck_in_flight())));
-    for (heard, waits) in &told.waits {
+    rows.push(("in flight".to_owned(), format!("{:.3}", summary.struck_in_flight())));
+    for (heard, waits) in &summary.waits {
         let left = waits.least_left.map_or("?".to_owned(), |left| left.to_string());
         rows.push((format!("WAIT {heard}"), format!("{}, left {left}", waits.longest)));
     }
-    rows.push(("longest recovery".to_owned(), told.recovery.to_string()));
-    if let Some((most, limit)) = told.fullest.map(|(most, limit)| (ByteCount::new(most), limit)) {
+    rows.push(("longest recovery".to_owned(), summary.recovery.to_string()));
+    if let Some((most, limit)) = summary.fullest.map(|(most, limit)| (ByteCount::new(most), limit))
+    {
         rows.push(("most memory against its budget".to_owned(), most.to_string()));
         rows.push(("the budget".to_owned(), ByteCount::new(limit).to_string()));
     }

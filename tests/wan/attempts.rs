@@ -12,13 +12,13 @@ use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// How often anything is measured at most.
+/// 8 attempts to measure a cell, at most.
 const ATTEMPTS: u32 = 8;
 
 /// Cells by row, contender and size, which is also their order.
 type Cells = BTreeMap<(usize, usize, u64), (Row, Cell)>;
 
-/// One contender over one link, and the sizes that there is nothing good of yet.
+/// A contender over one link, with the sizes that have no good cell yet.
 struct Task {
     /// The position of its cells in the report: row and column.
     place: (usize, usize),
@@ -30,7 +30,7 @@ struct Task {
 /// Measures one contender with these sizes over a link.
 type Measure<'a> = dyn Fn(Contender, &Row, &[u64]) -> Result<Vec<Cell>, LabError> + 'a;
 
-/// How it is measured, and until when what is void is measured again.
+/// How cells are measured, and until when void cells are measured again.
 pub struct Attempts<'a> {
     pub how: &'a Measure<'a>,
     pub until: Instant,
@@ -55,7 +55,8 @@ impl Attempts<'_> {
         measured.cells.extend(cells.into_values());
     }
 
-    /// Measures each once, after the first attempt only while there is time; returns what is left.
+    /// Measures each task once, after the first attempt only while there is time. Returns the tasks
+    /// that are left.
     fn round(
         &self,
         tasks: Vec<Task>,
@@ -64,7 +65,7 @@ impl Attempts<'_> {
         measured: &mut Measured,
     ) -> Vec<Task> {
         let in_time =
-            |_: &Task| !interrupt::came() && (attempt == 1 || Instant::now() < self.until);
+            |_: &Task| !interrupt::has_come() && (attempt == 1 || Instant::now() < self.until);
         let mut left = Vec::new();
         for task in tasks.into_iter().take_while(in_time) {
             left.extend(self.attempt(task, attempt, cells, measured));
@@ -73,7 +74,8 @@ impl Attempts<'_> {
         left
     }
 
-    /// Measures what is left of a task once; returns it with what is left after that.
+    /// Measures the sizes that are left of a task once. Returns the task if sizes are left after
+    /// that.
     fn attempt(
         &self,
         task: Task,
@@ -111,8 +113,8 @@ impl Attempts<'_> {
     }
 }
 
-/// The cell of a contender that finished no run in time on this link with less loss, if there is
-/// one.
+/// Returns the cell of a contender that finished no run in time on this link with less loss, if
+/// there is one.
 fn cut_before(cells: &Cells, row: &Row, column: usize) -> Option<Cell> {
     let is_it = |(place, (of, _)): &(&(usize, usize, u64), &(Row, Cell))| {
         let same = place.1 == column && (of.rate, of.rtt) == (row.rate, row.rtt);
@@ -142,8 +144,8 @@ mod tests {
 
     const GLOO: Contender = Contender::Gloo { congestion: "bbr" };
 
-    /// Measures with cells that say what `void` does of the contender, the row and the attempt; what was
-    /// measured, in order.
+    /// Measures with cells that are void where `void` says so, by contender, row, size and attempt.
+    /// Returns what was measured, in order.
     fn attempts(
         rows: &[Row],
         until: Instant,

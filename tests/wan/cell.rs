@@ -31,7 +31,7 @@ pub struct Cell {
     pub cut_from: Option<String>,
 }
 
-/// A cell takes no longer than this.
+/// 20 s, after which the runs of a cell are cut.
 pub const CUT_AFTER_S: u64 = 20;
 
 impl Cell {

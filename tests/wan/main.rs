@@ -123,14 +123,14 @@ fn measure(command: &Command) -> ExitCode {
         run_virtual(&mut measured, &rows, seeds);
     }
     if command.arm.is_none() {
-        let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
+        let at_most = if command.quick { QUICK_BENCH_LIMIT } else { BENCH_LIMIT };
         measured.took = Some(Took { whole: begun.elapsed(), at_most });
     }
-    tell(command, &measured)
+    write_results(command, &measured)
 }
 
-/// Draws, writes and prints.
-fn tell(command: &Command, measured: &Measured) -> ExitCode {
+/// Draws the plot, writes the JSON and prints the page.
+fn write_results(command: &Command, measured: &Measured) -> ExitCode {
     if let Some(file) = &command.svg
         && let Err(error) = plot::draw(file, measured)
     {
@@ -148,17 +148,17 @@ fn tell(command: &Command, measured: &Measured) -> ExitCode {
     if all_met || command.json_to.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All rows in all arms, peers that are made for the first time included.
-const WITHIN: Duration = Duration::from_secs(45 * 60);
+/// 45 min for all rows in all arms, with the installation of peers.
+const BENCH_LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// The few of `--quick`.
-const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
+/// 6 min for the rows of `--quick`.
+const QUICK_BENCH_LIMIT: Duration = Duration::from_secs(6 * 60);
 
-/// Until when what is void is measured again: the other arms want the rest.
-const AGAIN: Duration = Duration::from_secs(35 * 60);
+/// 35 min from the start, until when void cells are measured again: the other arms need the rest.
+const REPEAT_LIMIT: Duration = Duration::from_secs(35 * 60);
 
-/// 220 s with `--quick`.
-const QUICK_AGAIN: Duration = Duration::from_secs(220);
+/// 220 s from the start, until when void cells are measured again with `--quick`.
+const QUICK_REPEAT_LIMIT: Duration = Duration::from_secs(220);
 
 fn run_virtual(measured: &mut Measured, rows: &[Row], seeds: Seeds) {
     let long = if measured.asked.long { &long::ALL[..] } else { &[] };
@@ -179,7 +179,7 @@ fn run_virtual(measured: &mut Measured, rows: &[Row], seeds: Seeds) {
     bar.finish_and_clear();
 }
 
-/// Everybody who is here, over every link.
+/// Measures all contenders that are installed over every link.
 fn run_labs(
     measured: &mut Measured,
     command: &Command,
@@ -200,19 +200,19 @@ fn run_labs(
         }
     }
     let bar = progress_bar(rows.len() * present.len(), ground.name());
-    let until = begun + if command.quick { QUICK_AGAIN } else { AGAIN };
+    let until = begun + if command.quick { QUICK_REPEAT_LIMIT } else { REPEAT_LIMIT };
     let how = |contender: Contender, row: &Row, sizes: &[u64]| {
         contender.measure(&tools, row, ground, sizes)
     };
     Attempts { how: &how, until, bar: &bar }.measure(rows, &present, measured);
     bar.finish_and_clear();
-    if interrupt::came() { Err(LabError::Interrupted) } else { Ok(()) }
+    if interrupt::has_come() { Err(LabError::Interrupted) } else { Ok(()) }
 }
 
 fn run_loopback(measured: &mut Measured, command: &Command) -> Result<(), LabError> {
     let _put_back = Deferred::begin();
     let costs = cpu::measure(&peers::own(&command.landbridge));
-    if interrupt::came() {
+    if interrupt::has_come() {
         return Err(LabError::Interrupted);
     }
     measured.costs = costs?;

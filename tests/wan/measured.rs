@@ -26,7 +26,7 @@ pub struct Asked {
     pub rows: Vec<Row>,
     /// The arms.
     pub arms: Vec<Arm>,
-    /// Whether many all-reduces over one link are.
+    /// True if series of many all-reduces over one link are requested.
     pub long: bool,
 }
 
@@ -35,11 +35,11 @@ pub struct Asked {
 pub struct Measured {
     /// The requested measurements.
     pub asked: Asked,
-    /// Each with its link, in the order of measuring.
+    /// Cells, each with its link, in the order of measuring.
     pub cells: Vec<(Row, Cell)>,
-    /// Many all-reduces over one link.
+    /// Figures of many all-reduces over one link.
     pub long: Vec<long::Long>,
-    /// In processor time.
+    /// Costs in processor time.
     pub costs: Vec<cpu::Cost>,
     /// Measurements that were skipped, each with its reason.
     pub skipped: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Measured {
     pub took: Option<Took>,
 }
 
-/// How long it takes to measure, and how long it may.
+/// Duration of the bench, and its limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
     /// From start to end.
@@ -59,7 +59,7 @@ pub struct Took {
 }
 
 impl Measured {
-    /// Notes what was skipped, and why.
+    /// Notes a measurement that was skipped, with the reason.
     pub fn skip(&mut self, what: String) {
         eprintln!("SKIPPED: {what}");
         self.skipped.push(what);

@@ -1,15 +1,15 @@
 //! Exact decimal numbers times an integer scale.
 
-/// Splits a text such as "0.1 %" into number and unit.
-pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
+/// Splits a text such as "0.1 %" into number and unit; `None` where no number comes first.
+pub(crate) fn split_number_and_unit(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }
 
-/// The product of `number` and `scale`; `None` when it is not an integer or too large.
-pub(crate) fn times(number: &str, scale: u64) -> Option<u64> {
+/// Returns the decimal `number` times `scale`; `None` when that is no integer or exceeds `u64`.
+pub(crate) fn scale_decimal(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits_ok = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     if !digits_ok(whole) || !digits_ok(fraction) || whole.len() + fraction.len() == 0 {
@@ -25,8 +25,10 @@ pub(crate) fn times(number: &str, scale: u64) -> Option<u64> {
     u64::try_from(scaled / denominator).ok()
 }
 
-/// The text of `value` in the largest of `units` that shows it with at most three decimals.
-pub(crate) fn print(value: u64, units: &[(u64, &str)]) -> String {
+/// Formats `value` in the largest of `units` that shows it with at most three decimals.
+///
+/// `units` holds scale and name of each unit, largest first.
+pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
     for (scale, unit) in units {
         let thousandths = u128::from(value) * 1000;
         if value >= *scale && thousandths.is_multiple_of(u128::from(*scale)) {

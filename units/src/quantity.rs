@@ -14,24 +14,27 @@ pub struct QuantityError {
     pub wanted: &'static str,
 }
 
-/// Parses a number and a unit; `units` gives the scale of each unit.
-pub(crate) fn parse(
+/// Parses a number with its unit; `units` holds scale and name of each unit.
+///
+/// # Errors
+/// [`QuantityError`], which says that the text is not `wanted`.
+pub(crate) fn parse_quantity(
     text: &str,
     units: &[(u64, &str)],
     wanted: &'static str,
 ) -> Result<u64, QuantityError> {
     let error = || QuantityError { value: text.to_owned(), wanted };
-    let (number, unit) = decimal::split(text).ok_or_else(error)?;
+    let (number, unit) = decimal::split_number_and_unit(text).ok_or_else(error)?;
     let (scale, _) = units.iter().find(|(_, name)| *name == unit).ok_or_else(error)?;
-    decimal::times(number, *scale).ok_or_else(error)
+    decimal::scale_decimal(number, *scale).ok_or_else(error)
 }
 
 /// A rate in bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
-/// Units of rates in bits per second, largest first.
-const RATES: &[(u64, &str)] = &[
+/// Each unit of a rate: its scale in bits per second, and its name. Largest first.
+const RATE_UNITS: &[(u64, &str)] = &[
     (1_000_000_000_000, "Tbit/s"),
     (1_000_000_000, "Gbit/s"),
     (1_000_000, "Mbit/s"),
@@ -40,15 +43,15 @@ const RATES: &[(u64, &str)] = &[
 ];
 
 impl BitRate {
-    /// A rate of `bits` bits per second.
+    /// Makes a rate of `bits` bits per second.
     pub const fn from_bits_per_second(bits: u64) -> Self {
         Self(bits)
     }
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
-    /// Bytes per second, without rounding.
+    /// Returns the rate in bytes per second, without rounding.
     pub fn bytes_per_second(self) -> f64 {
         self.0 as f64 / 8.0
     }
@@ -58,8 +61,9 @@ impl BitRate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteCount(u64);
 
-/// Units of sizes in bytes; binary units are preferred in output.
-const SIZES: &[(u64, &str)] = &[
+/// Each unit of a size: its scale in bytes, and its name. Binary units come first, since output
+/// prefers them.
+const SIZE_UNITS: &[(u64, &str)] = &[
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
     (1 << 20, "MiB"),
@@ -72,11 +76,11 @@ const SIZES: &[(u64, &str)] = &[
 ];
 
 impl ByteCount {
-    /// A count of `bytes` bytes.
+    /// Makes a count of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
-    /// The number of bytes.
+    /// Returns the count as a plain number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -86,19 +90,19 @@ impl ByteCount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fraction(u32);
 
-/// One, in parts per billion.
+/// 1,000,000,000 parts per billion: the fraction 1.
 const ONE_PPB: u32 = 1_000_000_000;
 
 impl Fraction {
-    /// A fraction of `ppb` parts per billion; `None` above 1.
+    /// Makes a fraction of `ppb` parts per billion; `None` above 1.
     pub const fn from_ppb(ppb: u32) -> Option<Self> {
         if ppb <= ONE_PPB { Some(Self(ppb)) } else { None }
     }
-    /// Parts per billion.
+    /// Returns the fraction in parts per billion.
     pub const fn ppb(self) -> u32 {
         self.0
     }
-    /// The fraction as a floating-point number from 0 to 1.
+    /// Returns the fraction as a floating-point number from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(ONE_PPB)
     }
@@ -108,7 +112,7 @@ impl FromStr for BitRate {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)";
-        parse(text, RATES, wanted).map(Self)
+        parse_quantity(text, RATE_UNITS, wanted).map(Self)
     }
 }
 
@@ -117,7 +121,7 @@ impl FromStr for ByteCount {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted =
             "a size such as \"64 MiB\" (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, TiB in 1024s)";
-        parse(text, SIZES, wanted).map(Self)
+        parse_quantity(text, SIZE_UNITS, wanted).map(Self)
     }
 }
 
@@ -126,20 +130,20 @@ impl FromStr for Fraction {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a percentage such as \"0.1 %\", from 0 % to 100 %";
         let error = || QuantityError { value: text.to_owned(), wanted };
-        let ppb = parse(text, &[(u64::from(ONE_PPB) / 100, "%")], wanted)?;
+        let ppb = parse_quantity(text, &[(u64::from(ONE_PPB) / 100, "%")], wanted)?;
         u32::try_from(ppb).ok().and_then(Self::from_ppb).ok_or_else(error)
     }
 }
 
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&decimal::print(self.0, RATES))
+        f.pad(&decimal::format_decimal(self.0, RATE_UNITS))
     }
 }
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&decimal::print(self.0, SIZES))
+        f.pad(&decimal::format_decimal(self.0, SIZE_UNITS))
     }
 }
 

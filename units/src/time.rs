@@ -14,8 +14,8 @@ pub struct TimeNs(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-/// Units of time in nanoseconds, largest first.
-const SPANS: &[(u64, &str)] = &[
+/// Each unit of time: its scale in nanoseconds, and its name. Largest first.
+const TIME_UNITS: &[(u64, &str)] = &[
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
     (1_000_000_000, "s"),
@@ -25,44 +25,44 @@ const SPANS: &[(u64, &str)] = &[
 ];
 
 impl TimeNs {
-    /// The instant `ns` nanoseconds after the origin.
+    /// Makes the instant `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn ns(self) -> u64 {
         self.0
     }
-    /// The span since `earlier`; zero when `earlier` is the later one.
+    /// Returns the span since `earlier`; zero when `earlier` is the later instant.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// The empty span.
+    /// The span of 0 ns.
     pub const ZERO: Self = Self(0);
-    /// A span of `ns` nanoseconds.
+    /// Makes a span of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
-    /// A span of `ms` milliseconds.
+    /// Makes a span of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
-    /// A span of `s` seconds.
+    /// Makes a span of `s` seconds.
     pub const fn from_secs(s: u64) -> Self {
         Self(s * 1_000_000_000)
     }
-    /// The span in nanoseconds.
+    /// Returns the span in nanoseconds.
     pub const fn ns(self) -> u64 {
         self.0
     }
-    /// The span in seconds.
+    /// Returns the span in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
-    /// The span as the standard library's type.
+    /// Returns the span as the standard library's [`Duration`].
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -70,6 +70,7 @@ impl Span {
 
 impl Add<Span> for TimeNs {
     type Output = Self;
+    /// Returns the instant `span` later, at most `u64::MAX` nanoseconds after the origin.
     fn add(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }
@@ -77,6 +78,7 @@ impl Add<Span> for TimeNs {
 
 impl Sub<Span> for TimeNs {
     type Output = Self;
+    /// Returns the instant `span` earlier, but not before the origin.
     fn sub(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
@@ -84,6 +86,7 @@ impl Sub<Span> for TimeNs {
 
 impl Add for Span {
     type Output = Self;
+    /// Returns the sum, at most `u64::MAX` nanoseconds.
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
@@ -93,13 +96,13 @@ impl FromStr for Span {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a time such as \"80 ms\" (ns, us, ms, s, min, h)";
-        quantity::parse(text, SPANS, wanted).map(Self)
+        quantity::parse_quantity(text, TIME_UNITS, wanted).map(Self)
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&decimal::print(self.0, SPANS))
+        f.pad(&decimal::format_decimal(self.0, TIME_UNITS))
     }
 }
 

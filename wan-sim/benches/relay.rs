@@ -21,9 +21,10 @@ use wan_sim::{FidelityReport, LinkSpec};
 const SEGMENT_BYTES: usize = 1400;
 const SEGMENTS: usize = 44;
 const BUFFER_BYTES: usize = SEGMENT_BYTES * SEGMENTS;
-/// Most bytes ahead where there is no delay, and most beside those under way where there is one:
-/// less than the sockets hold.
+/// Most bytes that the sender may be ahead of the receiver without delay: less than the sockets
+/// hold.
 const WINDOW_BYTES: usize = 2_000_000;
+/// Most bytes ahead beside the bytes in flight, where there is a delay: less than the sockets hold.
 const BESIDE_BYTES: usize = 6_000_000;
 const WARM_UP: Duration = Duration::from_secs(1);
 const MEASURED: Duration = Duration::from_secs(2);
@@ -53,8 +54,8 @@ fn main() {
     );
     let direct = Spread::new(rounds.iter().map(|(direct, ..)| *direct));
     println!("| direct | {direct:.1} | | | | | |");
-    // With what is under way beyond the caches, three busy threads are more than two cores bear:
-    // that row is for comparison.
+    // With a delay, the packets in flight exceed the caches, and three busy threads are too much
+    // for two cores: that row is for comparison.
     for (name, which, wanted) in [("0", 0, Some(WANTED)), ("20 ms", 1, None)] {
         let ratios = Spread::new(rounds.iter().map(|round| of(round, which).gbits / round.0));
         let judged = wanted.map(|wanted| verdict(ratios.median() >= wanted)).unwrap_or_default();
@@ -72,7 +73,7 @@ fn main() {
 
 type Round = (f64, Relayed, Relayed);
 
-/// Without delay, or with.
+/// The run without delay at 0, the run with delay at 1.
 fn of((_, near, far): &Round, which: usize) -> &Relayed {
     if which == 0 { near } else { far }
 }
@@ -92,12 +93,12 @@ fn relayed(target: &UdpSocket, delay: Span) -> Relayed {
     Relayed { gbits, report: relay.fidelity() }
 }
 
-/// Sends offloaded buffers to `to`, over which it takes `delay`, at most a window ahead of what
-/// has come to `target`, as a transport does: a flood would spend the machine on packets that
-/// nobody takes. What arrives, in Gbit/s of payload.
+/// Sends offloaded buffers to `to`, at most a window ahead of the packets that have reached
+/// `target`, as a transport does. A flood would spend the machine on packets that are dropped.
+/// Packets take `delay`. Returns the payload received, in Gbit/s.
 fn flow(target: &UdpSocket, to: SocketAddr, delay: Duration) -> f64 {
     let (ended, latest) = (AtomicBool::new(false), AtomicU64::new(0));
-    // What is left of the flow before.
+    // Packets left over from the flow before.
     target.set_nonblocking(true).unwrap();
     while target.recv(&mut [0; 1]).is_ok() {}
     std::thread::scope(|scope| {
@@ -126,8 +127,8 @@ fn flow(target: &UdpSocket, to: SocketAddr, delay: Duration) -> f64 {
     })
 }
 
-/// Puts the calling thread before what else the machine does, where it may: the ends are to be
-/// held up by what is between them alone.
+/// Gives the calling thread the highest priority that it may have, so that only the relay delays
+/// the two ends.
 fn first() {
     let _ = rustix::process::setpriority_process(None, -20);
 }
@@ -154,7 +155,7 @@ impl Window {
     }
 }
 
-/// Every segment begins with its buffer's number.
+/// Sends buffers until `ended`. Every segment begins with the number of its buffer.
 fn send(to: SocketAddr, delay: Duration, ended: &AtomicBool, latest: &AtomicU64) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let state = UdpSocketState::new((&socket).into()).unwrap();

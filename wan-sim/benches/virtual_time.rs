@@ -18,7 +18,7 @@ use std::sync::Arc;
 use verdict::verdict;
 use wan_sim::{LinkSpec, VirtualNet, VirtualTime};
 
-/// 200 MB over 10 Gbit/s, 50 ms round trip, in four streams of this.
+/// 50 MB in each of four streams: 200 MB over 10 Gbit/s and 50 ms round trip.
 const STREAM_BYTES: usize = 50_000_000;
 const ROUNDS: usize = 5;
 
@@ -33,7 +33,8 @@ fn main() {
          these on the processor | packets there | trace hash, wanted the same |\n\
          |---|---|---|---|---|---|---|---|"
     );
-    // Each in a process of its own, alternating, so that a busy spell of the machine meets both.
+    // Each run in a process of its own, alternating, so that a busy spell of the machine meets
+    // both.
     let rounds: Vec<_> = (0..ROUNDS).map(|_| [0, 1].map(in_a_process)).collect();
     for (mode, (name, _)) in modes.iter().enumerate() {
         let runs: Vec<_> = rounds.iter().map(|round| &round[mode]).collect();
@@ -66,7 +67,7 @@ struct Timed {
     cpu_s: f64,
 }
 
-/// One run's figures, for the process that started this one.
+/// Prints the figures of one run, for the process that started this one.
 fn print(timed: &Timed) {
     let Timed { ran: Ran { virtual_s, packets, hash }, real_s, cpu_s } = timed;
     println!("{virtual_s} {packets} {hash} {real_s} {cpu_s}");
@@ -158,7 +159,8 @@ async fn transfer(net: &VirtualNet, runtime: Arc<dyn Runtime>) {
     tokio::join!(send(), send(), send(), send(), receive(), receive(), receive(), receive());
 }
 
-/// A window of a little more than the bandwidth-delay product, and packets as long as the link takes.
+/// A window of a little more than the bandwidth-delay product, and packets as long as the link
+/// takes.
 fn transport() -> Arc<TransportConfig> {
     let window = 80_000_000u32;
     let mut congestion = CubicConfig::default();

@@ -9,7 +9,7 @@ use units::Span;
 /// Measurements of a front end about itself.
 #[derive(Debug, Clone)]
 pub struct Fidelity {
-    lateness: Histogram,
+    lateness: LatenessHistogram,
     own_drops: u64,
     late_reads: u64,
     stalled: Span,
@@ -29,20 +29,20 @@ pub struct Elapsed {
 /// Limits beyond which a run is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FidelityLimits {
-    /// Most lateness of all but one delivery in a thousand.
+    /// The lateness that all but one delivery in a thousand must keep below.
     pub lateness_p999: Span,
-    /// Reads more than this after the one before, with packets waiting, are late.
+    /// A read is late that comes more than this after the read before, with packets waiting.
     pub read_gap: Span,
     /// Most late reads for every thousand.
     pub late_reads_permille: u64,
-    /// Most that any delivery may be late, and the longest that the emulator may stand still.
+    /// Most that any delivery may be late, and that the emulator may stand still at once.
     pub worst: Span,
-    /// Most of the run that it may stand still in all, in thousandths.
+    /// Most of the run that the emulator may stand still in all, in thousandths.
     pub stalled_permille: u64,
 }
 
 impl FidelityLimits {
-    /// The limits for runs of long links.
+    /// The limits for runs whose shortest link has a round trip of 50 ms or more.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         read_gap: Span::from_ms(20),
@@ -51,18 +51,19 @@ impl FidelityLimits {
         stalled_permille: 10,
     };
 
-    /// The limits where the shortest link has this round trip without queueing. At most one
-    /// delivery in a thousand may be late by more than a tenth of it; the tenth is never less than
-    /// a thread's wake-up time.
+    /// Returns the limits for links of which the shortest has this round trip without queueing.
+    ///
+    /// At most one delivery in a thousand may be late by more than a tenth of the round trip. The
+    /// tenth counts as 1 ms at least and 5 ms at most.
     pub fn for_round_trip(shortest: Span) -> Self {
         let tenth = Span::from_ns(shortest.ns() / 10);
-        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP));
+        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP_LATENESS));
         Self { lateness_p999, ..Self::DEFAULT }
     }
 }
 
-/// 1 ms: the ordinary lateness of a timer on a machine that has other work.
-const WAKE_UP: Span = Span::from_ms(1);
+/// 1 ms: the ordinary lateness of a thread's wake-up on a machine that has other work.
+const WAKE_UP_LATENESS: Span = Span::from_ms(1);
 
 /// The verdict on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,22 +72,22 @@ pub struct FidelityReport {
     pub deliveries: u64,
     /// The median lateness of deliveries against the link's decision.
     pub lateness_p50: Span,
-    /// All but one in a thousand.
+    /// The lateness that all but one delivery in a thousand keep below.
     pub lateness_p999: Span,
-    /// All.
+    /// The greatest lateness of any delivery.
     pub lateness_max: Span,
     /// Packets lost by the emulator rather than by a link.
     pub own_drops: u64,
     /// Reads that came late while packets waited.
     pub late_reads: u64,
-    /// How long the emulator stood still in all, counting what made a read late.
+    /// How long the emulator stood still in all: the sum of the gaps before late reads.
     pub stalled: Span,
-    /// The longest of that at once.
+    /// The longest time that the emulator stood still at once.
     pub stall_max: Span,
     /// Processor time of the emulator's threads, in thousandths of one processor. Where it
     /// hands packets to the kernel, this contains the receiver's work in there.
     pub cpu_permille: u64,
-    /// How busy all processors were, by whatever, in thousandths.
+    /// How busy all processors were, by any program, in thousandths.
     pub machine_permille: Option<u64>,
     /// Why the run does not count; empty when it does.
     pub void: Vec<String>,
@@ -95,7 +96,7 @@ pub struct FidelityReport {
 impl Default for Fidelity {
     fn default() -> Self {
         Self {
-            lateness: Histogram::new(),
+            lateness: LatenessHistogram::new(),
             own_drops: 0,
             late_reads: 0,
             stalled: Span::ZERO,
@@ -106,18 +107,19 @@ impl Default for Fidelity {
 }
 
 impl Fidelity {
-    /// Notes a delivery with its lateness against the link's decision.
-    pub fn delivered(&mut self, late: Span) {
+    /// Counts a delivery with its lateness against the time that the link decided.
+    pub fn record_delivery(&mut self, late: Span) {
         self.lateness.add(late.ns());
     }
 
-    /// Packets that the system did not take, or that the emulator could not handle.
-    pub fn dropped(&mut self, packets: u64) {
+    /// Counts packets that the system did not take, or that the emulator could not handle.
+    pub fn record_drops(&mut self, packets: u64) {
         self.own_drops += packets;
     }
 
-    /// A read of packets that had waited, so long after the chance to read before it.
-    pub fn read(&mut self, gap: Span, limits: &FidelityLimits) {
+    /// Counts a read of packets that had waited as late if it came more than the limit after the
+    /// read before. `gap` is the time between the two.
+    pub fn record_read(&mut self, gap: Span, limits: &FidelityLimits) {
         if gap > limits.read_gap {
             self.late_reads += 1;
             self.stalled = self.stalled + gap;
@@ -125,12 +127,14 @@ impl Fidelity {
         }
     }
 
-    /// The processor time that this part has used so far.
-    pub fn worked(&mut self, so_far: Span) {
+    /// Sets the processor time that this part of the emulator has used since its start, in place of
+    /// the time set before.
+    pub fn record_cpu_time(&mut self, so_far: Span) {
         self.cpu = so_far;
     }
 
-    /// Adds what another part of the same run noticed, at the same time.
+    /// Adds the measurements of another part of the run, such as another thread. Drops and
+    /// deliveries are summed; of standstills the longer one counts.
     pub fn merge(&mut self, other: &Self) {
         self.lateness.merge(&other.lateness);
         self.own_drops += other.own_drops;
@@ -141,7 +145,7 @@ impl Fidelity {
         self.cpu = self.cpu + other.cpu;
     }
 
-    /// The verdict.
+    /// Returns the verdict on the run so far, by `limits`.
     pub fn report(&self, limits: &FidelityLimits, elapsed: &Elapsed) -> FidelityReport {
         FidelityReport {
             deliveries: self.lateness.count,
@@ -158,12 +162,14 @@ impl Fidelity {
             machine_permille: elapsed.machine_permille,
             void: Vec::new(),
         }
-        .judged(limits, elapsed.wall)
+        .with_void_reasons(limits, elapsed.wall)
     }
 }
 
 impl FidelityReport {
-    fn judged(mut self, limits: &FidelityLimits, wall: Span) -> Self {
+    /// Returns the report with one reason for each of `limits` that the run exceeded. `wall` is the
+    /// length of the run.
+    fn with_void_reasons(mut self, limits: &FidelityLimits, wall: Span) -> Self {
         let stalled_most = u128::from(wall.ns()) * u128::from(limits.stalled_permille);
         let FidelityLimits { lateness_p999, read_gap, worst, .. } = *limits;
         for (is, reason) in [
@@ -171,12 +177,12 @@ impl FidelityReport {
                 self.lateness_p999 > lateness_p999,
                 format!(
                     "one delivery in a thousand was {} late, above {lateness_p999}",
-                    in_ms(self.lateness_p999)
+                    format_ms(self.lateness_p999)
                 ),
             ),
             (
                 self.lateness_max > worst,
-                format!("a delivery was {} late, above {worst}", in_ms(self.lateness_max)),
+                format!("a delivery was {} late, above {worst}", format_ms(self.lateness_max)),
             ),
             (self.own_drops > 0, format!("the emulator itself lost {} packets", self.own_drops)),
             (
@@ -186,13 +192,13 @@ impl FidelityReport {
             ),
             (
                 self.stall_max > worst,
-                format!("it stood still for {}, above {worst}", in_ms(self.stall_max)),
+                format!("it stood still for {}, above {worst}", format_ms(self.stall_max)),
             ),
             (
                 u128::from(self.stalled.ns()) * 1000 > stalled_most,
                 format!(
                     "it stood still for {} in all, above {} thousandths of the run",
-                    in_ms(self.stalled),
+                    format_ms(self.stalled),
                     limits.stalled_permille
                 ),
             ),
@@ -212,13 +218,13 @@ impl fmt::Display for FidelityReport {
             "fidelity: {} deliveries, late by {} (p50), {} (p99.9), {} (max); {} own drops, {} \
              late reads, stood still for {} in all, {} at once; CPU {} % of one core",
             self.deliveries,
-            in_ms(self.lateness_p50),
-            in_ms(self.lateness_p999),
-            in_ms(self.lateness_max),
+            format_ms(self.lateness_p50),
+            format_ms(self.lateness_p999),
+            format_ms(self.lateness_max),
             self.own_drops,
             self.late_reads,
-            in_ms(self.stalled),
-            in_ms(self.stall_max),
+            format_ms(self.stalled),
+            format_ms(self.stall_max),
             self.cpu_permille / 10
         )?;
         if let Some(permille) = self.machine_permille {
@@ -232,69 +238,77 @@ impl fmt::Display for FidelityReport {
     }
 }
 
-fn in_ms(span: Span) -> String {
+/// Formats a span in milliseconds with three decimals.
+fn format_ms(span: Span) -> String {
     format!("{}.{:03} ms", span.ns() / 1_000_000, span.ns() / 1000 % 1000)
 }
 
-/// Counts by magnitude: eight steps for every doubling, so 12 % at most between them.
+/// Counts of lateness by magnitude: 8 buckets for every doubling, each at most 12.5 % wide.
 #[derive(Debug, Clone)]
-struct Histogram {
+struct LatenessHistogram {
     counts: Vec<u64>,
     count: u64,
     max: u64,
 }
 
-impl Histogram {
+impl LatenessHistogram {
+    /// Makes a histogram without counts.
     fn new() -> Self {
-        Self { counts: vec![0; 64 * STEPS as usize], count: 0, max: 0 }
+        Self { counts: vec![0; 64 * BUCKETS_PER_DOUBLING as usize], count: 0, max: 0 }
     }
 
+    /// Counts one delivery that was `ns` nanoseconds late.
     fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
+        self.counts[lateness_bucket(ns)] += 1;
         self.count += 1;
         self.max = self.max.max(ns);
     }
 
+    /// Adds the counts of `other`.
     fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;
         self.max = self.max.max(other.max);
     }
 
-    /// The upper edge of the bucket that holds the quantile, or the maximum if that is less.
+    /// Returns a quantile of the lateness, in nanoseconds; `permille` is its place in thousandths.
+    ///
+    /// Rounds up to the edge of a bucket, but never above the greatest lateness.
     fn quantile_permille(&self, permille: u64) -> u64 {
         let wanted = (self.count * permille).div_ceil(1000);
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted && *count > 0 {
-                return upper_edge(bucket).min(self.max);
+                return lateness_bucket_edge(bucket).min(self.max);
             }
         }
         0
     }
 }
 
-fn bucket(ns: u64) -> usize {
-    if ns < STEPS {
+/// Returns the index of the histogram's bucket for `ns` nanoseconds.
+fn lateness_bucket(ns: u64) -> usize {
+    if ns < BUCKETS_PER_DOUBLING {
         return ns as usize;
     }
-    let doubling = ns.ilog2() - STEPS.ilog2();
-    (u64::from(doubling) * STEPS + (ns >> doubling)) as usize
+    let doubling = ns.ilog2() - BUCKETS_PER_DOUBLING.ilog2();
+    (u64::from(doubling) * BUCKETS_PER_DOUBLING + (ns >> doubling)) as usize
 }
 
-fn upper_edge(bucket: usize) -> u64 {
+/// Returns the most nanoseconds that the bucket with this index counts.
+fn lateness_bucket_edge(bucket: usize) -> u64 {
     let bucket = bucket as u64;
-    if bucket < 2 * STEPS {
+    if bucket < 2 * BUCKETS_PER_DOUBLING {
         return bucket;
     }
-    let doubling = bucket / STEPS - 1;
-    let low = (bucket - doubling * STEPS) << doubling;
+    let doubling = bucket / BUCKETS_PER_DOUBLING - 1;
+    let low = (bucket - doubling * BUCKETS_PER_DOUBLING) << doubling;
     low.saturating_add((1 << doubling) - 1)
 }
 
-/// 8 steps of the histogram of lateness for each doubling.
-const STEPS: u64 = 8;
+/// 8 buckets of the histogram of lateness for each doubling of the lateness.
+const BUCKETS_PER_DOUBLING: u64 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -305,10 +319,10 @@ mod tests {
     fn a_good_run_is_good_and_each_fault_voids_it() {
         let limits = FidelityLimits::DEFAULT;
         let mut good = Fidelity::default();
-        (0..10_000).for_each(|i| good.delivered(Span::from_ns(i * 10)));
-        good.delivered(Span::from_ms(100));
-        good.worked(Span::from_ms(250));
-        good.read(Span::from_ms(20), &limits);
+        (0..10_000).for_each(|i| good.record_delivery(Span::from_ns(i * 10)));
+        good.record_delivery(Span::from_ms(100));
+        good.record_cpu_time(Span::from_ms(250));
+        good.record_read(Span::from_ms(20), &limits);
         let elapsed = Elapsed { wall: Span::from_secs(2), machine_permille: Some(700) };
         let report = good.report(&limits, &elapsed);
         assert_eq!((report.cpu_permille, report.machine_permille), (125, Some(700)));
@@ -317,20 +331,20 @@ mod tests {
         assert!((50_000..57_000).contains(&report.lateness_p50.ns()), "{report}");
 
         let mut late = good.clone();
-        (0..20).for_each(|_| late.delivered(Span::from_ms(100)));
+        (0..20).for_each(|_| late.record_delivery(Span::from_ms(100)));
         let mut lossy = good.clone();
-        lossy.dropped(1);
+        lossy.record_drops(1);
         let mut stalled = good.clone();
-        (0..11).for_each(|_| stalled.read(Span::from_ms(21), &limits));
+        (0..11).for_each(|_| stalled.record_read(Span::from_ms(21), &limits));
         // Long enough that so much in all is no matter.
         let long = Elapsed { wall: Span::from_secs(24), ..elapsed };
         let mut latest = good.clone();
-        latest.delivered(Span::from_ms(101));
+        latest.record_delivery(Span::from_ms(101));
         let mut once = good.clone();
-        once.read(Span::from_secs(1), &limits);
+        once.record_read(Span::from_secs(1), &limits);
         let hour = Elapsed { wall: Span::from_secs(3600), ..elapsed };
         let mut often = good.clone();
-        (0..5).for_each(|_| often.read(Span::from_ms(50), &limits));
+        (0..5).for_each(|_| often.record_read(Span::from_ms(50), &limits));
         for (fidelity, elapsed, word) in [
             (late, elapsed, "one delivery in a thousand"),
             (latest, elapsed, "a delivery was 101.000 ms late"),
@@ -354,7 +368,7 @@ mod tests {
         let good = |rtt_us: u64, late_us: u64| {
             let limits = FidelityLimits::for_round_trip(Span::from_ns(rtt_us * 1000));
             let mut fidelity = Fidelity::default();
-            (0..100).for_each(|_| fidelity.delivered(Span::from_ns(late_us * 1000)));
+            (0..100).for_each(|_| fidelity.record_delivery(Span::from_ns(late_us * 1000)));
             fidelity.report(&limits, &elapsed).void.is_empty()
         };
         for (rtt_us, most_us) in
@@ -368,8 +382,8 @@ mod tests {
     fn parts_that_stand_still_together_do_so_once() {
         let limits = FidelityLimits::DEFAULT;
         let mut part = Fidelity::default();
-        part.read(Span::from_ms(60), &limits);
-        part.read(Span::from_ms(40), &limits);
+        part.record_read(Span::from_ms(60), &limits);
+        part.record_read(Span::from_ms(40), &limits);
         let mut all = part.clone();
         all.merge(&part);
         let elapsed = Elapsed { wall: Span::from_secs(1), machine_permille: None };
@@ -381,9 +395,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_bucket_holds_what_is_below_its_edge(ns: u64) {
-            let bucket = bucket(ns);
-            prop_assert!(ns <= upper_edge(bucket));
-            prop_assert!(bucket == 0 || ns > upper_edge(bucket - 1));
+            let bucket = lateness_bucket(ns);
+            prop_assert!(ns <= lateness_bucket_edge(bucket));
+            prop_assert!(bucket == 0 || ns > lateness_bucket_edge(bucket - 1));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! A model of long-haul links: the fate of each packet, and front ends that apply it.
 //!
-//! [`Link`] is one direction of a link as a sans-IO machine: each packet is offered with
+//! [`EmulatedLink`] is one direction of a link as a sans-IO machine: each packet is offered with
 //! its time and gets its fate at once. Time and seeds are arguments, so equal arrivals and
 //! seeds give equal fates in every front end.
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints in virtual time: under
 //!   tokio's paused clock, or under an executor of its own that is exact to the nanosecond.
-//! * `topology`: sites and links from files, presets; the same as `tc` commands.
+//! * `topology`: sites and links from files, presets, and `tc` commands for these links.
 //! * `lab`: network namespaces with links between them, for any program.
-//! * `relay`: the same links before real UDP sockets, without privileges.
+//! * `relay`: a link before real UDP sockets, without privileges.
 
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -19,6 +19,8 @@ mod fidelity;
 #[cfg(feature = "lab")]
 pub mod lab;
 mod link;
+#[cfg(any(feature = "lab", feature = "relay", feature = "virtual-net"))]
+mod lock;
 pub mod netem;
 #[cfg(any(feature = "lab", feature = "relay"))]
 mod priority;
@@ -38,9 +40,9 @@ mod virtual_time;
 
 pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
-    Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
-    Mark, Moved, Offered, Order, Packet, PacketName, QueueSize, Reason, Reorder, Script, Shape,
-    SpecError,
+    Change, DELAY_MAX, Delivery, DropReason, EmulatedLink, Fate, GilbertElliott, Jitter,
+    LinkCounters, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketName,
+    QueueSize, Reorder, Script, Shape, SpecError,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]

@@ -14,7 +14,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     match Arguments::try_parse() {
-        Ok(arguments) => ExitCode::from(cli::run(&arguments.command)),
-        Err(error) => ExitCode::from(cli::explain::<Arguments>(&error)),
+        Ok(arguments) => ExitCode::from(cli::run_command(&arguments.command)),
+        Err(error) => ExitCode::from(cli::explain_usage_error::<Arguments>(&error)),
     }
 }

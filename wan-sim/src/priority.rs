@@ -1,12 +1,11 @@
-//! The processor before others, for threads whose lateness is the emulator's error.
+//! The priority of threads whose lateness is the emulator's error.
 
 #![expect(unsafe_code, reason = "a call that no safe interface offers")]
 
-/// Puts the calling thread before all that are not real-time; where it may not, as far ahead
-/// as it may. A thread that never waits still leaves the others the share that the system
-/// keeps for them.
-pub(crate) fn raise() {
-    let parameters = libc::sched_param { sched_priority: LOWEST };
+/// Gives the calling thread real-time priority; where that is refused, the least nice value that
+/// the process may have. Other threads keep the share that the system reserves for them.
+pub(crate) fn raise_thread_priority() {
+    let parameters = libc::sched_param { sched_priority: REAL_TIME_PRIORITY_MIN };
     // Not for children: they are programs under test.
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call only reads the parameters, which outlive it; 0 is the calling thread.
@@ -16,5 +15,5 @@ pub(crate) fn raise() {
     }
 }
 
-/// The lowest real-time priority.
-const LOWEST: libc::c_int = 1;
+/// Priority 1: the lowest of the real-time policy `SCHED_FIFO`.
+const REAL_TIME_PRIORITY_MIN: libc::c_int = 1;

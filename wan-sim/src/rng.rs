@@ -4,20 +4,20 @@ use units::Fraction;
 
 /// A random stream by xoshiro256++, seeded through splitmix64.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream {
+pub(crate) struct RandomStream {
     state: [u64; 4],
 }
 
-impl Stream {
-    /// The stream called `label` under `seed`. Labels keep streams apart: a draw from one
-    /// leaves the others alone.
+impl RandomStream {
+    /// Makes the stream called `label` under `seed`. Streams with different labels are independent.
     pub(crate) fn new(seed: u64, label: &str) -> Self {
         let mut mixed =
             label.bytes().fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
         Self { state: std::array::from_fn(|_| splitmix64(&mut mixed)) }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Returns the next 64 random bits, by xoshiro256++.
+    pub(crate) fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -30,25 +30,27 @@ impl Stream {
         result
     }
 
-    /// Uniform in `0..bound`; `bound` must not be zero. The bias is below `bound / 2^64`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    /// Draws a number uniformly from `0..bound`; `bound` must not be zero. The bias is below
+    /// `bound / 2^64`.
+    pub(crate) fn random_below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with this probability.
-    pub(crate) fn happens(&mut self, probability: Fraction) -> bool {
-        self.below(PPB) < u64::from(probability.ppb())
+    /// Draws true with `probability`, else false.
+    pub(crate) fn random_bool(&mut self, probability: Fraction) -> bool {
+        self.random_below(ONE_PPB) < u64::from(probability.ppb())
     }
 
-    /// Standard normal, drawn again while further than `reach` from zero.
+    /// Draws from the standard normal distribution, again while the value is further than `reach`
+    /// from zero.
     ///
     /// Marsaglia's polar method, in operations that IEEE 754 rounds alike everywhere.
     pub(crate) fn normal_within(&mut self, reach: f64) -> f64 {
         loop {
-            let (x, y) = (self.symmetric(), self.symmetric());
+            let (x, y) = (self.uniform_symmetric(), self.uniform_symmetric());
             let square = x * x + y * y;
             if square > 0.0 && square < 1.0 {
-                let normal = x * (-2.0 * ln(square) / square).sqrt();
+                let normal = x * (-2.0 * portable_ln(square) / square).sqrt();
                 if normal.abs() <= reach {
                     return normal;
                 }
@@ -56,15 +58,16 @@ impl Stream {
         }
     }
 
-    /// Uniform in -1..1, in steps of 2^-52.
-    fn symmetric(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    /// Draws a number uniformly from -1..1, in steps of 2^-52.
+    fn uniform_symmetric(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 }
 
-/// Natural logarithm of a positive normal number, from additions, multiplications and
-/// divisions alone: a library's may differ in its last bit from machine to machine.
-fn ln(x: f64) -> f64 {
+/// Returns the natural logarithm of a positive normal number, with equal bits on every machine.
+///
+/// Only additions, multiplications and divisions: the last bit of a library's logarithm may differ.
+fn portable_ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i32 - 1023;
     let mantissa = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 1023 << 52);
@@ -79,9 +82,10 @@ fn ln(x: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
-/// Parts of a billion in one.
-const PPB: u64 = 1_000_000_000;
+/// 1,000,000,000 parts per billion: the probability 1.
+const ONE_PPB: u64 = 1_000_000_000;
 
+/// Advances `state` and returns the next 64 bits of the splitmix64 generator, which seeds streams.
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -96,10 +100,10 @@ mod tests {
     #[test]
     fn xoshiro_matches_its_reference_vector() {
         // First outputs of the reference C code for the state 1, 2, 3, 4.
-        let mut stream = Stream { state: [1, 2, 3, 4] };
-        assert_eq!(stream.next(), 41_943_041);
-        assert_eq!(stream.next(), 58_720_359);
-        assert_eq!(stream.next(), 3_588_806_011_781_223);
+        let mut stream = RandomStream { state: [1, 2, 3, 4] };
+        assert_eq!(stream.next_u64(), 41_943_041);
+        assert_eq!(stream.next_u64(), 58_720_359);
+        assert_eq!(stream.next_u64(), 3_588_806_011_781_223);
     }
 
     #[test]
@@ -114,14 +118,14 @@ mod tests {
         for i in 1..=10_000 {
             let x = f64::from(i) / 10_000.0;
             for x in [x, x / 1e6, x * 1e-15] {
-                assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16, "{x}");
+                assert!((portable_ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16, "{x}");
             }
         }
     }
 
     #[test]
     fn streams_differ_by_label_and_by_seed() {
-        let first = |seed, label| Stream::new(seed, label).next();
+        let first = |seed, label| RandomStream::new(seed, label).next_u64();
         assert_ne!(first(1, "loss"), first(1, "jitter"));
         assert_ne!(first(1, "loss"), first(2, "loss"));
         assert_eq!(first(1, "loss"), first(1, "loss"));

@@ -1,7 +1,7 @@
 //! Everything a network did, packet by packet, and a running hash over it.
 
 use crate::recording::FateWord;
-use crate::{Fate, Mark, Offered, Reason};
+use crate::{DropReason, Fate, MarkReason, PacketFates};
 use std::fmt;
 use std::net::SocketAddr;
 use units::TimeNs;
@@ -18,11 +18,11 @@ pub struct TraceRecord {
     /// Length with IP and UDP headers, in bytes.
     pub ip_bytes: u32,
     /// The fate; `None` where no link leads to its destination.
-    pub offered: Option<Offered>,
+    pub offered: Option<PacketFates>,
 }
 
-/// One line without its end: time in nanoseconds, source, destination, bytes, fate.
 impl fmt::Display for TraceRecord {
+    /// Writes one line without its end: time in nanoseconds, source, destination, bytes, fate.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { now, source, destination, ip_bytes, offered } = self;
         write!(f, "{} {source} {destination} {ip_bytes} ", now.ns())?;
@@ -45,62 +45,66 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Adds `record`.
-    pub fn add(&mut self, record: &TraceRecord) {
-        self.word(record.now.ns());
-        self.address(record.source);
-        self.address(record.destination);
-        self.word(u64::from(record.ip_bytes));
+    /// Updates the hash with `record`: time, addresses, size and fate.
+    pub fn add_record(&mut self, record: &TraceRecord) {
+        self.add_u64(record.now.ns());
+        self.add_address(record.source);
+        self.add_address(record.destination);
+        self.add_u64(u64::from(record.ip_bytes));
         let Some(offered) = record.offered else {
-            return self.byte(0);
+            return self.add_byte(0);
         };
-        self.fate(offered.fate);
+        self.add_fate(offered.fate);
         if let Some(copy) = offered.copy {
-            self.byte(b'+');
-            self.fate(copy);
+            self.add_byte(b'+');
+            self.add_fate(copy);
         }
     }
 
-    /// The hash so far.
+    /// Returns the hash over all records so far.
     pub fn value(self) -> u64 {
         self.0
     }
 
-    fn fate(&mut self, fate: Fate) {
+    /// Updates the hash with a fate: a number for each kind, then time and flipped bit.
+    fn add_fate(&mut self, fate: Fate) {
         match fate {
-            Fate::Drop(Reason::Loss) => self.byte(1),
-            Fate::Drop(Reason::Queue) => self.byte(2),
-            Fate::Drop(Reason::Blackhole) => self.byte(3),
-            Fate::Drop(Reason::Script) => self.byte(5),
-            Fate::Drop(Reason::Limit) => self.byte(6),
-            Fate::Drop(Reason::Mtu) => self.byte(7),
+            Fate::Drop(DropReason::Loss) => self.add_byte(1),
+            Fate::Drop(DropReason::Queue) => self.add_byte(2),
+            Fate::Drop(DropReason::Blackhole) => self.add_byte(3),
+            Fate::Drop(DropReason::Script) => self.add_byte(5),
+            Fate::Drop(DropReason::Limit) => self.add_byte(6),
+            Fate::Drop(DropReason::Mtu) => self.add_byte(7),
             Fate::Deliver(delivery) => {
-                self.byte(4);
-                self.word(delivery.at.ns());
+                self.add_byte(4);
+                self.add_u64(delivery.at.ns());
                 if let Some(mark) = delivery.marked {
-                    self.byte(if mark == Mark::Loss { b'm' } else { b'q' });
+                    self.add_byte(if mark == MarkReason::Loss { b'm' } else { b'q' });
                 }
                 if let Some(bit) = delivery.corrupt_bit {
-                    self.byte(b'c');
-                    self.word(u64::from(bit));
+                    self.add_byte(b'c');
+                    self.add_u64(u64::from(bit));
                 }
             }
         }
     }
 
-    fn address(&mut self, address: SocketAddr) {
+    /// Updates the hash with the bytes of an IP address, then the port.
+    fn add_address(&mut self, address: SocketAddr) {
         match address {
-            SocketAddr::V4(v4) => v4.ip().octets().into_iter().for_each(|b| self.byte(b)),
-            SocketAddr::V6(v6) => v6.ip().octets().into_iter().for_each(|b| self.byte(b)),
+            SocketAddr::V4(v4) => v4.ip().octets().into_iter().for_each(|b| self.add_byte(b)),
+            SocketAddr::V6(v6) => v6.ip().octets().into_iter().for_each(|b| self.add_byte(b)),
         }
-        self.word(u64::from(address.port()));
+        self.add_u64(u64::from(address.port()));
     }
 
-    fn word(&mut self, word: u64) {
-        word.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
+    /// Updates the hash with the 8 bytes of `word`, in little-endian order.
+    fn add_u64(&mut self, word: u64) {
+        word.to_le_bytes().into_iter().for_each(|byte| self.add_byte(byte));
     }
 
-    fn byte(&mut self, byte: u8) {
+    /// Updates the hash with one byte, by FNV-1a.
+    fn add_byte(&mut self, byte: u8) {
         self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
 }

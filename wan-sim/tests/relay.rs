@@ -77,14 +77,14 @@ fn bytes_go_there_and_back_and_clients_are_kept_apart() {
 }
 
 #[test]
-fn a_crowd_of_clients_is_kept_apart() {
+fn many_clients_are_kept_apart() {
     const CLIENTS: usize = 2000;
     // A socket for each client here, and one for each in the relay.
     let files = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if most < 2 * CLIENTS as u64 + 100 {
-        skip(format!("a process may open {most} files, the crowd needs {}", 2 * CLIENTS + 100));
+        skip(format!("a process may open {most} files, the clients need {}", 2 * CLIENTS + 100));
         return;
     }
     let target = socket();

@@ -6,8 +6,8 @@ mod support;
 use support::{PACKETS, at_most_one_fails, binomial, chi_squared, ks, runs};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 use wan_sim::{
-    Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss, Order, Packet, Reason, Reorder,
-    Shape,
+    Delivery, DropReason, EmulatedLink, Fate, GilbertElliott, Jitter, LinkSpec, Loss, Order,
+    Packet, Reorder, Shape,
 };
 
 fn fraction(x: f64) -> Fraction {
@@ -19,12 +19,12 @@ fn clean() -> LinkSpec {
 }
 
 fn fates(spec: LinkSpec, seed: u64) -> impl Iterator<Item = Fate> {
-    let mut link = Link::new(spec, seed);
+    let mut link = EmulatedLink::new(spec, seed);
     (0..PACKETS).map(move |i| link.offer(TimeNs::from_ns(i * 1000), Packet::new(1500)).fate)
 }
 
 fn losses(spec: LinkSpec, seed: u64) -> Vec<bool> {
-    fates(spec, seed).map(|fate| fate == Fate::Drop(Reason::Loss)).collect()
+    fates(spec, seed).map(|fate| fate == Fate::Drop(DropReason::Loss)).collect()
 }
 
 fn count(events: &[bool]) -> u64 {
@@ -115,7 +115,7 @@ fn both_states_lose_with_their_own_probability() {
 fn copies_flipped_bits_and_overtaking_are_binomial_and_independent() {
     let p = 0.01;
     at_most_one_fails(|seed| {
-        let mut link = Link::new(clean().with_duplicate(fraction(p)), seed);
+        let mut link = EmulatedLink::new(clean().with_duplicate(fraction(p)), seed);
         let copied: Vec<_> = (0..PACKETS)
             .map(|i| link.offer(TimeNs::from_ns(i), Packet::new(100)).copy.is_some())
             .collect();
@@ -199,9 +199,9 @@ fn queue_is_in_bytes(model: impl Fn() -> Box<dyn FnMut(u32) -> bool>) -> bool {
 fn a_queue_that_counts_packets_is_found_out() {
     assert!(queue_is_in_bytes(|| {
         let spec = LinkSpec::new(BitRate::from_bits_per_second(1000), Span::ZERO).unwrap();
-        let mut link = Link::new(spec.with_queue(ByteCount::new(100_000)), 1);
+        let mut link = EmulatedLink::new(spec.with_queue(ByteCount::new(100_000)), 1);
         Box::new(move |bytes| {
-            link.offer(TimeNs::default(), Packet::new(bytes)).fate == Fate::Drop(Reason::Queue)
+            link.offer(TimeNs::default(), Packet::new(bytes)).fate == Fate::Drop(DropReason::Queue)
         })
     }));
     assert!(!queue_is_in_bytes(|| {
@@ -219,7 +219,7 @@ fn delay_is_base_plus_queue_plus_sending_time() {
     let spec = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(20))
         .unwrap()
         .with_queue(ByteCount::new(4_000_000));
-    let mut link = Link::new(spec, 1);
+    let mut link = EmulatedLink::new(spec, 1);
     let mut offer = |at: u64| link.offer(TimeNs::from_ns(at), Packet::new(1500)).fate;
     for _ in 0..3000 {
         offer(0);

@@ -7,7 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use wan_sim::tc::{HostCommands, Shown, TcError, VerifyError, applied, render, verify};
+use wan_sim::tc::{
+    HostCommands, TcError, ToolOutput, VerifyError, is_applied, render_commands, verify_shaping,
+};
 use wan_sim::topology::Topology;
 
 const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
@@ -22,7 +24,7 @@ fn rendered(keys: &str) -> Result<Vec<HostCommands>, TcError> {
     let sites =
         "[site.a]\naddresses = ['192.0.2.1']\n[site.b]\naddresses = ['192.0.2.2', '2001:db8::2']\n";
     fs::write(&file, format!("{sites}[link.a-b]\n{keys}")).unwrap();
-    render(&Topology::load(&file).unwrap(), Some("eth0"))
+    render_commands(&Topology::load(&file).unwrap(), Some("eth0"))
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn an_address_goes_one_way() {
              [site.c]\naddresses = {c}\n[link.a-b]\n{link}[link.a-c]\n{link}"
         );
         fs::write(&file, text).unwrap();
-        render(&Topology::load(&file).unwrap(), Some("eth0"))
+        render_commands(&Topology::load(&file).unwrap(), Some("eth0"))
     };
     // As where two gateways of a region are on one host.
     let hosts = of("['192.0.2.2', '192.0.2.2']", "['192.0.2.3']").unwrap();
@@ -184,7 +186,7 @@ fn shown(limit: &str, words: &str) -> [String; 4] {
 
 fn verified(host: &HostCommands, shown: &[String; 4]) -> Result<(), VerifyError> {
     let [qdiscs, classes, filters, link] = shown;
-    verify(host, &Shown { qdiscs, classes, filters, link })
+    verify_shaping(host, &ToolOutput { qdiscs, classes, filters, link })
 }
 
 #[test]
@@ -252,8 +254,8 @@ fn kernel_state_is_compared_with_the_file() {
     assert!(matches!(other, VerifyError::NotApplied { .. }), "{other:?}");
     // Only what is ours would be removed.
     assert!(
-        applied(&good[0])
-            && !applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
+        is_applied(&good[0])
+            && !is_applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
     );
 }
 
@@ -301,7 +303,7 @@ fn tc_understands_what_is_rendered() {
          overhead_bytes = 38\nloss = '1 %'\nmark_losses = true\nduplicate = '1 %'\n\
          corrupt = '1 %'\nreorder = '1 %'\ngap = 5\n",
     );
-    let lab = render(&Topology::load(Path::new(LAB)).unwrap(), None);
+    let lab = render_commands(&Topology::load(Path::new(LAB)).unwrap(), None);
     let mut wrong = Vec::new();
     for host in all.unwrap().into_iter().chain(lab.unwrap()) {
         for (_, words) in host.netems {

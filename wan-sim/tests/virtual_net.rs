@@ -89,7 +89,7 @@ async fn a_moved_socket_is_reachable_at_its_new_address_only() {
     let spec = link("1 Gbit/s", "10 ms", "0 %");
     net.connect(ip(elsewhere), ip(SERVER), spec, spec, 1);
     let [a, b] = [home, SERVER].map(|at| net.bind(address(at)).unwrap());
-    net.move_to(address(home), address(elsewhere));
+    net.move_socket(address(home), address(elsewhere));
     send(&a, SERVER, &[1; 100], 100);
     let begin = Instant::now();
     let got = receive(&b).await;

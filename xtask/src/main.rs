@@ -14,38 +14,44 @@ mod test;
 
 use std::process::ExitCode;
 
-/// A wrong command line, as in the `landbridge` command.
-const USAGE: u8 = 64;
+/// Exit code 64 for a wrong command line, as in the command `landbridge`.
+const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["check"] => test::check(),
-        ["test"] => test::run(false),
-        ["test", "--install"] => test::run(true),
-        ["python"] => test::python(),
-        ["bench", "train", "--quick"] => bench::train_quick(),
-        ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => bench::fuzz_some(targets),
-        ["bench", "wan", "--quick"] => bench::run("wan --quick").unwrap_or_else(wrong),
-        ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::wan_shown(flags),
-        ["bench", name] => bench::run(name).unwrap_or_else(wrong),
-        ["faults", ref rest @ ..] => faults::run(rest),
-        ["simulate", ref rest @ ..] => simulate::run(rest),
+        ["check"] => test::run_fast_stages(),
+        ["test"] => test::run_all_stages(false),
+        ["test", "--install"] => test::run_all_stages(true),
+        ["python"] => test::run_python_stage(),
+        ["bench", "train", "--quick"] => bench::show_train_quick(),
+        ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
+            bench::bench_fuzz_targets(targets)
+        }
+        ["bench", "wan", "--quick"] => {
+            bench::run_bench("wan --quick").unwrap_or_else(print_usage_error)
+        }
+        ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_parts(flags),
+        ["bench", name] => bench::run_bench(name).unwrap_or_else(print_usage_error),
+        ["faults", ref rest @ ..] => faults::run_faults(rest),
+        ["simulate", ref rest @ ..] => simulate::run_simulate(rest),
         ["--help" | "-h" | "help"] => {
-            println!("{HELP}");
+            println!("{HELP_TEXT}");
             ExitCode::SUCCESS
         }
-        _ => wrong(),
+        _ => print_usage_error(),
     }
 }
 
-fn wrong() -> ExitCode {
-    eprintln!("{HELP}");
-    ExitCode::from(USAGE)
+/// Prints the help to stderr and returns the exit code of a wrong command line.
+fn print_usage_error() -> ExitCode {
+    eprintln!("{HELP_TEXT}");
+    ExitCode::from(EXIT_USAGE)
 }
 
-const HELP: &str = "\
+/// Text that `cargo xtask --help` prints.
+const HELP_TEXT: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
@@ -54,14 +60,14 @@ Commands:
                     docs, example configs, quickstart, the Python package. Stops at the first stage
                     that fails and prints the command that repeats it. With --install it installs
                     missing system packages by apt, for tests that are skipped otherwise.
-  python            The last stage of these alone: wheel, Python tests, PyTorch.
+  python            The last stage of `test` alone: wheel, Python tests, PyTorch.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
   bench efficiency  What distance costs a training step of a large model, in virtual time, writes
                     docs/results/efficiency.md.
-  bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
+  bench faults      Runs `faults` at five points of each fault, writes docs/results/faults.md.
   bench fuzz        Runs each fuzz target, or those named, for ten minutes, writes
                     docs/results/fuzz.md.
   bench hostile     Measures an honest job beside trainers and outsiders that break the rules,

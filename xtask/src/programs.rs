@@ -2,15 +2,15 @@
 
 use std::process::{Command, Stdio};
 
-/// The programs, and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 3] =
+/// Each program that tests run in emulated regions, with its Debian package.
+const PROGRAM_PACKAGES: [(&str, &str); 3] =
     [("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping")];
 
-/// Names the programs that are missing, and installs them by apt where that is allowed. Tests that need
-/// one that is still missing report themselves as skipped.
-pub fn find(may_install: bool) {
-    for (program, package) in PROGRAMS {
-        if runs_quietly(Command::new(program).arg("--help")).is_ok() {
+/// Prints which programs are there, and installs missing ones by apt if `may_install`. Tests that
+/// need a missing program report themselves as skipped.
+pub fn find_programs(may_install: bool) {
+    for (program, package) in PROGRAM_PACKAGES {
+        if run_quietly(Command::new(program).arg("--help")).is_ok() {
             println!("{program}: found");
         } else if !may_install {
             println!(
@@ -19,7 +19,7 @@ pub fn find(may_install: bool) {
             );
         } else {
             let install = ["install", "--yes", "--no-install-recommends", package];
-            let status = runs_quietly(Command::new("apt-get").args(install));
+            let status = run_quietly(Command::new("apt-get").args(install));
             let is_installed = status.is_ok_and(|status| status.success());
             let outcome = if is_installed {
                 "installed"
@@ -31,6 +31,7 @@ pub fn find(may_install: bool) {
     }
 }
 
-fn runs_quietly(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
+/// Runs a command without input and output, and returns its status.
+fn run_quietly(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()
 }

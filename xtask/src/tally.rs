@@ -1,26 +1,27 @@
 //! Counts of tests, read off the test runner's output.
 
-/// Tests so far.
+/// Counts of tests so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Passed.
+    /// Number of tests that passed.
     pub passed: u64,
-    /// Failed.
+    /// Number of tests that failed.
     pub failed: u64,
-    /// Their names, or what was wrong.
+    /// Names of failed tests, or texts on what was wrong.
     pub failures: Vec<String>,
     /// Tests that were not run, with the reason as far as it is known.
     pub skipped: Vec<String>,
-    /// Of those, the ones that the test program running now will count as passed.
-    said: u64,
+    /// Skipped tests that the test program running now will count as passed.
+    skipped_but_ok: u64,
 }
 
 impl Tally {
-    /// Takes note of a line of a test runner's output.
-    pub fn line(&mut self, line: &str) {
+    /// Counts a line of the output of a Rust test runner.
+    pub fn add_test_line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {
-            self.passed += count(counts, " passed").saturating_sub(std::mem::take(&mut self.said));
-            self.failed += count(counts, " failed");
+            self.passed += count_before(counts, " passed")
+                .saturating_sub(std::mem::take(&mut self.skipped_but_ok));
+            self.failed += count_before(counts, " failed");
         } else if let Some(name) =
             line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
         {
@@ -31,12 +32,13 @@ impl Tally {
             self.skipped.push(format!("{name}{why}"));
         } else if let Some(what) = line.strip_prefix("SKIPPED: ") {
             self.skipped.push(what.to_owned());
-            self.said += 1;
+            self.skipped_but_ok += 1;
         }
     }
 
-    /// Takes note of a line of pytest's output, which with `-q -rsfE` tells each skip, each failure and the sums.
-    pub fn pytest_line(&mut self, line: &str) {
+    /// Counts a line of the output of pytest, which with `-q -rsfE` lists each skip, each failure
+    /// and the sums.
+    pub fn add_pytest_line(&mut self, line: &str) {
         if let Some(skip) = line.strip_prefix("SKIPPED ") {
             self.skipped.push(format!("python {skip}"));
         } else if let Some(failure) =
@@ -44,13 +46,14 @@ impl Tally {
         {
             self.failures.push(failure.to_owned());
         } else if line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("ed") {
-            self.passed += count(line, " passed");
-            self.failed += count(line, " failed");
+            self.passed += count_before(line, " passed");
+            self.failed += count_before(line, " failed");
         }
     }
 
-    /// Takes note of a line of `faults`: a case that passed, or one that did not and why.
-    pub fn fault_line(&mut self, line: &str) {
+    /// Counts a line of the output of `faults`: a case that passed, or one that failed, or the
+    /// reason.
+    pub fn add_fault_line(&mut self, line: &str) {
         if line.contains(" %): pass,") {
             self.passed += 1;
         } else if line.contains(" %): FAIL,") {
@@ -62,8 +65,9 @@ impl Tally {
     }
 }
 
-/// The number in front of `what`, as in `ok. 3 passed; 0 failed`.
-fn count(counts: &str, what: &str) -> u64 {
+/// Returns the number in front of `what`, such as 3 for " passed" in `ok. 3 passed; 0 failed`; else
+/// 0.
+fn count_before(counts: &str, what: &str) -> u64 {
     let before = counts.split(what).next().filter(|before| before.len() < counts.len());
     let number = before.and_then(|before| before.rsplit(' ').next());
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -87,10 +91,10 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
 test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: cut off";
         let mut tally = Tally::default();
-        output.lines().for_each(|line| tally.line(line));
+        output.lines().for_each(|line| tally.add_test_line(line));
         let skipped = vec!["slow, needs two hosts".to_owned(), "lab: no privilege".to_owned()];
         let failures = vec!["other".to_owned()];
-        assert_eq!(tally, Tally { passed: 13, failed: 1, failures, skipped, said: 0 });
+        assert_eq!(tally, Tally { passed: 13, failed: 1, failures, skipped, skipped_but_ok: 0 });
     }
 
     #[test]
@@ -103,11 +107,11 @@ FAILED python/tests/test_arena.py::test_leaks - assert 3 == 2
 21 passed in 61.02s (0:01:01)
 no tests ran in 0.01s";
         let mut tally = Tally::default();
-        output.lines().for_each(|line| tally.pytest_line(line));
+        output.lines().for_each(|line| tally.add_pytest_line(line));
         let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
         let skipped = vec![skip.to_owned()];
         let failures = vec!["python/tests/test_arena.py::test_leaks - assert 3 == 2".to_owned()];
-        assert_eq!(tally, Tally { passed: 126, failed: 1, failures, skipped, said: 0 });
+        assert_eq!(tally, Tally { passed: 126, failed: 1, failures, skipped, skipped_but_ok: 0 });
     }
 
     #[test]
@@ -119,7 +123,7 @@ kill relay    at 31.0 % (aimed 30.1 %): FAIL, longest wait 26.1 s, again after  
     WRONG rank 1 waited for 26.1s
 faults on processes: 1 passed, 1 failed";
         let mut tally = Tally::default();
-        output.lines().for_each(|line| tally.fault_line(line));
+        output.lines().for_each(|line| tally.add_fault_line(line));
         assert_eq!((tally.passed, tally.failed, tally.failures.len()), (1, 1, 2));
     }
 }

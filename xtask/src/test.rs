@@ -7,154 +7,176 @@ use crate::{core_purity, faults, programs, python, quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const TOOLS: Stage = Stage {
+/// Stage that looks for the programs that the tests need.
+const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
     seconds: 1,
-    run: |workspace, _| tools(workspace),
+    run: |workspace, _| check_tools(workspace),
 };
-const FORMAT: Stage = Stage {
+/// Stage that checks the format of all sources.
+const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
     seconds: 2,
-    run: |workspace, _| cargo(workspace, &["fmt", "--all", "--check"]),
+    run: |workspace, _| run_cargo(workspace, &["fmt", "--all", "--check"]),
 };
-const TIDY: Stage = Stage {
+/// Stage of the tests of names, comments, sizes and links.
+const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
     seconds: 10,
-    run: |workspace, tally| tests(workspace, &["test", "--package", "tidy"], tally),
+    run: |workspace, tally| run_tests(workspace, &["test", "--package", "tidy"], tally),
 };
-const CORE_PURITY: Stage = Stage {
+/// Stage that checks the dependencies of the core packages.
+const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
     seconds: 1,
-    run: |workspace, _| core_purity::check(&workspace.root),
+    run: |workspace, _| core_purity::check_core_purity(&workspace.root),
 };
-const CLIPPY: Stage = Stage {
+/// Stage of the lints of all targets.
+const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
     seconds: 120,
     run: |workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
-        cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
+        run_cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     },
 };
-const UNIT_TESTS: Stage = Stage {
+/// Stage of the tests beside the code, for `cargo xtask check`.
+const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
     seconds: 100,
     run: |workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--lib", "--bins", "--exclude", "tidy"];
-        tests(workspace, &[&ALL_TESTS[..], &selected].concat(), tally)
+        run_tests(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
     },
 };
-const TESTS: Stage = Stage {
+/// Stage of all Rust tests.
+const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "all tests of all crates, whole gateways in virtual time and as processes",
     seconds: 400,
     run: |workspace, tally| {
-        tests(
+        run_tests(
             workspace,
-            &[&ALL_TESTS[..], &["--exclude", "fuzz", "--exclude", "tidy"]].concat(),
+            &[&TEST_ARGUMENTS[..], &["--exclude", "fuzz", "--exclude", "tidy"]].concat(),
             tally,
         )
     },
 };
-const MUTANTS: Stage = Stage {
+/// Stage in which the simulation must find each mutant.
+const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
     seconds: 30,
     run: |workspace, _| {
         // The tests have built it, all features included.
-        simulate::find_soon(&workspace.root, &workspace.landbridge.with_file_name("simulate"))
+        simulate::find_mutants_in_scenarios(
+            &workspace.root,
+            &workspace.landbridge.with_file_name("simulate"),
+        )
     },
 };
-const FUZZ: Stage = Stage {
+/// Stage that runs each decoder over its seeds and 20,000 mutations of them.
+const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
     seconds: 30,
     run: |workspace, tally| {
-        tests(workspace, &[&ALL_TESTS[..], &["--test", "short"]].concat(), tally)
+        run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--test", "short"]].concat(), tally)
     },
 };
-const DOCS: Stage = Stage {
+/// Stage in which rustdoc must give no warning.
+const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
     seconds: 30,
-    run: |workspace, _| docs(workspace),
+    run: |workspace, _| check_rustdoc(workspace),
 };
-const CONFIGS: Stage = Stage {
+/// Stage in which `landbridge check` must accept each example config.
+const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
     seconds: 1,
-    run: |workspace, _| configs(workspace),
+    run: |workspace, _| check_example_configs(workspace),
 };
-const QUICKSTART: Stage = Stage {
+/// Stage that runs a short quickstart.
+const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
     seconds: 15,
-    run: |workspace, tally| quickstart::check(&workspace.root, &workspace.landbridge, tally),
+    run: |workspace, tally| {
+        quickstart::check_quickstart(&workspace.root, &workspace.landbridge, tally)
+    },
 };
-const FAULTS: Stage = Stage {
+/// Stage that kills and stops real processes in mid-collective.
+const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
     seconds: 60,
-    run: |workspace, tally| faults::check(&workspace.root, &workspace.landbridge, tally),
+    run: |workspace, tally| faults::check_faults(&workspace.root, &workspace.landbridge, tally),
 };
-const PYTHON: Stage = Stage {
+/// Stage of the wheel and the Python tests, with and without PyTorch.
+const PYTHON_STAGE: Stage = Stage {
     name: "python",
     purpose: "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
     seconds: 300,
-    run: |workspace, tally| python::check(&workspace.root, workspace.target(), tally),
+    run: |workspace, tally| python::check_python(&workspace.root, workspace.target_folder(), tally),
 };
 
-/// Everything that must hold before a merge.
-const TEST: [Stage; 13] = [
-    TOOLS,
-    FORMAT,
-    TIDY,
-    CORE_PURITY,
-    CLIPPY,
-    TESTS,
-    MUTANTS,
-    FUZZ,
-    DOCS,
-    CONFIGS,
-    QUICKSTART,
-    FAULTS,
-    PYTHON,
+/// Stages of `cargo xtask test`: everything that must hold before a merge.
+const ALL_STAGES: [Stage; 13] = [
+    TOOLS_STAGE,
+    FORMAT_STAGE,
+    TIDY_STAGE,
+    CORE_PURITY_STAGE,
+    CLIPPY_STAGE,
+    TESTS_STAGE,
+    MUTANTS_STAGE,
+    FUZZ_STAGE,
+    DOCS_STAGE,
+    CONFIGS_STAGE,
+    QUICKSTART_STAGE,
+    FAULTS_STAGE,
+    PYTHON_STAGE,
 ];
-/// The fast part of it.
-const CHECK: [Stage; 5] = [FORMAT, TIDY, CORE_PURITY, CLIPPY, UNIT_TESTS];
+/// Stages of `cargo xtask check`: the fast part of [`ALL_STAGES`].
+const FAST_STAGES: [Stage; 5] =
+    [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
-/// The same packages and features for all tests, so that nothing is built twice. All test programs
-/// run, so that one report names every failure.
-const ALL_TESTS: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
+/// Arguments of cargo for all stages with tests: equal packages and features, so that nothing is
+/// built twice. All test programs run, so that one report names every failure.
+const TEST_ARGUMENTS: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
 
-/// Runs all stages; `may_install` allows missing system packages to be installed.
-pub fn run(may_install: bool) -> ExitCode {
+/// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
+pub fn run_all_stages(may_install: bool) -> ExitCode {
     let title = if may_install {
         "cargo xtask test, which installs missing system packages"
     } else {
         "cargo xtask test"
     };
-    stages::run(title, &Workspace::find(may_install), &TEST)
+    stages::run_stages(title, &Workspace::current(may_install), &ALL_STAGES)
 }
 
-/// Runs the fast stages.
-pub fn check() -> ExitCode {
-    stages::run("cargo xtask check", &Workspace::find(false), &CHECK)
+/// Runs `cargo xtask check`.
+pub fn run_fast_stages() -> ExitCode {
+    stages::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
 }
 
-/// Runs the tests of the Python package, which need nothing that other stages build.
-pub fn python() -> ExitCode {
-    stages::run("cargo xtask python", &Workspace::find(false), &[PYTHON])
+/// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
+/// build.
+pub fn run_python_stage() -> ExitCode {
+    stages::run_stages("cargo xtask python", &Workspace::current(false), &[PYTHON_STAGE])
 }
 
-/// Names everything that is missing at once, with the way to get it.
-fn tools(workspace: &Workspace) -> Result<(), Failure> {
+/// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,
+/// with the way to install each.
+fn check_tools(workspace: &Workspace) -> Result<(), Failure> {
     // May be a wrapper and its compiler.
     let compiler = std::env::var("CC").unwrap_or_default();
     let compiler = compiler.split_whitespace().next().unwrap_or("cc");
@@ -177,7 +199,7 @@ fn tools(workspace: &Workspace) -> Result<(), Failure> {
         }
     }
     if missing.is_empty() {
-        programs::find(workspace.may_install);
+        programs::find_programs(workspace.may_install);
         return Ok(());
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");
@@ -185,46 +207,50 @@ fn tools(workspace: &Workspace) -> Result<(), Failure> {
     Err(Failure { why, repeat: "cargo xtask test".to_owned() })
 }
 
-fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
-    CommandLine::cargo(arguments).pass(&workspace.root)
+/// Runs `cargo` with `arguments`; a status other than success is a failure.
+fn run_cargo(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
+    CommandLine::cargo(arguments).run_to_success(&workspace.root)
 }
 
-/// Runs `cargo` with these words, and counts tests and doc tests.
-fn tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+/// Runs `cargo` with `words`, and counts tests and doc tests.
+fn run_tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result<(), Failure> {
     let line = CommandLine::cargo(words);
     let before = tally.passed;
-    let status = line.stream(&workspace.root, |line| tally.line(line))?;
+    let status = line.stream(&workspace.root, |line| tally.add_test_line(line))?;
     if !status.success() {
-        return Err(line.failed(&format!("{} tests failed, {status}", tally.failed)));
+        return Err(line.failure(&format!("{} tests failed, {status}", tally.failed)));
     }
     if tally.failed > 0 || tally.passed == before {
-        return Err(line.failed(&"the test runner's counts make no sense"));
+        return Err(line.failure(&"the test runner's counts make no sense"));
     }
     Ok(())
 }
 
-fn docs(workspace: &Workspace) -> Result<(), Failure> {
+/// Builds the documentation of all packages; a warning is a failure.
+fn check_rustdoc(workspace: &Workspace) -> Result<(), Failure> {
     let line = CommandLine::cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
-    line.with("RUSTDOCFLAGS", "-D warnings").pass(&workspace.root)
+    line.with_variable("RUSTDOCFLAGS", "-D warnings").run_to_success(&workspace.root)
 }
 
-/// Fabrics and regions. Labs are links alone, which wan-sim's own tests read.
-fn configs(workspace: &Workspace) -> Result<(), Failure> {
+/// Runs `landbridge check` on all fabric and region files of `configs/`. Files of labs have links
+/// alone, and the tests of wan-sim read them.
+fn check_example_configs(workspace: &Workspace) -> Result<(), Failure> {
     let mut files = Vec::new();
-    toml_files(&workspace.root.join("configs"), &mut files);
+    collect_toml_files(&workspace.root.join("configs"), &mut files);
     files.sort();
     let shown = files.iter().filter_map(|file| file.strip_prefix(&workspace.root).ok());
     let shown: Vec<String> = shown.map(|file| file.display().to_string()).collect();
     let arguments = std::iter::once("check").chain(shown.iter().map(String::as_str));
     let arguments: Vec<&str> = arguments.collect();
-    CommandLine::built(&workspace.landbridge, &arguments).pass(&workspace.root)
+    CommandLine::program(&workspace.landbridge, &arguments).run_to_success(&workspace.root)
 }
 
-fn toml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Adds the paths of all TOML files below `folder` to `found`, without those of `configs/labs`.
+fn collect_toml_files(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() && !path.ends_with("configs/labs") {
-            toml_files(&path, found);
+            collect_toml_files(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "toml") {
             found.push(path);
         }

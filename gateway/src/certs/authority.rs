@@ -1,7 +1,7 @@
 //! The CA of a deployment, and the certificates that it signs.
 
 use super::error::CertsError;
-use crate::wan::connect::tls::dns_name;
+use crate::wan::connect::tls::gateway_dns_name;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
@@ -18,13 +18,14 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Valid for `days` days from now, and since an hour ago for hosts whose clocks differ.
+    /// Returns a period from one hour ago, for hosts whose clocks differ, until `days` days from
+    /// now.
     pub fn days(days: u32) -> Self {
         let now = OffsetDateTime::now_utc();
         Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
     }
 
-    /// Expired an hour ago, for tests that such a certificate is refused.
+    /// Returns a period that ended an hour ago, for tests that such a certificate is refused.
     pub fn expired() -> Self {
         let now = OffsetDateTime::now_utc();
         Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW }
@@ -60,7 +61,7 @@ impl CertificateAuthority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_validity(&mut params, Validity::days(CA_DAYS));
+        set_validity(&mut params, Validity::days(CA_VALIDITY_DAYS));
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
         let key_pem = key.serialize_pem();
         let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
@@ -73,7 +74,7 @@ impl CertificateAuthority {
     /// # Errors
     /// A file cannot be read, or does not contain a CA.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
-        let (certificate_pem, key_pem) = (read_file(certificate)?, read_file(key)?);
+        let (certificate_pem, key_pem) = (read_pem_file(certificate)?, read_pem_file(key)?);
         Self::from_pem(certificate_pem, key_pem).map_err(|source| CertsError::Certificate {
             subject: format!("{} and {}", certificate.display(), key.display()),
             source,
@@ -84,13 +85,13 @@ impl CertificateAuthority {
     ///
     /// # Errors
     /// A certificate cannot contain the gateway's name.
-    pub fn issue(
+    pub fn issue_certificate(
         &self,
         gateway: &str,
         fabric: &str,
         validity: Validity,
     ) -> Result<IssuedCertificate, CertsError> {
-        let name = dns_name(gateway, fabric);
+        let name = gateway_dns_name(gateway, fabric);
         let at_fault = |source| CertsError::Certificate { subject: name.clone(), source };
         let mut params = CertificateParams::new(vec![name.clone()]).map_err(at_fault)?;
         params.distinguished_name.push(DnType::CommonName, gateway);
@@ -104,11 +105,12 @@ impl CertificateAuthority {
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// The CA's certificate in PEM, which every gateway needs.
+    /// Returns the CA's certificate in PEM, which every gateway needs.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
+    /// Makes a CA from its certificate and private key, both in PEM.
     fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, rcgen::Error> {
         let key = KeyPair::from_pem(&key_pem)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key)?;
@@ -116,7 +118,7 @@ impl CertificateAuthority {
     }
 }
 
-/// A random secret of 32 bytes, in hexadecimal.
+/// Returns a random secret of 32 bytes as 64 hexadecimal digits.
 pub(super) fn random_token() -> String {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
@@ -126,18 +128,21 @@ pub(super) fn random_token() -> String {
     })
 }
 
-fn read_file(file: &Path) -> Result<String, CertsError> {
+/// Reads the text of a certificate file or key file.
+fn read_pem_file(file: &Path) -> Result<String, CertsError> {
     std::fs::read_to_string(file).map_err(|source| CertsError::Io { file: file.to_owned(), source })
 }
 
+/// Sets the first and the last moment at which a certificate is valid.
 fn set_validity(params: &mut CertificateParams, validity: Validity) {
     params.not_before = validity.not_before;
     params.not_after = validity.not_after;
 }
 
-/// 1 h: hosts whose clocks differ by less accept a new certificate at once.
+/// 1 h. A certificate is valid from this long before its issue: hosts whose clocks differ by less
+/// accept it at once.
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
-/// 3650 days: the CA outlives the gateways' certificates, so that renewing those changes no other
-/// file.
-const CA_DAYS: u32 = 3650;
+/// 3650 days: validity of the CA's certificate. It outlives the gateways' certificates, so that
+/// renewing those changes no other file.
+const CA_VALIDITY_DAYS: u32 = 3650;

@@ -13,7 +13,8 @@ pub enum CertsError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The CA's certificate is there without its key, which may be kept elsewhere. It is not replaced.
+    /// The CA's certificate is there without its key, which may be kept elsewhere. It is not
+    /// replaced.
     #[error(
         "{} exists, but {} does not: put the key beside it to sign with this CA, or use --force to \
          make another CA, and give that to all gateways", certificate.display(), key.display()

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Options of [`make`].
+/// Options of [`make_certificates`].
 #[derive(Debug, Clone)]
 pub struct CertificateOptions<'a> {
     /// The period in which the gateways' certificates are valid.
@@ -18,7 +18,7 @@ pub struct CertificateOptions<'a> {
     pub force: bool,
 }
 
-/// The result of [`make`] for one file.
+/// The result of [`make_certificates`] for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// The file was written.
@@ -36,7 +36,7 @@ pub enum FileOutcome {
 /// # Errors
 /// The CA's key is missing, a name is not valid, or the file system refuses. Files written before
 /// the error stay, and the next call keeps them.
-pub fn make(
+pub fn make_certificates(
     fabric: &Fabric,
     out: &Path,
     options: &CertificateOptions<'_>,
@@ -44,46 +44,47 @@ pub fn make(
     if fabric.gateway_named("ca").is_some() {
         return Err(CertsError::NameTaken);
     }
-    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_name(job)) {
+    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_name(job)) {
         return Err(CertsError::JobName(job.clone()));
     }
     std::fs::create_dir_all(out)
         .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
-    let mut writer = Writer { out, force: options.force, outcomes: Vec::new() };
-    let (authority, is_new) = authority(fabric.name(), &mut writer)?;
+    let mut writer = CertificateWriter { out, force: options.force, outcomes: Vec::new() };
+    let (authority, is_new) = load_or_make_authority(fabric.name(), &mut writer)?;
     for gateway in fabric.gateways() {
         let (certificate, key) = (format!("{}.pem", gateway.name), format!("{}.key", gateway.name));
-        if !is_new && writer.keep(&[&certificate, &key]) {
+        if !is_new && writer.keep_existing(&[&certificate, &key]) {
             continue;
         }
-        let issued = authority.issue(&gateway.name, fabric.name(), options.validity)?;
-        writer.write(&certificate, &issued.certificate_pem, Access::Everyone)?;
-        writer.write(&key, &issued.key_pem, Access::Owner)?;
+        let issued = authority.issue_certificate(&gateway.name, fabric.name(), options.validity)?;
+        writer.write_file(&certificate, &issued.certificate_pem, Access::Everyone)?;
+        writer.write_file(&key, &issued.key_pem, Access::Owner)?;
     }
     for job in options.jobs {
         let file = format!("{job}.token");
-        if !writer.keep(&[&file]) {
-            writer.write(&file, &(random_token() + "\n"), Access::Owner)?;
+        if !writer.keep_existing(&[&file]) {
+            writer.write_file(&file, &(random_token() + "\n"), Access::Owner)?;
         }
     }
     Ok(writer.outcomes)
 }
 
-/// The CA of the folder, and whether it is new. A new CA makes all older certificates useless.
-fn authority(
+/// Returns the CA of the folder, and whether it is new. A new CA makes all older certificates
+/// useless.
+fn load_or_make_authority(
     fabric: &str,
-    writer: &mut Writer<'_>,
+    writer: &mut CertificateWriter<'_>,
 ) -> Result<(CertificateAuthority, bool), CertsError> {
     let (certificate, key) = (writer.out.join("ca.pem"), writer.out.join("ca.key"));
-    if writer.keep(&["ca.pem", "ca.key"]) {
+    if writer.keep_existing(&["ca.pem", "ca.key"]) {
         return Ok((CertificateAuthority::load(&certificate, &key)?, false));
     }
     if certificate.exists() && !writer.force {
         return Err(CertsError::CaKeyMissing { certificate, key });
     }
     let authority = CertificateAuthority::generate(fabric)?;
-    writer.write("ca.pem", authority.certificate_pem(), Access::Everyone)?;
-    writer.write("ca.key", &authority.key_pem, Access::Owner)?;
+    writer.write_file("ca.pem", authority.certificate_pem(), Access::Everyone)?;
+    writer.write_file("ca.key", &authority.key_pem, Access::Owner)?;
     Ok((authority, true))
 }
 
@@ -94,15 +95,15 @@ enum Access {
 }
 
 /// Writes files into a folder, and collects the outcomes.
-struct Writer<'a> {
+struct CertificateWriter<'a> {
     out: &'a Path,
     force: bool,
     outcomes: Vec<FileOutcome>,
 }
 
-impl Writer<'_> {
-    /// Whether all these files exist and are kept; if so, records it.
-    fn keep(&mut self, names: &[&str]) -> bool {
+impl CertificateWriter<'_> {
+    /// Whether all the named files exist and are kept; if so, records them as kept.
+    fn keep_existing(&mut self, names: &[&str]) -> bool {
         let files: Vec<PathBuf> = names.iter().map(|name| self.out.join(name)).collect();
         let keep = !self.force && files.iter().all(|file| file.exists());
         if keep {
@@ -111,9 +112,9 @@ impl Writer<'_> {
         keep
     }
 
-    /// Writes a temporary file and renames it, so that no reader finds half a file or one that
-    /// others can read.
-    fn write(&mut self, name: &str, text: &str, access: Access) -> Result<(), CertsError> {
+    /// Writes a file under a temporary name and renames it, so that no reader finds half a file or
+    /// one that others can read.
+    fn write_file(&mut self, name: &str, text: &str, access: Access) -> Result<(), CertsError> {
         let (file, temporary) = (self.out.join(name), self.out.join(format!(".{name}.new")));
         let at_fault = |source| CertsError::Io { file: file.clone(), source };
         match std::fs::remove_file(&temporary) {

@@ -12,4 +12,4 @@ mod tests;
 
 pub use authority::{CertificateAuthority, IssuedCertificate, Validity};
 pub use error::CertsError;
-pub use files::{CertificateOptions, FileOutcome, make};
+pub use files::{CertificateOptions, FileOutcome, make_certificates};

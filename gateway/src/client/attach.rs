@@ -3,7 +3,7 @@
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
 use super::handle::Client;
-use super::handover::{Connected, GatewayAddress, Handover};
+use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
 use super::slots::SlotAllocator;
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
@@ -21,14 +21,15 @@ use units::Span;
 /// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
-/// 50 ms: the first pause between attempts; pauses double from there.
-const RETRY_MIN: Span = Span::from_ms(50);
+/// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long.
+const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
-/// 2 s: the longest pause between attempts.
-const RETRY_MAX: Span = Span::from_secs(2);
+/// 2 s: the longest pause between two attempts to attach.
+const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
-/// 64 requests wait for the gateway at most; further posts and commits wait for room.
-const REQUESTS_MAX: usize = 64;
+/// 64 requests of one client wait to be written to the gateway at most; further posts and commits
+/// wait for room.
+const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// The parameters of attaching a rank.
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ pub enum AttachError {
 }
 
 impl AttachOptions {
-    /// Options for a rank of a job, with [`GATEWAY_TIMEOUT`], and [`DEFAULT_TIMEOUT`] for the
+    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], and [`DEFAULT_TIMEOUT`] for the
     /// epoch. `arena_bytes` is the size of the arena in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl AttachOptions {
 }
 
 impl Client {
-    /// Attaches a rank, and waits until all gateways have met.
+    /// Attaches a rank, and waits until all gateways have met. Retries while no gateway answers.
     ///
     /// # Errors
     /// [`AttachError`]: the rank is not attached.
@@ -98,17 +99,17 @@ impl Client {
         gateway: &GatewayAddress,
         options: AttachOptions,
     ) -> Result<Self, AttachError> {
-        let handover = Handover::new(gateway, options.arena_bytes)?;
+        let handover = ArenaHandover::new(gateway, options.arena_bytes)?;
         let mut unanswered_since = Instant::now();
-        let (mut deadline, mut pause) = (None, RETRY_MIN);
+        let (mut deadline, mut pause) = (None, ATTACH_RETRY_PAUSE_MIN);
         loop {
             let lost = match Self::try_attach(&handover, &options, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
                 Err(error @ AttachError::Lost(_)) => {
-                    // A gateway that answered has just gone. What closes without an answer is
-                    // not a gateway, and the time counts on.
+                    // A gateway that answered has just gone. A process that closes without an
+                    // answer is no gateway, and the time counts on.
                     if deadline.is_some() {
-                        (unanswered_since, pause) = (Instant::now(), RETRY_MIN);
+                        (unanswered_since, pause) = (Instant::now(), ATTACH_RETRY_PAUSE_MIN);
                     }
                     error
                 }
@@ -122,21 +123,21 @@ impl Client {
                 return Err(AttachError::NoEpoch(options.epoch_timeout));
             }
             tokio::time::sleep(pause.duration()).await;
-            pause = (pause + pause).min(RETRY_MAX);
+            pause = (pause + pause).min(ATTACH_RETRY_PAUSE_MAX);
         }
     }
 
-    /// Attempts to attach once. The deadline of the first epoch counts from the first answer of a
-    /// gateway.
+    /// Attempts to attach once. Sets `deadline`, by which the first epoch must begin, at the first
+    /// answer of a gateway.
     async fn try_attach(
-        handover: &Handover<'_>,
+        handover: &ArenaHandover<'_>,
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
         let no_gateway = |source| AttachError::NoGateway { address: handover.address(), source };
         let mut connected = handover.connect().await.map_err(no_gateway)?;
-        let world_size = introduce(&mut connected, options).await?;
-        let connection = open(connected, options, world_size);
+        let world_size = send_attach_request(&mut connected, options).await?;
+        let connection = start_connection(connected, options, world_size);
         let epoch_timeout = options.epoch_timeout;
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + epoch_timeout.duration());
         let mut settled = connection.settled.subscribe();
@@ -145,7 +146,7 @@ impl Client {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(epoch_timeout)),
         }
-        if let Some(why) = connection.lock().ended.clone() {
+        if let Some(why) = connection.lock_state().ended.clone() {
             return Err(AttachError::Lost(why));
         }
         Ok(Self { connection })
@@ -153,7 +154,10 @@ impl Client {
 }
 
 /// Sends the attach request, and returns the world size that the gateway answers.
-async fn introduce(connected: &mut Connected, options: &AttachOptions) -> Result<u32, AttachError> {
+async fn send_attach_request(
+    connected: &mut GatewayConnection,
+    options: &AttachOptions,
+) -> Result<u32, AttachError> {
     let request = Request::Attach(protocol::Attach {
         version: LOCAL_VERSION,
         job: options.job.clone(),
@@ -171,9 +175,13 @@ async fn introduce(connected: &mut Connected, options: &AttachOptions) -> Result
     }
 }
 
-/// Starts the reader and the writer of an attached connection.
-fn open(connected: Connected, options: &AttachOptions, world_size: u32) -> Arc<Connection> {
-    let (requests, written) = mpsc::channel(REQUESTS_MAX);
+/// Spawns the tasks that read and write the connection of an attached rank.
+fn start_connection(
+    connected: GatewayConnection,
+    options: &AttachOptions,
+    world_size: u32,
+) -> Arc<Connection> {
+    let (requests, written) = mpsc::channel(CLIENT_REQUESTS_MAX);
     let (over, listening) = (CancellationToken::new(), CancellationToken::new());
     let connection = Arc::new(Connection {
         rank: options.rank,

@@ -7,8 +7,8 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
 use units::Span;
 
-/// This rank's part of a global batch. [`Client::batch_share`] makes it; all ranks make the same
-/// one, and end the same steps.
+/// This rank's part of a global batch, made by [`Client::batch_share`]. All ranks make equal parts
+/// of one batch, and end the same steps.
 pub struct BatchShare {
     client: Client,
     split: BatchSplit,
@@ -55,20 +55,21 @@ impl Client {
 }
 
 impl BatchShare {
-    /// This rank's samples of the next step: its weight in the average of gradients.
+    /// Returns the number of this rank's samples in the next step, which is its weight in the
+    /// average of gradients.
     pub fn samples(&self) -> u64 {
         self.split.shares()[self.client.rank().0 as usize]
     }
 
-    /// Every rank's samples of the next step.
+    /// Returns the number of samples of each rank in the next step, in rank order.
     pub fn shares(&self) -> &[u64] {
         self.split.shares()
     }
 
-    /// Ends a step, in which this rank computed for `computed`; returns whether the next step is
-    /// split differently, which all ranks then do in the same way.
+    /// Ends a step, in which this rank computed for `computed`; returns whether all ranks split the
+    /// next step differently.
     ///
-    /// It exchanges three numbers of each rank, which costs about as much as a barrier.
+    /// The call exchanges three numbers of each rank, which costs about as much as a barrier.
     ///
     /// # Errors
     /// [`StepError`]. When the exchange failed on some ranks alone, their splits may differ from
@@ -79,7 +80,11 @@ impl BatchShare {
         }
         let (ranks, rank) = (self.client.world_size() as usize, self.client.rank().0 as usize);
         // Each rank writes its own entries of three arrays, and zeros elsewhere: sums gather all.
-        let own = [self.samples_per_second.to_bits(), self.split.agreed(), self.split.state()];
+        let own = [
+            self.samples_per_second.to_bits(),
+            self.split.agreed_digest(),
+            self.split.state_digest(),
+        ];
         let mut numbers = vec![0; own.len() * ranks];
         for (part, number) in numbers.chunks_mut(ranks).zip(own) {
             part[rank] = number;

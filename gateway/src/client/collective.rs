@@ -1,6 +1,6 @@
 //! Posting collectives.
 
-use super::connection::{OperationReceivers, gateway_lost};
+use super::connection::{OperationReceivers, gateway_lost_failure};
 use super::handle::Client;
 use super::operation::Operation;
 use super::tensor::Tensor;
@@ -10,7 +10,8 @@ use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
 use units::Span;
 
-/// 30 min: how long a rank waits for the others by default, as checkpoints and restarts take time.
+/// 30 min: how long a collective, a commit or an attach waits for the other ranks by default, as
+/// checkpoints and restarts take time.
 pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
 
 /// Why a collective was not posted. The tensor comes back with it.
@@ -37,7 +38,7 @@ pub struct CollectiveSpec {
 }
 
 impl CollectiveSpec {
-    /// A collective with weight 1 and [`DEFAULT_TIMEOUT`].
+    /// Makes the parameters of a collective with weight 1 and [`DEFAULT_TIMEOUT`].
     pub fn new(pattern: Pattern, op: ReduceOp) -> Self {
         Self { pattern, op, weight: 1.0, timeout: DEFAULT_TIMEOUT }
     }
@@ -95,13 +96,15 @@ impl Client {
     /// # Errors
     /// The failure of the barrier, also when the arena has no room for two empty slots.
     pub async fn barrier(&self) -> Result<(), Failure> {
-        let tensor = self.allocate(Dtype::U8, 0).map_err(|full| gateway_lost(&full.to_string()))?;
+        let tensor =
+            self.allocate(Dtype::U8, 0).map_err(|full| gateway_lost_failure(&full.to_string()))?;
         let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await.map(|_| ())
     }
 
-    /// Starts a collective; waits while [`POSTS_MAX`] collectives of this rank are under way.
+    /// Starts a collective on the contribution of `tensor`; waits while [`POSTS_MAX`] collectives
+    /// of this rank are under way.
     ///
     /// Several collectives may be under way at once; all ranks must post them in the same order.
     /// A call that is dropped before it returns has either posted the collective or not.
@@ -121,15 +124,15 @@ impl Client {
         };
         let result = tensor.result.clone();
         let Ok(permit) = self.connection.requests.reserve().await else {
-            let failure = self.connection.lock().disconnected();
+            let failure = self.connection.lock_state().disconnect_failure();
             return Err(PostError { failure, tensor: Box::new(tensor) });
         };
         loop {
             let changed = self.connection.changed.notified();
             {
-                let mut state = self.connection.lock();
+                let mut state = self.connection.lock_state();
                 if state.ended.is_some() {
-                    let failure = state.disconnected();
+                    let failure = state.disconnect_failure();
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
                 // The gateway closes the connection of a rank that posts more than its maximum.
@@ -138,7 +141,7 @@ impl Client {
                 let is_room = state.operations.len() < POSTS_MAX;
                 if is_room && !state.operations.contains_key(&state.next) {
                     let (sequence, epoch) = (state.next, state.epoch);
-                    let OperationReceivers { ready, done } = state.begin(tensor);
+                    let OperationReceivers { ready, done } = state.begin_operation(tensor);
                     permit.send(request(epoch, sequence));
                     return Ok(Operation { sequence, result, ready, outcome: None, done });
                 }

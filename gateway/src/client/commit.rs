@@ -1,7 +1,7 @@
 //! Committing steps: waiting until every region has the results of a step.
 
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::{PendingCommit, gateway_lost};
+use super::connection::{PendingCommit, gateway_lost_failure};
 use super::handle::Client;
 use crate::local::protocol::Request;
 use hier_collectives::ids::Step;
@@ -32,14 +32,14 @@ impl Client {
     /// failed. Buffers are not affected.
     pub async fn commit_with(&self, step: Step, timeout: Span) -> Result<(), Failure> {
         let Ok(permit) = self.connection.requests.reserve().await else {
-            return Err(self.connection.lock().disconnected());
+            return Err(self.connection.lock_state().disconnect_failure());
         };
         let answered = {
-            let mut state = self.connection.lock();
+            let mut state = self.connection.lock_state();
             if state.ended.is_some() {
-                return Err(state.disconnected());
+                return Err(state.disconnect_failure());
             }
-            // Answers name the step, so that two commits of one step could not be told apart.
+            // Answers name the step, so that two commits of one step could not be distinguished.
             if state.commits.iter().any(|commit| commit.step == step) {
                 let text = format!("step {step} is being committed already");
                 return Err(Failure::new(FailureCode::BadPost, text));
@@ -52,12 +52,12 @@ impl Client {
             permit.send(Request::Commit(Commit { epoch, step, timeout }));
             answered
         };
-        answered.await.unwrap_or_else(|_| Err(gateway_lost("the client was dropped")))
+        answered.await.unwrap_or_else(|_| Err(gateway_lost_failure("the client was dropped")))
     }
 
-    /// The last step known to be complete in every region: one that this rank committed, or one
-    /// that some region knew when the epoch began.
+    /// Returns the last step known to be complete in every region: one that this rank committed, or
+    /// one that some region knew when the epoch began.
     pub fn committed(&self) -> Option<Step> {
-        self.connection.lock().committed
+        self.connection.lock_state().committed
     }
 }

@@ -1,7 +1,8 @@
 //! The connection of a rank to its gateway: requests out, events in, and the state they share.
 //!
-//! [`write_requests`] takes requests from a channel of `REQUESTS_MAX` entries (`attach.rs`); who
-//! posts waits while it is full. [`read_events`] completes operations and commits.
+//! [`write_requests`] takes requests from a channel of `CLIENT_REQUESTS_MAX` entries (`attach.rs`);
+//! a caller that posts waits while the channel is full. [`read_events`] completes operations and
+//! commits.
 
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
@@ -28,7 +29,7 @@ pub(super) struct Connection {
     pub slots: Arc<Mutex<SlotAllocator>>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: mpsc::Sender<Request>,
-    pub state: Mutex<State>,
+    pub state: Mutex<ConnectionState>,
     /// Notified whenever `state` changed.
     pub changed: Notify,
     /// Whether the first epoch began, or the connection ended before.
@@ -42,7 +43,7 @@ pub(super) struct Connection {
 
 /// Collectives and commits under way.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ConnectionState {
     /// The current epoch.
     pub epoch: Epoch,
     /// Number of the next collective.
@@ -79,9 +80,10 @@ pub(super) struct OperationReceivers {
     pub done: oneshot::Receiver<Tensor>,
 }
 
-impl State {
-    /// Gives the next number to a tensor's collective.
-    pub fn begin(&mut self, tensor: Tensor) -> OperationReceivers {
+impl ConnectionState {
+    /// Adds a collective of `tensor` under the next sequence number; returns the channels by which
+    /// its end is reported.
+    pub fn begin_operation(&mut self, tensor: Tensor) -> OperationReceivers {
         let (ready, ready_receiver) = oneshot::channel();
         let (done, done_receiver) = oneshot::channel();
         let sequence = self.next;
@@ -91,13 +93,14 @@ impl State {
         OperationReceivers { ready: ready_receiver, done: done_receiver }
     }
 
-    /// The failure of a request after the connection ended.
-    pub fn disconnected(&self) -> Failure {
-        gateway_lost(self.ended.as_deref().unwrap_or("the connection ended"))
+    /// Returns the failure of a request that comes after the end of the connection.
+    pub fn disconnect_failure(&self) -> Failure {
+        gateway_lost_failure(self.ended.as_deref().unwrap_or("the connection ended"))
     }
 
-    /// Completes a collective: both slots belong to the caller again.
-    fn finish(&mut self, sequence: Sequence, failure: Option<Failure>) {
+    /// Removes a collective, gives its tensor back to the caller, and reports `failure` if no
+    /// result was reported before.
+    fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
         let Some(mut pending) = self.operations.remove(&sequence) else { return };
         if let (Some(ready), Some(failure)) = (pending.ready.take(), failure) {
             let _ = ready.send(Err(failure));
@@ -115,13 +118,14 @@ impl State {
 }
 
 impl Connection {
-    /// The state, locked for a moment.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    /// Locks the state of collectives and commits. Hold the lock for a moment only.
+    pub fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
         lock(&self.state)
     }
 
-    fn handle(&self, event: RankEvent) {
-        let mut state = self.lock();
+    /// Applies an event of the gateway to the state, and wakes the callers that wait for it.
+    fn handle_event(&self, event: RankEvent) {
+        let mut state = self.lock_state();
         match event {
             RankEvent::EpochBegan { epoch, next, committed } => {
                 (state.epoch, state.next, state.committed) = (epoch, next, committed);
@@ -133,8 +137,10 @@ impl Connection {
                     let _ = ready.send(Ok(timing));
                 }
             }
-            RankEvent::ContributionFree { sequence } => state.finish(sequence, None),
-            RankEvent::Failed { sequence, failure } => state.finish(sequence, Some(failure)),
+            RankEvent::ContributionFree { sequence } => state.finish_operation(sequence, None),
+            RankEvent::Failed { sequence, failure } => {
+                state.finish_operation(sequence, Some(failure))
+            }
             RankEvent::Committed { step } => {
                 state.committed = Some(step);
                 state.answer_commit(step, Ok(()));
@@ -145,17 +151,17 @@ impl Connection {
         self.changed.notify_waiters();
     }
 
-    /// Ends the connection: everything under way fails.
-    fn end(&self, why: &str) {
+    /// Ends the connection for the reason `why`: all collectives and commits under way fail.
+    fn disconnect(&self, why: &str) {
         self.over.cancel();
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.ended.get_or_insert_with(|| why.to_owned());
         let under_way: Vec<Sequence> = state.operations.keys().copied().collect();
         for sequence in under_way {
-            state.finish(sequence, Some(gateway_lost(why)));
+            state.finish_operation(sequence, Some(gateway_lost_failure(why)));
         }
         for commit in std::mem::take(&mut state.commits) {
-            let _ = commit.answer.send(Err(gateway_lost(why)));
+            let _ = commit.answer.send(Err(gateway_lost_failure(why)));
         }
         drop(state);
         self.settled.send_replace(true);
@@ -163,8 +169,8 @@ impl Connection {
     }
 }
 
-/// A failure for the reason that the gateway cannot be reached any more.
-pub(super) fn gateway_lost(why: &str) -> Failure {
+/// Makes the failure of a collective or commit whose gateway cannot be reached any more.
+pub(super) fn gateway_lost_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
@@ -178,7 +184,7 @@ pub(super) async fn write_requests(
         if let Err(error) = write_message(&mut writer, &request.encode()).await
             && let Some(connection) = connection.upgrade()
         {
-            return connection.end(&error.to_string());
+            return connection.disconnect(&error.to_string());
         }
     }
 }
@@ -195,7 +201,7 @@ pub(super) async fn read_events(
         };
         let Some(connection) = connection.upgrade() else { return };
         match response {
-            Ok(Response::Event(event)) => connection.handle(event),
+            Ok(Response::Event(event)) => connection.handle_event(event),
             Ok(Response::Refused(why)) => break why,
             Ok(Response::Attached { .. }) => {
                 break "the gateway attached this rank twice".to_owned();
@@ -204,6 +210,6 @@ pub(super) async fn read_events(
         }
     };
     if let Some(connection) = connection.upgrade() {
-        connection.end(&why);
+        connection.disconnect(&why);
     }
 }

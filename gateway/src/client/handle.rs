@@ -14,27 +14,28 @@ pub struct Client {
 }
 
 impl Client {
-    /// The rank for which it is attached.
+    /// Returns the rank that this client is attached as.
     pub fn rank(&self) -> RankId {
         self.connection.rank
     }
 
-    /// Number of ranks in the fabric.
+    /// Returns the number of ranks in the fabric.
     pub fn world_size(&self) -> u32 {
         self.connection.world_size
     }
 
-    /// The current epoch, as far as the gateway has announced it.
+    /// Returns the last epoch that the gateway has announced.
     pub fn epoch(&self) -> Epoch {
-        self.connection.lock().epoch
+        self.connection.lock_state().epoch
     }
 
-    /// Why the connection to the gateway ended; `None` while it stands. Attach again after that.
+    /// Returns the reason why the connection to the gateway ended; `None` while it stands. Attach
+    /// again after that.
     pub fn disconnect_reason(&self) -> Option<String> {
-        self.connection.lock().ended.clone()
+        self.connection.lock_state().ended.clone()
     }
 
-    /// Reserves a contribution slot and a result slot for `elements` elements each.
+    /// Reserves a contribution slot and a result slot in the arena for `elements` elements each.
     ///
     /// # Errors
     /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.

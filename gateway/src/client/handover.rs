@@ -20,7 +20,7 @@ pub enum GatewayAddress {
 }
 
 /// A new arena, and the way by which the gateway gets it.
-pub(super) enum Handover<'a> {
+pub(super) enum ArenaHandover<'a> {
     /// A file descriptor, for a gateway in another process.
     Memfd { socket: &'a Path, arena: Arc<Arena>, memfd: OwnedFd },
     /// The arena itself.
@@ -28,13 +28,13 @@ pub(super) enum Handover<'a> {
 }
 
 /// A connection to a gateway that has the arena.
-pub(super) struct Connected {
+pub(super) struct GatewayConnection {
     pub arena: Arc<Arena>,
     pub stream: Box<dyn Duplex>,
 }
 
-impl<'a> Handover<'a> {
-    /// Makes an arena of `bytes` for a gateway.
+impl<'a> ArenaHandover<'a> {
+    /// Makes an arena of `bytes` bytes, of the kind that can be handed to `gateway`.
     pub(super) fn new(gateway: &'a GatewayAddress, bytes: u64) -> Result<Self, ArenaError> {
         match gateway {
             GatewayAddress::Socket(socket) => {
@@ -50,8 +50,8 @@ impl<'a> Handover<'a> {
         }
     }
 
-    /// Connects once.
-    pub(super) async fn connect(&self) -> io::Result<Connected> {
+    /// Connects to the gateway once, and hands over the arena.
+    pub(super) async fn connect(&self) -> io::Result<GatewayConnection> {
         let (arena, stream): (_, Box<dyn Duplex>) = match self {
             Self::Memfd { socket, arena, memfd } => {
                 (arena, Box::new(connect_unix(socket, memfd).await?))
@@ -60,10 +60,10 @@ impl<'a> Handover<'a> {
                 (arena, connector.connect(Arc::clone(arena)).await?)
             }
         };
-        Ok(Connected { arena: Arc::clone(arena), stream })
+        Ok(GatewayConnection { arena: Arc::clone(arena), stream })
     }
 
-    /// The gateway's address for error texts.
+    /// Returns the gateway's address for error texts.
     pub(super) fn address(&self) -> String {
         match self {
             Self::Memfd { socket, .. } => socket.display().to_string(),

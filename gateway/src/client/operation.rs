@@ -1,7 +1,7 @@
 //! A collective under way, as the rank that posted it sees it.
 
-use super::connection::{CollectiveResult, gateway_lost};
-use super::tensor::{Tensor, read};
+use super::connection::{CollectiveResult, gateway_lost_failure};
+use super::tensor::{Tensor, copy_slot};
 use crate::memory::arena::MemSlice;
 use hier_collectives::ids::Sequence;
 use hier_collectives::post::{Failure, Timing};
@@ -19,7 +19,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The collective's number in its job.
+    /// Returns the collective's sequence number in its job.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
@@ -32,17 +32,19 @@ impl Operation {
     pub async fn ready(&mut self) -> Result<Timing, Failure> {
         if self.outcome.is_none() {
             let outcome = (&mut self.ready).await;
-            self.outcome = Some(outcome.unwrap_or_else(|_| Err(gateway_lost(CLIENT_DROPPED))));
+            self.outcome =
+                Some(outcome.unwrap_or_else(|_| Err(gateway_lost_failure(CLIENT_DROPPED))));
         }
-        self.outcome.clone().unwrap_or_else(|| Err(gateway_lost(CLIENT_DROPPED)))
+        self.outcome.clone().unwrap_or_else(|| Err(gateway_lost_failure(CLIENT_DROPPED)))
     }
 
-    /// The bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
+    /// Copies the bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
     pub fn result(&self) -> Vec<u8> {
-        read(&self.result)
+        copy_slot(&self.result)
     }
 
-    /// The result slot as `f32` elements; meaningful only after [`Operation::ready`] succeeded.
+    /// Copies the result slot as `f32` elements; meaningful only after [`Operation::ready`]
+    /// succeeded.
     pub fn result_f32(&self) -> Vec<f32> {
         bytemuck::pod_collect_to_vec(&self.result())
     }
@@ -53,9 +55,9 @@ impl Operation {
     /// # Errors
     /// [`Failure`]: the client was dropped before.
     pub async fn reclaim(self) -> Result<Tensor, Failure> {
-        self.done.await.map_err(|_| gateway_lost(CLIENT_DROPPED))
+        self.done.await.map_err(|_| gateway_lost_failure(CLIENT_DROPPED))
     }
 }
 
-/// The reason of a failure when the last clone of the client is gone.
+/// Text of the failure of an operation when the last clone of the client is gone.
 const CLIENT_DROPPED: &str = "the client was dropped";

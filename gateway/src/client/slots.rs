@@ -13,12 +13,13 @@ pub(super) struct SlotAllocator {
 }
 
 impl SlotAllocator {
-    /// An arena of `bytes` without slots.
+    /// Makes an allocator for an arena of `bytes` bytes without slots.
     pub fn new(bytes: u64) -> Self {
         Self { end: bytes / ALIGN_BYTES * ALIGN_BYTES, used: BTreeMap::new() }
     }
 
-    /// Offset in bytes of a new slot of `bytes`; `None` when no gap is long enough.
+    /// Reserves a slot of `bytes` bytes and returns its offset in bytes; `None` when no gap is long
+    /// enough.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         // An empty slot still needs an offset of its own.
         let length = bytes.max(1).checked_next_multiple_of(ALIGN_BYTES)?;
@@ -36,7 +37,7 @@ impl SlotAllocator {
         Some(start)
     }
 
-    /// Frees the slot at `offset`.
+    /// Frees the slot at `offset` bytes from the start of the arena.
     pub fn free(&mut self, offset: u64) {
         self.used.remove(&offset);
     }

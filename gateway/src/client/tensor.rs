@@ -36,17 +36,17 @@ pub(super) struct SlotOffsets {
 }
 
 impl Tensor {
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// Writes the contribution.
+    /// Copies `bytes` into the contribution slot.
     ///
     /// # Panics
     /// `bytes` is not as long as the slot.
@@ -55,12 +55,12 @@ impl Tensor {
         self.contribution.copy_from_bytes(0, bytes);
     }
 
-    /// Reads the contribution back.
+    /// Copies the bytes of the contribution slot.
     pub fn read(&self) -> Vec<u8> {
-        read(&self.contribution)
+        copy_slot(&self.contribution)
     }
 
-    /// Writes a contribution of `f32` elements.
+    /// Copies `values` into the contribution slot.
     ///
     /// # Panics
     /// The tensor's dtype is not F32, or `values` is not as long as the tensor.
@@ -78,8 +78,8 @@ impl Drop for Tensor {
     }
 }
 
-/// The bytes of a slot.
-pub(super) fn read(slice: &MemSlice) -> Vec<u8> {
+/// Copies the bytes of a slot of the arena.
+pub(super) fn copy_slot(slice: &MemSlice) -> Vec<u8> {
     let mut bytes = vec![0; slice.len() as usize];
     slice.copy_to(&mut bytes);
     bytes

@@ -27,7 +27,7 @@ pub struct Fault {
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Sorts faults and removes repetitions; `None` when there is no fault.
+    /// Collects faults, sorted and without repetitions; `None` when there is no fault.
     pub fn collect(faults: impl IntoIterator<Item = Fault>) -> Option<Self> {
         let mut faults: Vec<Fault> = faults.into_iter().collect();
         faults.sort();
@@ -35,8 +35,8 @@ impl Faults {
         (!faults.is_empty()).then_some(Self(faults))
     }
 
-    /// The fault of a file that cannot be read at all.
-    pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+    /// Makes the fault of a file that cannot be read at all.
+    pub(crate) fn unreadable_file(path: &Path, error: &std::io::Error) -> Self {
         Self(vec![Fault {
             file: path.to_owned(),
             line: None,
@@ -47,7 +47,7 @@ impl Faults {
         }])
     }
 
-    /// The fault of a fabric for which there is no plan.
+    /// Makes the fault of a fabric for which there is no plan.
     pub fn no_plan(path: &Path, error: &PlanError) -> Self {
         Self(vec![Fault {
             file: path.to_owned(),
@@ -59,7 +59,7 @@ impl Faults {
         }])
     }
 
-    /// The faults.
+    /// Iterates over the faults in file and line order.
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
         self.0.iter()
     }

@@ -28,7 +28,7 @@ pub(super) struct Key<T> {
 
 /// A key's description without its Rust type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeyRow {
+pub(super) struct KeyDescription {
     /// The key as the file spells it.
     pub name: &'static str,
     /// The form of its value.
@@ -45,7 +45,7 @@ pub(super) struct KeyRow {
 }
 
 impl<T: FromValue> Key<T> {
-    /// A key with its description.
+    /// Makes a key from its name, need, example and meaning.
     pub(super) const fn new(
         name: &'static str,
         need: Need,
@@ -55,22 +55,23 @@ impl<T: FromValue> Key<T> {
         Self { name, need, example, meaning, value: PhantomData }
     }
 
-    /// The description alone.
-    pub(super) const fn row(&self) -> KeyRow {
-        KeyRow {
+    /// Returns the key's description without its Rust type.
+    pub(super) const fn description(&self) -> KeyDescription {
+        KeyDescription {
             name: self.name,
-            value: T::TYPE,
+            value: T::VALUE_TYPE,
             need: self.need,
             example: self.example,
             meaning: self.meaning,
             #[cfg(test)]
-            accepts: accepts::<T>,
+            accepts: key_accepts::<T>,
         }
     }
 }
 
+/// Whether a key of type `T` accepts a value.
 #[cfg(test)]
-fn accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
+fn key_accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
     T::from_value(value).is_ok()
 }
 
@@ -86,14 +87,14 @@ pub(super) struct Table {
     /// The text of a fault when a table of this kind is required and missing.
     pub accepted: &'static str,
     /// Keys with values, in the order of the page.
-    pub keys: &'static [KeyRow],
+    pub keys: &'static [KeyDescription],
     /// Tables inside this one.
     pub tables: &'static [&'static Table],
 }
 
 impl Table {
-    /// All keys that such a table may have.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+    /// Returns the names of all keys and inner tables that a table of this kind may have.
+    pub(super) fn key_names(&self) -> impl Iterator<Item = &'static str> {
         let keys = self.keys.iter().map(|key| key.name);
         keys.chain(self.tables.iter().map(|table| table.name))
     }

@@ -18,7 +18,7 @@ mod tests;
 pub use fabric::FabricFile;
 pub use fault::{Fault, Faults};
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
-pub use values::{LANES_MAX, is_name};
+pub use values::{LANES_MAX, is_valid_name};
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl ConfigFile {
     /// Every fault of the file, and of the fabric that it names.
     pub fn load(path: &Path) -> Result<Self, Faults> {
         let text = reader::read_text(path)?;
-        if reader::has_key(&text, "region") {
+        if reader::has_root_key(&text, "region") {
             FabricFile::parse(path, &text).map(Self::Fabric)
         } else {
             RegionFile::parse(path, &text).map(Self::Region)

@@ -5,7 +5,7 @@
 
 use super::fault::{Fault, Faults};
 use super::key::{Key, Table};
-use super::values::{FromValue, type_name};
+use super::values::{FromValue, toml_type_name};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Reads the text of a config file.
+/// Reads the text of a config file; a file that cannot be read is its only fault.
 pub(super) fn read_text(path: &Path) -> Result<String, Faults> {
-    std::fs::read_to_string(path).map_err(|error| Faults::unreadable(path, &error))
+    std::fs::read_to_string(path).map_err(|error| Faults::unreadable_file(path, &error))
 }
 
-/// Whether the file has this key at its root, as far as it can be parsed.
-pub(super) fn has_key(text: &str, key: &str) -> bool {
+/// Whether the text has this key at its root, as far as the text can be parsed.
+pub(super) fn has_root_key(text: &str, key: &str) -> bool {
     let (root, _) = DeTable::parse_recoverable(text);
     root.get_ref().contains_key(key)
 }
 
 /// One file under reading, with the faults found so far.
-pub(super) struct Source<'a> {
+pub(super) struct ConfigSource<'a> {
     path: &'a Path,
     text: &'a str,
     faults: RefCell<Vec<Fault>>,
@@ -42,31 +42,34 @@ struct Location {
     value: Option<String>,
 }
 
-impl<'a> Source<'a> {
-    /// A file of which nothing is read yet; `path` names it in faults.
+impl<'a> ConfigSource<'a> {
+    /// Makes the source of a file whose text is `text`; `path` names the file in faults.
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
         Self { path, text, faults: RefCell::default(), locations: RefCell::default() }
     }
 
-    /// Reads the whole file by `walk`, then reports the keys that `table` does not have.
+    /// Parses the file, reads values with `walk`, then records the root keys that `table` does not
+    /// have.
     ///
     /// # Errors
     /// Every fault that the parser, the walk or this function found.
-    pub(super) fn read<T>(
+    pub(super) fn read_root_table<T>(
         self,
         table: &'static Table,
         walk: impl FnOnce(&Self, &Section<'_>) -> Option<T>,
     ) -> Result<T, Faults> {
         let (root, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
-            let line = error.span().map_or_else(|| self.line_of_nesting(), |span| self.line(&span));
+            let line = error
+                .span()
+                .map_or_else(|| self.line_of_deep_nesting(), |span| self.line_of_span(&span));
             let accepted = "TOML, as in the examples under configs/".to_owned();
-            self.push(String::new(), Some(line), None, error.message().to_owned(), accepted);
+            self.push_fault(String::new(), Some(line), None, error.message().to_owned(), accepted);
         }
         let section =
             Section { source: &self, key: String::new(), line: 1, entries: root.get_ref(), table };
         let value = walk(&self, &section);
-        section.close();
+        section.report_unknown_keys();
         match (Faults::collect(self.faults.take()), value) {
             (Some(faults), _) => Err(faults),
             (None, Some(value)) => Ok(value),
@@ -74,8 +77,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Resolves a path of the file against the file's own directory.
-    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+    /// Resolves a relative path against the directory of the config file.
+    pub(super) fn resolve_path(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
 
@@ -89,18 +92,19 @@ impl<'a> Source<'a> {
     }
 
     /// Records a fault at a key that was read before.
-    pub(super) fn fault_at(&self, key: &str, problem: String, accepted: String) {
+    pub(super) fn record_fault(&self, key: &str, problem: String, accepted: String) {
         let location = self.locations.borrow().get(key).cloned();
         let (line, value) = location.map_or((None, None), |at| (Some(at.line), at.value));
-        self.push(key.to_owned(), line, value, problem, accepted);
+        self.push_fault(key.to_owned(), line, value, problem, accepted);
     }
 
-    /// Records the faults of another file, to which this one refers.
-    pub(super) fn adopt(&self, faults: Faults) {
+    /// Records the faults of another file, to which this file refers.
+    pub(super) fn record_faults_of_file(&self, faults: Faults) {
         self.faults.borrow_mut().extend(faults);
     }
 
-    fn push(
+    /// Records a fault of this file.
+    fn push_fault(
         &self,
         key: String,
         line: Option<usize>,
@@ -112,14 +116,15 @@ impl<'a> Source<'a> {
         self.faults.borrow_mut().push(Fault { file, line, key, value, problem, accepted });
     }
 
-    fn line(&self, span: &Range<usize>) -> usize {
+    /// Returns the line number, from 1, at which a span of the text begins.
+    fn line_of_span(&self, span: &Range<usize>) -> usize {
         let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// Line at which values become nested too deeply. The parser reports that fault without a
-    /// position, so this searches for the shortest beginning of the file that has it.
-    fn line_of_nesting(&self) -> usize {
+    /// Returns the line at which values become nested too deeply. The parser reports that fault
+    /// without a position, so this searches for the shortest beginning of the file that causes it.
+    fn line_of_deep_nesting(&self) -> usize {
         let too_deep = |end: usize| {
             let (_, errors) = DeTable::parse_recoverable(&self.text[..end]);
             errors.iter().any(|error| error.span().is_none())
@@ -128,7 +133,8 @@ impl<'a> Source<'a> {
         1 + ends.partition_point(|end| !too_deep(*end))
     }
 
-    fn excerpt(&self, span: &Range<usize>) -> Option<String> {
+    /// Returns the first line of a value as written, cut to [`VALUE_SHOWN_CHARS`].
+    fn value_excerpt(&self, span: &Range<usize>) -> Option<String> {
         let text = self.text.get(span.clone())?;
         let first = text.lines().next()?;
         let cut: String = first.chars().take(VALUE_SHOWN_CHARS).collect();
@@ -136,15 +142,16 @@ impl<'a> Source<'a> {
         Some(if whole { cut } else { format!("{cut}...") })
     }
 
-    fn note(&self, key: &str, span: &Range<usize>, value: Option<String>) {
-        let line = self.line(span);
+    /// Records the line and the spelling of the value at `key`, for faults found later.
+    fn record_location(&self, key: &str, span: &Range<usize>, value: Option<String>) {
+        let line = self.line_of_span(span);
         self.locations.borrow_mut().insert(key.to_owned(), Location { line, value });
     }
 }
 
 /// One table of the file.
 pub(super) struct Section<'a> {
-    source: &'a Source<'a>,
+    source: &'a ConfigSource<'a>,
     /// Path of the table; empty for the file itself.
     key: String,
     line: usize,
@@ -153,67 +160,70 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Path of this table.
+    /// Returns the path of this table, such as `region.east`; empty for the file itself.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// Path of a key in this table.
-    pub(super) fn key_of(&self, name: &str) -> String {
+    /// Returns the path of the key `name` in this table, such as `region.east.ranks`.
+    pub(super) fn key_path(&self, name: &str) -> String {
         if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
     }
 
     /// Whether the table has this key, with any value.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn has_key(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
 
     /// Whether the table has keys that its description does not have.
-    pub(super) fn has_unknown(&self) -> bool {
-        self.entries.keys().any(|name| !self.is_known(name.get_ref()))
+    pub(super) fn has_unknown_key(&self) -> bool {
+        self.entries.keys().any(|name| !self.is_known_key(name.get_ref()))
     }
 
-    fn is_known(&self, name: &str) -> bool {
-        self.table.names().any(|known| known == name)
+    /// Whether the table's description has this key.
+    fn is_known_key(&self, name: &str) -> bool {
+        self.table.key_names().any(|known| known == name)
     }
 
-    /// A value that may be absent; `None` also when it is at fault, which is then recorded.
-    pub(super) fn optional<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+    /// Reads the value of a key that may be absent; `None` also for a value at fault, which is then
+    /// recorded.
+    pub(super) fn read_optional<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
         let value = self.entries.get(key.name)?;
-        let path = self.key_of(key.name);
-        let excerpt = self.source.excerpt(&value.span());
-        self.source.note(&path, &value.span(), excerpt);
+        let path = self.key_path(key.name);
+        let excerpt = self.source.value_excerpt(&value.span());
+        self.source.record_location(&path, &value.span(), excerpt);
         match T::from_value(value.get_ref()) {
             Ok(value) => Some(value),
             Err(bad) => {
-                self.source.fault_at(&path, bad.problem, bad.accepted);
+                self.source.record_fault(&path, bad.problem, bad.accepted);
                 None
             }
         }
     }
 
-    /// A value that must be there; `None` when it is absent or at fault, which is recorded.
-    pub(super) fn required<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
-        if !self.has(key.name) {
-            self.missing(key.name, T::TYPE.accepted);
+    /// Reads the value of a key that must be there; records the fault and returns `None` when the
+    /// value is absent or at fault.
+    pub(super) fn read_required<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+        if !self.has_key(key.name) {
+            self.report_missing(key.name, T::VALUE_TYPE.accepted);
         }
-        self.optional(key)
+        self.read_optional(key)
     }
 
-    /// Records that `name` is missing from this table.
-    pub(super) fn missing(&self, name: &str, accepted: &str) {
-        let (key, line) = (self.key_of(name), Some(self.line));
+    /// Records that the key `name` is missing from this table.
+    pub(super) fn report_missing(&self, name: &str, accepted: &str) {
+        let (key, line) = (self.key_path(name), Some(self.line));
         let problem = "is missing".to_owned();
-        self.source.push(key, line, None, problem, accepted.to_owned());
+        self.source.push_fault(key, line, None, problem, accepted.to_owned());
     }
 
-    /// The tables `[name.X]` of one kind, in the order of the file; none when there are none.
-    pub(super) fn tables(&self, table: &'static Table) -> Vec<(String, Section<'a>)> {
+    /// Returns the tables `[name.X]` of one kind with their names `X`, in the order of the file.
+    pub(super) fn read_subtables(&self, table: &'static Table) -> Vec<(String, Section<'a>)> {
         let Some(value) = self.entries.get(table.name) else {
             return Vec::new();
         };
-        let key = self.key_of(table.name);
-        let Some(entries) = self.as_table(&key, value) else {
+        let key = self.key_path(table.name);
+        let Some(entries) = self.table_of_value(&key, value) else {
             return Vec::new();
         };
         let mut entries: Vec<_> = entries.iter().collect();
@@ -222,10 +232,10 @@ impl<'a> Section<'a> {
         for (name, value) in entries {
             let text = name.get_ref().as_ref();
             let key = format!("{key}.{text}");
-            let Some(entries) = self.as_table(&key, value) else {
+            let Some(entries) = self.table_of_value(&key, value) else {
                 continue;
             };
-            let line = self.source.line(&name.span());
+            let line = self.source.line_of_span(&name.span());
             sections.push((
                 text.to_owned(),
                 Section { source: self.source, key, line, entries, table },
@@ -235,44 +245,49 @@ impl<'a> Section<'a> {
     }
 
     /// Records every key that the table's description does not have.
-    pub(super) fn close(&self) {
-        let known: Vec<&'static str> = self.table.names().collect();
+    pub(super) fn report_unknown_keys(&self) {
+        let known: Vec<&'static str> = self.table.key_names().collect();
         for (name, _) in self.entries.iter() {
             let text = name.get_ref().as_ref();
-            if self.is_known(text) {
+            if self.is_known_key(text) {
                 continue;
             }
             let listed = known.join(", ");
-            let accepted = match nearest(text, &known) {
+            let accepted = match nearest_key(text, &known) {
                 Some(near) => format!("{listed} (did you mean `{near}`?)"),
                 None => listed,
             };
-            let line = self.source.line(&name.span());
+            let line = self.source.line_of_span(&name.span());
             let problem = "is not a key of this table".to_owned();
-            self.source.push(self.key_of(text), Some(line), None, problem, accepted);
+            self.source.push_fault(self.key_path(text), Some(line), None, problem, accepted);
         }
     }
 
-    fn as_table(&self, key: &str, value: &'a Spanned<DeValue<'a>>) -> Option<&'a DeTable<'a>> {
+    /// Returns the table that `value` is; records a fault when it is none.
+    fn table_of_value(
+        &self,
+        key: &str,
+        value: &'a Spanned<DeValue<'a>>,
+    ) -> Option<&'a DeTable<'a>> {
         let table = value.get_ref().as_table();
-        let excerpt = if table.is_some() { None } else { self.source.excerpt(&value.span()) };
-        self.source.note(key, &value.span(), excerpt);
+        let excerpt = if table.is_some() { None } else { self.source.value_excerpt(&value.span()) };
+        self.source.record_location(key, &value.span(), excerpt);
         if table.is_none() {
-            let problem = format!("is {}, not a table", type_name(value.get_ref()));
-            self.source.fault_at(key, problem, format!("a table, such as [{key}...]"));
+            let problem = format!("is {}, not a table", toml_type_name(value.get_ref()));
+            self.source.record_fault(key, problem, format!("a table, such as [{key}...]"));
         }
         table
     }
 }
 
-/// The known key that differs least from `text`, if the two are close enough for a misspelling.
-fn nearest(text: &str, known: &[&'static str]) -> Option<&'static str> {
+/// Returns the known key that differs least from `text`, if close enough for a misspelling.
+fn nearest_key(text: &str, known: &[&'static str]) -> Option<&'static str> {
     let ranked = known.iter().map(|name| (edit_distance(text, name), *name));
     let (distance, name) = ranked.min()?;
     (distance <= 1 + name.len() / 4).then_some(name)
 }
 
-/// Edit distance: insertions, deletions and replacements of one character.
+/// Counts the insertions, deletions and replacements of one character between two texts.
 fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -288,5 +303,5 @@ fn edit_distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// 60 characters of a value are shown in a fault: one line of a terminal.
+/// 60 characters: most of a value that a fault shows, as long as one line of a terminal.
 const VALUE_SHOWN_CHARS: usize = 60;

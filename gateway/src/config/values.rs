@@ -1,7 +1,7 @@
 //! The forms that a value of a config file can have.
 
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::{ControllerKind, Schedule};
+use crate::wan::link::policy::{ControllerKind, RateSchedule};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// UDP ports that each address of a gateway needs: lane `i` uses the address's port plus `i`.
+/// 16: most lanes of one address of a gateway. The address needs as many UDP ports: lane `i` uses
+/// its port plus `i`.
 pub const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.
@@ -34,23 +35,23 @@ pub(super) struct ValueType {
 
 /// A type that a value can be read as.
 pub(super) trait FromValue: Sized {
-    /// The accepted form.
-    const TYPE: ValueType;
+    /// The accepted form of the TOML value.
+    const VALUE_TYPE: ValueType;
 
-    /// Reads a value; `None` when it does not have the form.
-    fn read(value: &DeValue<'_>) -> Option<Self>;
+    /// Reads a TOML value; `None` when it does not have the form [`Self::VALUE_TYPE`].
+    fn parse_value(value: &DeValue<'_>) -> Option<Self>;
 
-    /// Reads a value, or says what would be accepted.
+    /// Reads a TOML value, or says what would be accepted.
     fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-        Self::read(value).ok_or_else(|| BadValue {
+        Self::parse_value(value).ok_or_else(|| BadValue {
             problem: "is not accepted here".to_owned(),
-            accepted: Self::TYPE.accepted.to_owned(),
+            accepted: Self::VALUE_TYPE.accepted.to_owned(),
         })
     }
 }
 
-/// A form of values, written as one line where it is declared.
-const fn form(name: &'static str, toml: &'static str, accepted: &'static str) -> ValueType {
+/// Makes the description of a form of values.
+const fn value_type(name: &'static str, toml: &'static str, accepted: &'static str) -> ValueType {
     ValueType { name, toml, accepted }
 }
 
@@ -59,19 +60,22 @@ const fn form(name: &'static str, toml: &'static str, accepted: &'static str) ->
 pub(super) struct Name(pub(super) String);
 
 impl FromValue for Name {
-    const TYPE: ValueType = form(
+    /// The accepted form of the name of a fabric, region, gateway or job.
+    const VALUE_TYPE: ValueType = value_type(
         "name",
         "string",
         "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \
          \"east-0\"",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        value.as_str().filter(|text| is_name(text)).map(|text| Self(text.to_owned()))
+    /// Reads a string that is a valid name.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        value.as_str().filter(|text| is_valid_name(text)).map(|text| Self(text.to_owned()))
     }
 }
 
-/// Whether a text can name a fabric, region, gateway or job.
-pub fn is_name(text: &str) -> bool {
+/// Whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters, digits and
+/// inner hyphens.
+pub fn is_valid_name(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
@@ -81,32 +85,42 @@ pub fn is_name(text: &str) -> bool {
 pub(super) struct RankCount(pub(super) u32);
 
 impl FromValue for RankCount {
-    const TYPE: ValueType = form("rank count", "integer", "a whole number from 1 to 65536");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        integer(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+    /// The accepted form of a number of ranks.
+    const VALUE_TYPE: ValueType =
+        value_type("rank count", "integer", "a whole number from 1 to 65536");
+    /// Reads an integer from 1 to 65536.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        parse_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
 }
 
 /// A job's share of a link, relative to the weights of other jobs.
 impl FromValue for NonZeroU32 {
-    const TYPE: ValueType = form("weight", "integer", "a whole number from 1 to 1000");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        let weight = integer(value).filter(|weight| (1..=1000).contains(weight))?;
+    /// The accepted form of the weight of a job.
+    const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
+    /// Reads an integer from 1 to 1000.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        let weight = parse_u32(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
     }
 }
 
 impl FromValue for bool {
-    const TYPE: ValueType = form("boolean", "boolean", "true or false");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// The accepted form of a boolean.
+    const VALUE_TYPE: ValueType = value_type("boolean", "boolean", "true or false");
+    /// Reads `true` or `false`.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_bool()
     }
 }
 
 impl FromValue for u16 {
-    const TYPE: ValueType = form("byte count", "integer", "a whole number of bytes, such as 1500");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        integer(value).and_then(|number| Self::try_from(number).ok())
+    /// The accepted form of a number of bytes.
+    const VALUE_TYPE: ValueType =
+        value_type("byte count", "integer", "a whole number of bytes, such as 1500");
+    /// Reads an integer from 0 to 65535.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        parse_u32(value).and_then(|number| Self::try_from(number).ok())
     }
 }
 
@@ -115,28 +129,33 @@ impl FromValue for u16 {
 pub(super) struct Speeds(pub(super) Vec<f64>);
 
 impl FromValue for Speeds {
-    const TYPE: ValueType =
-        form("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        let numbers = value.as_array()?.iter().map(|number| positive(number.get_ref()));
+    /// The accepted form of the compute speeds of ranks.
+    const VALUE_TYPE: ValueType =
+        value_type("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
+    /// Reads an array of positive numbers.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        let numbers =
+            value.as_array()?.iter().map(|number| parse_positive_number(number.get_ref()));
         numbers.collect::<Option<Vec<f64>>>().map(Self)
     }
 }
 
 /// Addresses at which peers reach lanes; neither IP nor port may be unspecified.
 #[derive(Debug, Clone)]
-pub(super) struct Peer(pub(super) LaneAddresses);
+pub(super) struct PeerAddress(pub(super) LaneAddresses);
 
-impl FromValue for Peer {
-    const TYPE: ValueType = form(
+impl FromValue for PeerAddress {
+    /// The accepted form of the addresses at which peers reach lanes.
+    const VALUE_TYPE: ValueType = value_type(
         "peer address",
         "string or array",
         "an IP address and port that peers reach, such as \"203.0.113.10:7400\"; lanes use \
          the 16 UDP ports from there, so the port is at most 65520; or an array of such \
          addresses, of different IPs and one family, which lanes use in turn",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        let addresses = lane_addresses(value)?;
+    /// Reads addresses of which none is unspecified.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        let addresses = parse_lane_addresses(value)?;
         let reachable = addresses.all().all(|address| !address.ip().is_unspecified());
         reachable.then_some(Self(addresses))
     }
@@ -144,44 +163,50 @@ impl FromValue for Peer {
 
 /// Addresses that lanes bind: an address of this host, or the unspecified one.
 #[derive(Debug, Clone)]
-pub(super) struct LaneBind(pub(super) LaneAddresses);
+pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
 
-impl FromValue for LaneBind {
-    const TYPE: ValueType = form(
+impl FromValue for LaneBindAddress {
+    /// The accepted form of the addresses that lanes bind.
+    const VALUE_TYPE: ValueType = value_type(
         "lane address",
         "string or array",
         "an IP address and port to bind, such as \"0.0.0.0:7400\"; lanes use the 16 UDP ports \
          from there, so the port is at most 65520; or an array of such addresses, one for \
          each that the fabric has",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
-        lane_addresses(value).map(Self)
+    /// Reads addresses, which may be unspecified.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        parse_lane_addresses(value).map(Self)
     }
 }
 
 /// A TCP address of this host; the port is not 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bind(pub(super) SocketAddr);
+pub(super) struct BindAddress(pub(super) SocketAddr);
 
-impl FromValue for Bind {
-    const TYPE: ValueType = form(
+impl FromValue for BindAddress {
+    /// The accepted form of a TCP address to listen at.
+    const VALUE_TYPE: ValueType = value_type(
         "listen address",
         "string",
         "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// Reads an IP address with a port above 0.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let address: SocketAddr = value.as_str()?.parse().ok()?;
         (address.port() != 0).then_some(Self(address))
     }
 }
 
 impl FromValue for PathBuf {
-    const TYPE: ValueType = form(
+    /// The accepted form of a path.
+    const VALUE_TYPE: ValueType = value_type(
         "path",
         "string",
         "a path, absolute or relative to this file, such as \"keys/ca.pem\"",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// Reads a string that is not empty and has no zero byte.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
     }
@@ -189,42 +214,48 @@ impl FromValue for PathBuf {
 
 /// A memory budget of at least 1 MiB.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Budget(pub(super) ByteCount);
+pub(super) struct MemoryBudget(pub(super) ByteCount);
 
-impl FromValue for Budget {
-    const TYPE: ValueType = form(
+impl FromValue for MemoryBudget {
+    /// The accepted form of a memory budget.
+    const VALUE_TYPE: ValueType = value_type(
         "size",
         "string",
         "a size such as \"1 GiB\", at least 1 MiB (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, \
          TiB in 1024s)",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// Reads a size of at least 1 MiB.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let size: ByteCount = value.as_str()?.parse().ok()?;
         (size.get() >= 1 << 20).then_some(Self(size))
     }
 }
 
 impl FromValue for ControllerKind {
-    const TYPE: ValueType =
-        form("controller", "string", "\"link-share\", \"cubic\" or \"newreno\"");
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// The accepted form of the name of a congestion controller.
+    const VALUE_TYPE: ValueType =
+        value_type("controller", "string", "\"link-share\", \"cubic\" or \"newreno\"");
+    /// Reads the name of a congestion controller.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == text)
     }
 }
 
-impl FromValue for Schedule {
-    const TYPE: ValueType = form(
+impl FromValue for RateSchedule {
+    /// The accepted form of a rate schedule.
+    const VALUE_TYPE: ValueType = value_type(
         "schedule",
         "array of tables",
         "at least one entry such as { at = \"08:00\", rate = \"300 Mbit/s\" }, with times of \
          day in UTC in ascending order",
     );
-    fn read(value: &DeValue<'_>) -> Option<Self> {
+    /// Reads entries of a time of day and a rate, in ascending order.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let entry = |entry: &Spanned<DeValue<'_>>| {
             let table = entry.get_ref().as_table()?;
             let field = |name| table.get(name)?.get_ref().as_str();
-            let (at, rate) = (time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
+            let (at, rate) = (parse_time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
             (table.len() == 2).then_some((at, rate))
         };
         let entries = value.as_array()?.iter().map(entry);
@@ -232,8 +263,8 @@ impl FromValue for Schedule {
     }
 }
 
-/// Seconds since midnight, from `08:00` or `08:00:30`.
-fn time_of_day(text: &str) -> Option<u32> {
+/// Parses a time of day such as `08:00` or `08:00:30` to seconds since midnight.
+fn parse_time_of_day(text: &str) -> Option<u32> {
     let fields: Vec<&str> = text.split(':').collect();
     let number = |text: &str, below: u32| {
         let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -250,12 +281,15 @@ fn time_of_day(text: &str) -> Option<u32> {
 macro_rules! quantity {
     ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromValue for $kind {
-            const TYPE: ValueType = form($name, "string", $accepted);
-            fn read(value: &DeValue<'_>) -> Option<Self> {
+            /// The accepted form of this quantity.
+            const VALUE_TYPE: ValueType = value_type($name, "string", $accepted);
+            /// Reads a string of a number and a unit.
+            fn parse_value(value: &DeValue<'_>) -> Option<Self> {
                 value.as_str()?.parse().ok()
             }
+            /// Reads a string of a number and a unit, or says which units are accepted.
             fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-                parse_quantity(value, Self::TYPE.accepted)
+                parse_quantity(value, Self::VALUE_TYPE.accepted)
             }
         }
     };
@@ -265,12 +299,13 @@ quantity!(BitRate, "rate", "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s
 quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
 quantity!(Fraction, "percentage", "a percentage such as \"0.1 %\", from 0 % to 100 %");
 
+/// Parses a string of a number and a unit, or says which units are accepted.
 fn parse_quantity<T: FromStr<Err = QuantityError>>(
     value: &DeValue<'_>,
     accepted: &'static str,
 ) -> Result<T, BadValue> {
     let text = value.as_str().ok_or_else(|| BadValue {
-        problem: format!("is {}, not a string with a unit", type_name(value)),
+        problem: format!("is {}, not a string with a unit", toml_type_name(value)),
         accepted: accepted.to_owned(),
     })?;
     text.parse().map_err(|error: QuantityError| BadValue {
@@ -279,36 +314,42 @@ fn parse_quantity<T: FromStr<Err = QuantityError>>(
     })
 }
 
-/// The TOML type of a value with its article, such as `an integer`.
-pub(super) fn type_name(value: &DeValue<'_>) -> String {
+/// Returns the TOML type of a value with its article, such as `an integer`.
+pub(super) fn toml_type_name(value: &DeValue<'_>) -> String {
     let name = value.type_str();
     let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {name}")
 }
 
-fn lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
+/// Parses one address, or an array of addresses that lanes use in turn.
+fn parse_lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
     let address = |value: &DeValue<'_>| {
-        Bind::read(value).map(|bind| bind.0).filter(|address| lanes_fit(*address))
+        BindAddress::parse_value(value)
+            .map(|bind| bind.0)
+            .filter(|address| lane_ports_fit(*address))
     };
     match value.as_array() {
         None => address(value).map(LaneAddresses::from),
         Some(array) => {
             let addresses = array.iter().map(|entry| address(entry.get_ref()));
-            LaneAddresses::several(&addresses.collect::<Option<Vec<_>>>()?)
+            LaneAddresses::from_addresses(&addresses.collect::<Option<Vec<_>>>()?)
         }
     }
 }
 
-fn lanes_fit(address: SocketAddr) -> bool {
+/// Whether the UDP ports of all lanes from this address on are at most 65535.
+fn lane_ports_fit(address: SocketAddr) -> bool {
     address.port().checked_add(LANES_MAX - 1).is_some()
 }
 
-fn integer(value: &DeValue<'_>) -> Option<u32> {
+/// Parses a TOML integer of 32 bits without sign.
+fn parse_u32(value: &DeValue<'_>) -> Option<u32> {
     let integer = value.as_integer()?;
     u32::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-fn positive(value: &DeValue<'_>) -> Option<f64> {
+/// Parses a finite TOML number above 0.
+fn parse_positive_number(value: &DeValue<'_>) -> Option<f64> {
     let text = match value {
         DeValue::Float(float) => float.as_str(),
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),

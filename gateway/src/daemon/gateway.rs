@@ -1,7 +1,7 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
-use super::memory_budget::{partials_per_job, share_divisor};
-use super::peer_links::{Side, sides, threads};
+use super::memory_budget::partials_per_job;
+use super::peer_links::{LinkSide, lane_threads, make_link_sides};
 use super::spec::{GatewaySpec, Observability, StartError};
 use crate::engine::{Engine, EngineSpec, JobSession};
 use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, RateChange, RateError};
@@ -15,6 +15,7 @@ use crate::wan::{self, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::session::SessionConfig;
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ impl Gateway {
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         let Observability { metrics, status_requests } = observability;
-        let sides = sides(&host, &spec, &metrics);
+        let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_boot_id(&*host);
         let local = local_spec(&spec);
@@ -52,7 +53,7 @@ impl Gateway {
             host: Arc::clone(&host),
             fabric: Arc::clone(&spec.fabric),
             me: spec.me,
-            jobs: job_sessions(&spec, boot, sides.len()),
+            jobs: make_job_sessions(&spec, boot, sides.len()),
             peers: peers.clone(),
             policies: spec.policies.clone(),
             metrics,
@@ -61,8 +62,8 @@ impl Gateway {
             inbox,
         });
         let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
-        let threads = threads(&spec.fabric, spec.me, sides.len());
-        for (Side { listen, peers }, threads) in sides.into_iter().zip(threads) {
+        let threads = lane_threads(&spec.fabric, spec.me, sides.len());
+        for (LinkSide { listen, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
                 host: Arc::clone(&host),
                 fabric: Arc::clone(&spec.fabric),
@@ -79,33 +80,38 @@ impl Gateway {
                 events: events.clone(),
                 shutdown: shutdown.clone(),
             };
-            wan::start(Arc::new(lanes)).await?;
+            wan::start_lanes(Arc::new(lanes)).await?;
         }
         let (ended, engine_ended) = oneshot::channel();
         let run_engine = async move {
             engine.run().await;
             let _ = ended.send(());
         };
-        spawn_critical(&*host, &shutdown, Box::pin(run_engine));
-        let serve =
-            server::serve(Arc::clone(&host), listener, local, events.clone(), shutdown.clone());
-        spawn_critical(&*host, &shutdown, Box::pin(serve));
+        spawn_critical_task(&*host, &shutdown, Box::pin(run_engine));
+        let serve = server::serve_local_plane(
+            Arc::clone(&host),
+            listener,
+            local,
+            events.clone(),
+            shutdown.clone(),
+        );
+        spawn_critical_task(&*host, &shutdown, Box::pin(serve));
         Ok(Self { events, shutdown, engine: engine_ended, credentials: renew, peers })
     }
 
-    /// Uses other credentials from the next handshake on; existing connections stay.
-    pub fn renew(&self, credentials: Credentials) {
+    /// Uses other certificates and keys from the next handshake on; existing connections stay.
+    pub fn renew_credentials(&self, credentials: Credentials) {
         self.credentials.send_replace(Arc::new(credentials));
     }
 
-    /// Completes when a task has ended unasked, which is a bug. All other tasks end then too, and with
-    /// them every connection.
-    pub async fn broken(&self) {
+    /// Waits until a task of the gateway ends without a shutdown, which is a bug. All other tasks
+    /// and connections end then too.
+    pub async fn wait_for_broken_task(&self) {
         self.shutdown.cancelled().await;
     }
 
-    /// Limits a link at both of its ends, or returns it to its schedule; returns the link's state
-    /// after that. `None` when the gateway is stopping.
+    /// Sets an operator's rate limit of a link at both ends, or removes the limit; returns the
+    /// link's state after that. `None` when the gateway is stopping.
     ///
     /// # Errors
     /// [`RateError`]: the caller's fault; nothing has changed.
@@ -115,16 +121,16 @@ impl Gateway {
         changed.await.ok()
     }
 
-    /// Closes a lane as if it had failed, for simulations; returns the number of other lanes to that
-    /// peer that are up. `None` when the gateway is stopping.
+    /// Closes a lane as if it had failed, for simulations; returns the number of other lanes to
+    /// that peer that are up. `None` when the gateway is stopping.
     pub async fn close_lane(&self, peer: GatewayId, lane: u16) -> Option<usize> {
         let (reply, others) = oneshot::channel();
         self.events.send(Event::CloseLane { peer, lane, reply }).await.ok()?;
         others.await.ok()
     }
 
-    /// Accepts nothing new, finishes posted collectives and waiting commits, and leaves the epochs,
-    /// all within `bound`. Call [`Gateway::shut_down`] next.
+    /// Stops accepting posts, finishes posted collectives and waiting commits, and leaves the
+    /// epochs, all within `bound`. Call [`Gateway::shut_down`] next.
     pub async fn drain(&self, bound: Span) {
         let (done, is_done) = oneshot::channel();
         if self.events.send(Event::Drain { bound, done }).await.is_ok() {
@@ -132,7 +138,7 @@ impl Gateway {
         }
     }
 
-    /// Ends the epochs, tells peers and trainers, and stops.
+    /// Ends the epochs, informs peers and trainers, and stops all tasks.
     pub async fn shut_down(self) {
         let (done, is_done) = oneshot::channel();
         if self.events.send(Event::Shutdown(done)).await.is_ok() {
@@ -144,7 +150,7 @@ impl Gateway {
 }
 
 /// Spawns a task whose end, also by a panic, shuts the whole gateway down.
-fn spawn_critical(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
+fn spawn_critical_task(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
     let guard = shutdown.clone().drop_guard();
     host.spawn(Box::pin(async move {
         let _guard = guard;
@@ -152,13 +158,15 @@ fn spawn_critical(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture
     }));
 }
 
+/// Draws the random number that names this start of the gateway.
 fn draw_boot_id(host: &dyn Host) -> BootId {
     let mut boot = [0; 8];
-    boot.copy_from_slice(&host.random()[..8]);
+    boot.copy_from_slice(&host.random_bytes()[..8]);
     BootId(u64::from_le_bytes(boot))
 }
 
-fn job_sessions(spec: &GatewaySpec, boot: BootId, sides: usize) -> Vec<JobSession> {
+/// Makes the settings of the session of each job.
+fn make_job_sessions(spec: &GatewaySpec, boot: BootId, sides: usize) -> Vec<JobSession> {
     let partials = partials_per_job(spec, sides);
     let session = |job: &JobSpec| JobSession {
         name: job.name.clone(),
@@ -168,12 +176,19 @@ fn job_sessions(spec: &GatewaySpec, boot: BootId, sides: usize) -> Vec<JobSessio
             boot,
             plan: spec.plan.clone(),
             partials,
-            one_in: share_divisor(&spec.jobs, job.weight),
+            one_in: link_share_divisor(&spec.jobs, job.weight),
         },
     };
     spec.jobs.iter().map(session).collect()
 }
 
+/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
+fn link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
+    let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
+    NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Makes the settings of the local plane.
 fn local_spec(spec: &GatewaySpec) -> LocalSpec {
     LocalSpec {
         ranks: spec.fabric.gateway(spec.me).ranks.clone(),

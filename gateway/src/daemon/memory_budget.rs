@@ -1,35 +1,35 @@
-//! Divides a gateway's memory: windows and lanes reserve theirs first, partial results get the rest.
+//! Divides a gateway's memory: windows and lanes reserve theirs first, partial results get the
+//! rest.
 
 use super::spec::GatewaySpec;
-use crate::local::job::JobSpec;
 use crate::wan;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
-use std::num::{NonZeroU32, NonZeroU64};
 use tracing::warn;
 use units::ByteCount;
 
-/// Returns the most bytes that the windows of `jobs` jobs and the lanes of `sides` sides hold.
+/// Returns the most bytes that flow-control windows and lanes of a gateway take. The last argument
+/// is the number of jobs, and of networks (WAN and LAN) on which the gateway has lanes.
 pub fn reserved_bytes(
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
     (jobs, sides): (usize, usize),
 ) -> ByteCount {
-    let windows = plan.memory(fabric, me, ByteCount::default()).windows().get();
-    let lanes = u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
+    let windows = plan.memory_bound(fabric, me, ByteCount::default()).window_bytes().get();
+    let lanes = u64::from(plan::lane_count(fabric)) * wan::LANE_QUIC_BYTES.get();
     ByteCount::new(jobs as u64 * windows + sides as u64 * lanes)
 }
 
-/// Returns the least memory that suffices, if `memory` does not: partials get at least half of the
-/// memory, so the reserved bytes must fit the other half.
+/// Returns the least memory that suffices; `None` if `memory` does. Partials get at least half of
+/// the memory, so the reserved bytes must fit the other half.
 pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
     (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
 }
 
-/// Returns the memory for partials of each job. Jobs get equal parts of the memory that is not
-/// reserved, but of half of all memory at least, so that no job takes another's.
+/// Returns the memory that each job may use for partials. Jobs get equal parts of the memory that
+/// is not reserved, but of half of all memory at least, so that no job takes another's.
 pub(super) fn partials_per_job(spec: &GatewaySpec, sides: usize) -> ByteCount {
     let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
     let reserved = reserved_bytes(&spec.plan, &spec.fabric, spec.me, (jobs, sides));
@@ -43,10 +43,4 @@ pub(super) fn partials_per_job(spec: &GatewaySpec, sides: usize) -> ByteCount {
         );
     }
     ByteCount::new(partials / jobs.max(1) as u64)
-}
-
-/// Returns the divisor of a job's share: a job of this weight gets one part in so many of a link.
-pub(super) fn share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
-    let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
-    NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
 }

@@ -10,4 +10,4 @@ mod spec;
 
 pub use gateway::Gateway;
 pub use memory_budget::{memory_needed, reserved_bytes};
-pub use spec::{GatewaySpec, Listen, Observability, StartError};
+pub use spec::{GatewaySpec, ListenAddresses, Observability, StartError};

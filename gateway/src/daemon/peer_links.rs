@@ -15,49 +15,53 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Fraction, Span};
 
-/// 100 Gbit/s. Rate between gateways of one region: above any port, so that the pacer never limits
-/// it. With [`LAN_RTT`] it sizes the windows: 100 Gbit/s x 0.1 ms = 1.25 MB.
+/// 100 Gbit/s. Assumed rate between gateways of one region: above any port, so that the pacer never
+/// limits it. With [`LAN_RTT`] it sizes the windows: 100 Gbit/s x 0.1 ms = 1.25 MB.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
-/// 0.1 ms. Round trip between gateways of one region.
+/// 0.1 ms. Assumed round-trip time between gateways of one region.
 const LAN_RTT: Span = Span::from_ns(100_000);
 
 /// The links to other gateways.
 type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
 
 /// One side of a gateway, WAN or LAN: the address that its lanes listen on, and the peers there.
-pub(super) struct Side {
+pub(super) struct LinkSide {
     pub listen: LaneAddresses,
     pub peers: PeerLinks,
 }
 
-/// Makes the links to all peers, by side. A side without an address or without peers is left out: a
-/// gateway that exchanges with nobody needs no port.
-pub(super) fn sides(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> Vec<Side> {
-    let mut wan = wan_links(host, spec, metrics);
-    let (lan, over_wan_port) = region_links(host, spec, metrics);
+/// Makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
+/// peers is left out: a gateway that exchanges with nobody needs no port.
+pub(super) fn make_link_sides(
+    host: &Arc<dyn Host>,
+    spec: &GatewaySpec,
+    metrics: &Metrics,
+) -> Vec<LinkSide> {
+    let mut wan = make_wan_links(host, spec, metrics);
+    let (lan, over_wan_port) = make_region_links(host, spec, metrics);
     wan.extend(over_wan_port);
     let sides = [(spec.listen.wan.clone(), wan), (spec.listen.lan.clone(), lan)];
     let sides = sides.into_iter().filter_map(|(listen, peers)| {
-        let side = Side { listen: listen?, peers };
+        let side = LinkSide { listen: listen?, peers };
         (!side.peers.is_empty()).then_some(side)
     });
     sides.collect()
 }
 
-/// Numbers the threads of the lanes of each side, so that all lanes of a host differ.
-pub(super) fn threads(
+/// Returns the numbers of the lane threads of each side, so that all lanes of a host differ.
+pub(super) fn lane_threads(
     fabric: &Fabric,
     me: GatewayId,
     sides: usize,
 ) -> impl Iterator<Item = LaneThreads> {
-    let each = usize::from(plan::lanes(fabric));
+    let each = usize::from(plan::lane_count(fabric));
     let of = sides * each;
     let first = usize::from(me.0) * of;
     (0..sides).map(move |side| LaneThreads { first: first + side * each, of })
 }
 
 /// Makes the links to the gateways of other regions.
-fn wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> PeerLinks {
+fn make_wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> PeerLinks {
     let fabric = &spec.fabric;
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
@@ -79,7 +83,7 @@ fn wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> Pee
             pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
             liveness: PeerLiveness::default(),
-            metrics: metrics.peer(&peer.name),
+            metrics: metrics.peer_metrics(&peer.name),
         };
         peers.insert(*id, Arc::new(peer_link));
     }
@@ -88,7 +92,7 @@ fn wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> Pee
 
 /// Makes the links to the other gateways of the region: over the LAN, and from WAN port to WAN port
 /// to those without a LAN address.
-fn region_links(
+fn make_region_links(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
     metrics: &Metrics,
@@ -112,7 +116,7 @@ fn region_links(
             pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
             controller: ControllerKind::default(),
             liveness: PeerLiveness::default(),
-            metrics: metrics.peer(&fabric.gateway(id).name),
+            metrics: metrics.peer_metrics(&fabric.gateway(id).name),
         };
         let side = if lan.is_some() { &mut over_lan } else { &mut over_wan_port };
         side.insert(id, Arc::new(peer_link));
@@ -120,7 +124,8 @@ fn region_links(
     (over_lan, over_wan_port)
 }
 
-/// Returns the rate of a pair that has the link alone, in the faster direction.
+/// Returns the rate at which two gateways can exchange if they have the link alone, in the faster
+/// direction: the least of link and ports.
 fn pair_rate_max(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
     let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
     let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));

@@ -6,7 +6,7 @@ use crate::observe::status_request::StatusRequest;
 use crate::wan::LaneError;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
-use crate::wan::link::policy::Policies;
+use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::topology::Fabric;
@@ -24,7 +24,7 @@ pub struct GatewaySpec {
     /// This gateway.
     pub me: GatewayId,
     /// The addresses that this gateway listens on.
-    pub listen: Listen,
+    pub listen: ListenAddresses,
     /// Lane addresses of the gateways that have a WAN port.
     pub addresses: BTreeMap<GatewayId, LaneAddresses>,
     /// Lane addresses of gateways on the LAN of their region.
@@ -40,12 +40,12 @@ pub struct GatewaySpec {
     /// The plan that this gateway offers if it is the first by name, and that divides its port.
     pub plan: Plan,
     /// How links are used.
-    pub policies: Policies,
+    pub policies: LinkPolicies,
 }
 
 /// The addresses that a gateway listens on.
 #[derive(Debug, Clone, Default)]
-pub struct Listen {
+pub struct ListenAddresses {
     /// For gateways of other regions.
     pub wan: Option<LaneAddresses>,
     /// For gateways of its own region; without it, they use the WAN port.

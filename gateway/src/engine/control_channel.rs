@@ -1,4 +1,5 @@
-//! Selects the connection for the control messages to and from one peer, so that they arrive in order.
+//! Selects the connection for the control messages to and from one peer, so that they arrive in
+//! order.
 //!
 //! Messages use one connection while it lives, and then the connection of the lowest lane. Each
 //! selection has a generation number, which is announced first on the new connection. Messages that
@@ -19,19 +20,23 @@ pub(super) struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Returns the connection for messages to the peer.
-    pub fn outgoing(&self) -> Option<ConnectionId> {
+    /// Returns the connection for control messages to the peer; `None` while no lane is up.
+    pub fn outgoing_connection(&self) -> Option<ConnectionId> {
         self.outgoing
     }
 
-    /// Whether messages of either direction use a connection, so that losing it may lose some.
-    pub fn uses(&self, connection: ConnectionId) -> bool {
-        self.outgoing == Some(connection) || self.is_incoming(connection)
+    /// Whether control messages of either direction use a connection, so that its loss may lose
+    /// some.
+    pub fn uses_connection(&self, connection: ConnectionId) -> bool {
+        self.outgoing == Some(connection) || self.is_incoming_connection(connection)
     }
 
-    /// Selects among the connections of all lanes that are up. Returns the connection and the
-    /// generation to announce on it, if the selection has changed.
-    pub fn select(&mut self, lanes: &BTreeMap<u16, ConnectionId>) -> Option<(ConnectionId, u64)> {
+    /// Selects a connection for messages to the peer among all lanes that are up. Returns the
+    /// connection and the generation to announce on it, if the selection has changed.
+    pub fn select_connection(
+        &mut self,
+        lanes: &BTreeMap<u16, ConnectionId>,
+    ) -> Option<(ConnectionId, u64)> {
         if self.outgoing.is_some_and(|current| lanes.values().any(|id| *id == current)) {
             return None;
         }
@@ -45,13 +50,13 @@ impl ControlChannel {
         Some((selected, self.generation))
     }
 
-    /// The peer announced this generation on a connection.
+    /// Records that the peer announced this generation on a connection.
     pub fn handle_generation(&mut self, generation: u64, connection: ConnectionId) {
         self.incoming = self.incoming.max(Some((generation, connection)));
     }
 
     /// Whether the peer's messages use this connection now; messages on others are late.
-    pub fn is_incoming(&self, connection: ConnectionId) -> bool {
+    pub fn is_incoming_connection(&self, connection: ConnectionId) -> bool {
         self.incoming.is_some_and(|(_, current)| current == connection)
     }
 }
@@ -68,8 +73,8 @@ mod tests {
         Message(u64),
     }
 
-    /// One direction between two gateways with three lanes. Each lane delivers in order, but with any
-    /// delay.
+    /// One direction between two gateways with three lanes. Each lane delivers in order, but with
+    /// any delay.
     #[derive(Debug, Default)]
     struct Direction {
         sender: ControlChannel,
@@ -85,7 +90,7 @@ mod tests {
 
     impl Direction {
         fn select(&mut self) {
-            if let Some((id, generation)) = self.sender.select(&self.lanes) {
+            if let Some((id, generation)) = self.sender.select_connection(&self.lanes) {
                 self.in_flight.entry(id).or_default().push_back(Sent::Generation(generation));
                 self.sent_before_change = self.sent;
             }
@@ -106,7 +111,7 @@ mod tests {
                     }
                 }
                 2 => {
-                    if let Some(connection) = self.sender.outgoing() {
+                    if let Some(connection) = self.sender.outgoing_connection() {
                         self.sent += 1;
                         let queue = self.in_flight.entry(connection).or_default();
                         queue.push_back(Sent::Message(self.sent));
@@ -123,7 +128,9 @@ mod tests {
             let Some((id, queue)) = busy.get_mut(usize::from(lane) % count) else { return };
             match queue.pop_front() {
                 Some(Sent::Generation(number)) => self.receiver.handle_generation(number, **id),
-                Some(Sent::Message(n)) if self.receiver.is_incoming(**id) => self.received.push(n),
+                Some(Sent::Message(n)) if self.receiver.is_incoming_connection(**id) => {
+                    self.received.push(n)
+                }
                 _ => {}
             }
         }
@@ -149,24 +156,27 @@ mod tests {
     #[test]
     fn a_lower_lane_that_returns_changes_nothing() {
         let mut control = ControlChannel::default();
-        assert_eq!(control.select(&[(0, 10), (1, 11)].into()), Some((10, 1)));
-        assert_eq!(control.select(&[(1, 11)].into()), Some((11, 2)));
-        assert_eq!(control.select(&[(0, 12), (1, 11)].into()), None);
-        assert_eq!(control.outgoing(), Some(11));
-        assert!(control.uses(11) && !control.uses(12), "another lane takes no message with it");
-        assert_eq!(control.select(&[(0, 12)].into()), Some((12, 3)));
+        assert_eq!(control.select_connection(&[(0, 10), (1, 11)].into()), Some((10, 1)));
+        assert_eq!(control.select_connection(&[(1, 11)].into()), Some((11, 2)));
+        assert_eq!(control.select_connection(&[(0, 12), (1, 11)].into()), None);
+        assert_eq!(control.outgoing_connection(), Some(11));
+        assert!(
+            control.uses_connection(11) && !control.uses_connection(12),
+            "another lane takes no message with it"
+        );
+        assert_eq!(control.select_connection(&[(0, 12)].into()), Some((12, 3)));
     }
 
     #[test]
     fn a_restarted_peer_counts_generations_from_the_beginning() {
         let mut control = ControlChannel::default();
-        control.select(&[(0, 10)].into());
+        control.select_connection(&[(0, 10)].into());
         control.handle_generation(7, 10);
         control.handle_generation(6, 10);
-        control.select(&BTreeMap::new());
-        control.select(&[(0, 11)].into());
+        control.select_connection(&BTreeMap::new());
+        control.select_connection(&[(0, 11)].into());
         control.handle_generation(1, 11);
-        assert!(control.is_incoming(11) && !control.is_incoming(10));
-        assert!(control.uses(11) && !control.uses(10));
+        assert!(control.is_incoming_connection(11) && !control.is_incoming_connection(10));
+        assert!(control.uses_connection(11) && !control.uses_connection(10));
     }
 }

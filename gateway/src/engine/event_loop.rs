@@ -1,10 +1,10 @@
 //! The engine's event loop.
 //!
-//! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the methods for
-//! lanes and peers (`peer_events`), links (`link_control`) and the status (`status`).
+//! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
+//! methods for lanes and peers (`peer_events`), links (`link_control`) and the status (`status`).
 
 use super::job::Job;
-use super::job::actions::Shared;
+use super::job::actions::EngineShared;
 use super::peers::Peers;
 use super::stragglers::StragglerMonitor;
 use crate::events::{Event, EventSender};
@@ -13,7 +13,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::status_request::StatusRequest;
 use crate::wan::PeerLink;
 use crate::wan::link::message::LinkMessage;
-use crate::wan::link::policy::Policies;
+use crate::wan::link::policy::LinkPolicies;
 use crate::wan::link::rate_limit::LinkLimits;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{Session, SessionConfig};
@@ -23,12 +23,13 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use units::{Span, TimeNs};
 
-/// 1 s. Interval between updates of gauges, as fresh as a scrape needs; counters update at once.
+/// 1 s. Interval between updates of the metrics' gauges, as fresh as a scrape needs; counters
+/// update at once.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
 /// 100 ms. Interval between samples of the traffic on links: the shortest span that a capacity
 /// estimate uses.
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64: events handled before timers and status requests get their turn under load.
+/// 64: most events handled before timers and status requests get their turn under load.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 
@@ -45,7 +46,7 @@ pub struct EngineSpec {
     /// The gateways that this one has lanes to.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
     /// How links are used.
-    pub policies: Policies,
+    pub policies: LinkPolicies,
     /// Metrics of the gateway.
     pub metrics: Arc<Metrics>,
     /// Requests of the status server.
@@ -69,7 +70,7 @@ pub struct Engine {
     pub(super) fabric: Arc<Fabric>,
     pub(super) me: GatewayId,
     pub(super) jobs: BTreeMap<GroupId, Job>,
-    pub(super) shared: Shared,
+    pub(super) shared: EngineShared,
     pub(super) links: LinkLimits,
     pub(super) metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
@@ -89,7 +90,7 @@ impl Engine {
     pub fn new(spec: EngineSpec) -> Self {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
         let jobs = spec.jobs.into_iter().map(|JobSession { name, config }| {
-            let job_metrics = metrics.job(&name);
+            let job_metrics = metrics.job_metrics(&name);
             let stragglers = StragglerMonitor::new(Arc::clone(&fabric), me);
             let job = Job::new(name, Session::new(config), job_metrics, stragglers);
             (job.group, job)
@@ -97,7 +98,7 @@ impl Engine {
         let jobs = jobs.collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
-        let shared = Shared { host, peers, events };
+        let shared = EngineShared { host, peers, events };
         Self { fabric, me, jobs, shared, links, metrics, inbox, status_requests, draining: None }
     }
 
@@ -118,7 +119,7 @@ impl Engine {
                 biased;
                 event = self.inbox.recv() => event,
                 Some(request) = self.status_requests.recv() => {
-                    let _ = request.send(self.status());
+                    let _ = request.send(self.gateway_report());
                     continue;
                 }
                 () = host.sleep_until(due) => {
@@ -132,7 +133,7 @@ impl Engine {
                     let _ = done.send(());
                     return;
                 }
-                Some(event) => self.handle(event, host.now()),
+                Some(event) => self.handle_event(event, host.now()),
                 None => return,
             }
             self.report_if_drained();
@@ -140,18 +141,19 @@ impl Engine {
             if burst == EVENT_BURST_MAX {
                 burst = 0;
                 if let Ok(request) = self.status_requests.try_recv() {
-                    let _ = request.send(self.status());
+                    let _ = request.send(self.gateway_report());
                 }
                 self.run_due_timers(&mut timers);
             }
         }
     }
 
+    /// Returns the earliest time at which a session wants to be called.
     fn session_deadline(&self) -> Option<TimeNs> {
         self.jobs.values().filter_map(|job| job.session.poll_timeout()).min()
     }
 
-    /// Does the periodic work and the sessions' timeouts that are due by now.
+    /// Runs the periodic work and the timeouts of sessions that are due by now.
     fn run_due_timers(&mut self, timers: &mut Timers) {
         let now = self.shared.host.now();
         if timers.gauges <= now {
@@ -170,11 +172,13 @@ impl Engine {
         }
     }
 
+    /// Updates the gauges of all peers and jobs.
     fn update_gauges(&mut self, now: TimeNs) {
         self.shared.peers.update_gauges();
         self.jobs.values_mut().for_each(|job| job.update_gauges(now));
     }
 
+    /// Reports the end of a drain once every session is drained.
     fn report_if_drained(&mut self) {
         if self.draining.is_some()
             && self.jobs.values().all(|job| job.session.is_drained())
@@ -184,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Hands an event to every session, and performs the actions that follow.
+    /// Calls `handle` with every session, and performs the actions that follow.
     pub(super) fn for_each_session(
         &mut self,
         now: TimeNs,
@@ -196,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Hands an event to one job, and performs the actions that follow; returns `None` if this
+    /// Calls `handle` with one job, and performs the actions that follow; returns `None` if this
     /// gateway does not serve the job.
     pub(super) fn with_job<T>(
         &mut self,
@@ -209,10 +213,11 @@ impl Engine {
         Some(handled)
     }
 
-    fn handle(&mut self, event: Event, now: TimeNs) {
+    /// Handles one event of the queue, except a shutdown.
+    fn handle_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::Local(event) => {
-                self.with_job(event.group(), |job| job.handle_local(event, now));
+                self.with_job(event.group(), |job| job.handle_trainer_event(event, now));
             }
             Event::LaneUp { .. }
             | Event::LaneDown { .. }
@@ -224,7 +229,7 @@ impl Engine {
                 }
             }
             Event::LinkMessage { from, id, message } => {
-                if self.shared.peers.is_current(from, id) {
+                if self.shared.peers.is_current_connection(from, id) {
                     match message {
                         LinkMessage::Rate(change) => self.handle_rate_override(from, change),
                         LinkMessage::ControlGeneration(number) => {
@@ -278,11 +283,11 @@ mod tests {
             gateways: vec![RegionGateway::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
-        let answered = crate::simulate::run(async {
+        let answered = crate::simulate::run_in_virtual_time(async {
             let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
             let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
             for number in 0..ENGINE_QUEUE_MAX as u64 {
-                let (group, sequence) = (GroupId::of("gone"), Sequence(number));
+                let (group, sequence) = (GroupId::of_job("gone"), Sequence(number));
                 events.try_send(Event::SendsCancelled { group, sequence }).expect("room");
             }
             let (status, status_requests) = StatusHandle::new();
@@ -292,7 +297,7 @@ mod tests {
                 me: GatewayId(0),
                 jobs: vec![],
                 peers: BTreeMap::new(),
-                policies: Policies::new(),
+                policies: LinkPolicies::new(),
                 metrics: Arc::new(Metrics::new()),
                 status_requests,
                 events: events.clone(),

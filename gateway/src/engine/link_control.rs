@@ -24,16 +24,20 @@ struct LinkRates {
 }
 
 impl Engine {
-    /// Sets or removes this gateway's limit of a link; returns the link's state after that.
+    /// Sets or removes an operator's rate limit of a link here; returns the link's state after
+    /// that.
+    ///
+    /// # Errors
+    /// The gateway has no such link, or the rate is out of range.
     pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkReport, RateError> {
         let ends = self.links.set_override(change)?;
         match change.rate {
             Some(rate) => info!("link {}: limited to {rate} by an operator here", change.link),
             None => info!("link {}: no longer limited by an operator here", change.link),
         }
-        self.shared.peers.ids().for_each(|peer| self.send_rate_overrides(peer));
+        self.shared.peers.peer_ids().for_each(|peer| self.send_rate_overrides(peer));
         self.apply_rate_limits();
-        Ok(self.link_status(self.fabric.link(ends.0, ends.1).expect("changed just now")))
+        Ok(self.link_report(self.fabric.link(ends.0, ends.1).expect("changed just now")))
     }
 
     /// Sends a peer the limits that an operator of this gateway has set on links to its region.
@@ -42,7 +46,7 @@ impl Engine {
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
     }
 
-    /// Takes over a limit that an operator of a peer has set.
+    /// Stores a rate limit that an operator of a peer has set or removed, and applies it.
     pub(super) fn handle_rate_override(&mut self, from: GatewayId, message: RateOverride) {
         if let Some(link) = self.links.receive_override(from, message) {
             let name = &self.fabric.gateway(from).name;
@@ -54,15 +58,16 @@ impl Engine {
         self.apply_rate_limits();
     }
 
-    /// Applies the current limit to the pacer of every peer: the operators', the schedule's or the
+    /// Sets the rate limit of the pacer of every peer: the operators', the schedule's or the
     /// fabric's rate, but at most the measured capacity.
     pub(super) fn apply_rate_limits(&self) {
         let now = self.shared.host.unix_seconds();
-        for peer in self.shared.peers.ids() {
-            let limits = self.links.ends_to(peer).and_then(|ends| self.links.limit(ends, now));
+        for peer in self.shared.peers.peer_ids() {
+            let limits =
+                self.links.ends_to(peer).and_then(|ends| self.links.effective_limit(ends, now));
             if let Some(limits) = limits {
                 let capacity = self.shared.peers.capacity_limit(peer).unwrap_or(limits.effective);
-                self.shared.peers.limit_rate(peer, limits.effective.min(capacity));
+                self.shared.peers.set_rate_limit(peer, limits.effective.min(capacity));
             }
         }
     }
@@ -76,25 +81,25 @@ impl Engine {
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
         self.jobs.values_mut().for_each(|job| job.stragglers.set_slow_links(&slow));
         for to in others {
-            let Some((state, name)) = self.changed_link(to) else { continue };
+            let Some((state, name)) = self.changed_link_state(to) else { continue };
             let LinkState { rate, rtt, loss } = state;
             info!("link {name}: measured capacity {rate}, round trip {rtt}, loss {loss}");
             self.for_each_session(now, |session, _| session.handle_link(to, state));
         }
     }
 
-    /// Returns the measured state of the link to a region, and the link's name, if the state differs
-    /// significantly from the one reported last.
-    fn changed_link(&mut self, to: RegionId) -> Option<(LinkState, String)> {
+    /// Returns the measured state of the link to a region, and the link's name, if the state
+    /// differs significantly from the one reported last.
+    fn changed_link_state(&mut self, to: RegionId) -> Option<(LinkState, String)> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;
-        let measured = || self.shared.peers.capacities(to);
+        let measured = || self.shared.peers.link_capacities(to);
         let state = LinkState {
             rate: capacity.map_or(limit, |capacity| capacity.min(limit)),
             rtt: measured().filter_map(LinkCapacity::min_rtt).min().unwrap_or(link.rtt),
             loss: measured().filter_map(LinkCapacity::random_loss).max().unwrap_or(link.loss),
         };
-        self.links.report(to, state)
+        self.links.report_change(to, state)
     }
 
     /// Returns the link to a region if its capacity is below its limit, or its round trip is above
@@ -104,20 +109,23 @@ impl Engine {
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;
         let expected = LinkCondition { rate: limit, rtt: link.rtt };
         // A link is longer only if all pairs that measure it find so.
-        let measuring = self.shared.peers.capacities(to).filter(|pair| pair.min_rtt().is_some());
+        let measuring =
+            self.shared.peers.link_capacities(to).filter(|pair| pair.min_rtt().is_some());
         let inflated = measuring.map(LinkCapacity::inflated_rtt).min().flatten();
-        let rtt = self.links.rtt((link.a, link.b), inflated);
+        let rtt = self.links.current_rtt((link.a, link.b), inflated);
         let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
         let rate = capacity.map_or(limit, |capacity| capacity.min(limit));
         let measured = LinkCondition { rate, rtt };
         (measured != expected).then_some(SlowLink { expected, measured })
     }
 
+    /// Returns the rate limit and the measured capacity of the link to a region.
     fn rates_of_link(&self, to: RegionId) -> Option<LinkRates> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));
-        let limit = self.links.limit(ends, self.shared.host.unix_seconds())?.effective;
-        let capacity = self.shared.peers.capacities(to).filter_map(LinkCapacity::reduced).min();
+        let limit = self.links.effective_limit(ends, self.shared.host.unix_seconds())?.effective;
+        let capacity =
+            self.shared.peers.link_capacities(to).filter_map(LinkCapacity::reduced_rate).min();
         Some(LinkRates { limit, capacity })
     }
 }

@@ -1,13 +1,14 @@
 //! The engine: one task that owns the sessions of all jobs, and performs their actions.
 //!
-//! Trainers' tasks, lanes, reductions and the planner send it events over one queue. It never waits:
-//! lanes pull from send queues, reductions report back, and a trainer whose queue is full is
+//! Trainers' tasks, lanes, reductions and the planner send it events over one queue. It never
+//! waits: lanes pull from send queues, reductions report back, and a trainer whose queue is full is
 //! disconnected. It handles segments, never bytes.
 //!
-//! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers. `job` is one job: its session, buffers and attached ranks. `peers`
-//! are the other gateways and the lanes to them, of which `control_channel` selects the one for
-//! control messages. `link_control` applies rate limits and reports measured links, `stragglers` names
-//! what delays a job, and `status` shows all of it.
+//! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers. `job` is one job:
+//! its session, buffers and attached ranks. `peers` are the other gateways and the lanes to them,
+//! of which `control_channel` selects the one for control messages. `link_control` applies rate
+//! limits and reports measured links, `stragglers` names what delays a job, and `status` shows all
+//! of it.
 
 mod control_channel;
 mod event_loop;

@@ -1,7 +1,7 @@
 //! The engine's handling of lanes, and of messages and segments from peers.
 //!
-//! The event loop calls it for the events of lanes. It hands messages and segments to their jobs, and
-//! closes the connections of peers that break the protocol.
+//! The event loop calls it for the events of lanes. It hands messages and segments to their jobs,
+//! and closes the connections of peers that break the protocol.
 
 use super::event_loop::Engine;
 use crate::events::{ConnectionId, Event, Placement};
@@ -46,7 +46,7 @@ impl Engine {
         match event {
             Event::Arrival { from, id, group, header, reply } => {
                 let origin = Origin { from, neighbour: from, connection: id };
-                let placement = self.resolve_destination(origin, group, &header, now);
+                let placement = self.resolve_segment_destination(origin, group, &header, now);
                 if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
                     reply.send(placement)
                 {
@@ -60,7 +60,7 @@ impl Engine {
                 self.with_job(group, |job| job.end_lease(lease, whole, now));
             }
             Event::ArrivalProgress { group, lease } => {
-                self.with_job(group, |job| job.session.handle_moving(lease, now));
+                self.with_job(group, |job| job.session.handle_arrival_progress(lease, now));
             }
             _ => unreachable!("an event of another kind"),
         }
@@ -75,12 +75,12 @@ impl Engine {
         now: TimeNs,
     ) {
         let Envelope { group, from, to } = envelope;
-        if !self.shared.peers.may_pass_on(neighbour, envelope) {
+        if !self.shared.peers.may_forward(neighbour, envelope) {
             let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
             return self.shared.peers.close_for_violation(neighbour, connection, &why);
         }
         if to != self.me {
-            return self.shared.peers.send(envelope, &message);
+            return self.shared.peers.send_message(envelope, &message);
         }
         match self.with_job(group, |job| job.handle_message(from, message, now)) {
             Some(Ok(())) => {}
@@ -92,14 +92,15 @@ impl Engine {
         }
     }
 
+    /// Adds a lane in place of older connections, and announces a peer whose first lane it is.
     fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
         // A new boot id is a restart: messages on the old connections are void.
         if self.shared.peers.has_restarted(seen) {
-            for (lane, id) in self.shared.peers.lanes_of(seen.peer) {
+            for (lane, id) in self.shared.peers.connections_of_lanes(seen.peer) {
                 self.handle_lane_down(seen.peer, lane, id, "the peer restarted", now);
             }
         }
-        if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
+        if let Some(old) = self.shared.peers.connection_of_lane(seen.peer, seen.lane) {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
         let first = self.shared.peers.handle_lane_up(seen, handle);
@@ -111,6 +112,7 @@ impl Engine {
         }
     }
 
+    /// Removes a lost lane, and tells the sessions if the peer or control messages may be lost.
     fn handle_lane_down(
         &mut self,
         peer: GatewayId,
@@ -129,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Ends the job's epoch if a peer's trainers can cause the error; otherwise closes the
+    /// Ends the job's epoch if trainers of the peer can cause the error; otherwise closes the
     /// connection to the peer.
     fn handle_peer_error(
         &mut self,
@@ -139,7 +141,7 @@ impl Engine {
         now: TimeNs,
     ) {
         let Origin { from, neighbour, connection } = origin;
-        if error.is_of_ranks() {
+        if error.is_caused_by_ranks() {
             self.with_job(group, |job| job.session.handle_overreach(from, error, now));
             return;
         }
@@ -153,7 +155,7 @@ impl Engine {
     }
 
     /// Decides where the payload of an arriving segment goes.
-    fn resolve_destination(
+    fn resolve_segment_destination(
         &mut self,
         origin: Origin,
         group: GroupId,
@@ -161,20 +163,21 @@ impl Engine {
         now: TimeNs,
     ) -> Placement {
         let from = origin.from;
-        if !self.shared.peers.is_current(from, origin.connection) {
+        if !self.shared.peers.is_current_connection(from, origin.connection) {
             return Placement::Discard(Discard::Epoch);
         }
-        let placement = match self.with_job(group, |job| job.resolve_destination(from, header)) {
-            Some(Ok(placement)) => placement,
-            Some(Err(error)) => {
-                self.handle_peer_error(origin, group, &error, now);
-                return Placement::Discard(Discard::Failed);
-            }
-            None => {
-                self.shared.peers.warn_unknown_group(from, group);
-                Placement::Discard(Discard::Group)
-            }
-        };
+        let placement =
+            match self.with_job(group, |job| job.resolve_segment_destination(from, header)) {
+                Some(Ok(placement)) => placement,
+                Some(Err(error)) => {
+                    self.handle_peer_error(origin, group, &error, now);
+                    return Placement::Discard(Discard::Failed);
+                }
+                None => {
+                    self.shared.peers.warn_unknown_group(from, group);
+                    Placement::Discard(Discard::Group)
+                }
+            };
         if let Placement::Discard(why) = placement {
             self.metrics.dropped_segments(why).inc();
         }

@@ -7,31 +7,31 @@ use std::collections::BTreeMap;
 
 /// The attachment of each rank that has one, and the queue of its events.
 #[derive(Debug, Default)]
-pub(super) struct Ranks {
+pub(super) struct AttachedRanks {
     attached: BTreeMap<RankId, (AttachmentId, RankEvents)>,
 }
 
-impl Ranks {
+impl AttachedRanks {
     /// Makes an attachment the current one of its rank.
     pub fn attach(&mut self, rank: RankId, attachment: AttachmentId, events: RankEvents) {
         self.attached.insert(rank, (attachment, events));
     }
 
     /// Whether an attachment is still the current one of its rank.
-    pub fn is_current(&self, rank: RankId, attachment: AttachmentId) -> bool {
+    pub fn is_current_attachment(&self, rank: RankId, attachment: AttachmentId) -> bool {
         self.attached.get(&rank).is_some_and(|(current, _)| *current == attachment)
     }
 
     /// Removes an attachment; returns false if another had replaced it.
     pub fn detach(&mut self, rank: RankId, attachment: AttachmentId) -> bool {
-        let current = self.is_current(rank, attachment);
+        let current = self.is_current_attachment(rank, attachment);
         if current {
             self.attached.remove(&rank);
         }
         current
     }
 
-    /// Queues an event for a rank's trainer, if the rank is attached.
+    /// Queues an event of a collective or epoch for a rank's trainer, if the rank is attached.
     pub fn notify(&self, rank: RankId, event: RankEvent) {
         if let Some((_, events)) = self.attached.get(&rank) {
             events.send(event);

@@ -2,7 +2,7 @@
 
 use super::event_loop::Engine;
 use super::job::Job;
-use super::job::report::awaited;
+use super::job::report::awaited_ranks;
 use crate::observe::status::{
     CollectiveReport, CollectiveState, CommitReport, DrainReport, GatewayReport, JobReport,
     LinkReport, PeerReport, PeerState, PlanReport, RankReport,
@@ -17,19 +17,19 @@ use units::{BitRate, TimeNs};
 
 impl Engine {
     /// Returns the state of the gateway at this moment.
-    pub(super) fn status(&self) -> GatewayReport {
+    pub(super) fn gateway_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
         let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
             sessions.iter().all(in_all)
         };
-        let peers = self.shared.peers.ids();
+        let peers = self.shared.peers.peer_ids();
         let mut jobs: Vec<JobReport> = self
             .jobs
             .values()
             .zip(&sessions)
-            .map(|(job, status)| self.job_status(job, status))
+            .map(|(job, status)| self.job_report(job, status))
             .collect();
         jobs.sort_by(|a, b| a.job.cmp(&b.job));
         let ours = self.fabric.links().iter();
@@ -37,15 +37,17 @@ impl Engine {
         GatewayReport {
             gateway: me.name.clone(),
             fabric: self.fabric.name().to_owned(),
-            peers: peers.map(|id| self.peer_status(id, ready(id))).collect(),
-            links: ours.map(|link| self.link_status(link)).collect(),
+            peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
+            links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
         }
     }
 
-    fn peer_status(&self, id: GatewayId, ready: bool) -> PeerReport {
-        let lanes = plan::lanes(&self.fabric);
-        let view = self.shared.peers.view(id);
+    /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
+    /// epoch.
+    fn peer_report(&self, id: GatewayId, ready: bool) -> PeerReport {
+        let lanes = plan::lane_count(&self.fabric);
+        let view = self.shared.peers.peer_view(id);
         let state = match (view.lanes_up, ready) {
             (0, _) => PeerState::Connecting,
             (_, false) => PeerState::Meeting,
@@ -68,11 +70,12 @@ impl Engine {
     }
 
     /// Returns a link of this region as configured, limited and measured.
-    pub(super) fn link_status(&self, link: &Link) -> LinkReport {
-        let limits = self.links.limit((link.a, link.b), self.shared.host.unix_seconds());
+    pub(super) fn link_report(&self, link: &Link) -> LinkReport {
+        let limits = self.links.effective_limit((link.a, link.b), self.shared.host.unix_seconds());
         let here = self.fabric.gateway(self.me).region;
         let there = if link.a == here { link.b } else { link.a };
-        let measured = self.shared.peers.capacities(there).filter_map(LinkCapacity::reduced).min();
+        let measured =
+            self.shared.peers.link_capacities(there).filter_map(LinkCapacity::reduced_rate).min();
         let effective = limits.as_ref().map_or(link.rate, |limits| limits.effective);
         let effective = measured.map_or(effective, |measured| measured.min(effective));
         let scheduled = limits.as_ref().and_then(|limits| limits.scheduled);
@@ -90,10 +93,11 @@ impl Engine {
         }
     }
 
-    fn job_status(&self, job: &Job, session: &SessionStatus) -> JobReport {
+    /// Returns the state of a job: epoch, plan, ranks, collectives and commits.
+    fn job_report(&self, job: &Job, session: &SessionStatus) -> JobReport {
         let now = self.shared.host.now();
         let shown = session.collectives.iter().filter(|c| c.state != "failed");
-        let speeds: BTreeMap<RankId, f64> = job.stragglers.pace.speeds().collect();
+        let speeds: BTreeMap<RankId, f64> = job.stragglers.detection.speeds().collect();
         let rank = |(rank, attached): &(RankId, bool)| RankReport {
             rank: rank.0,
             attached: *attached,
@@ -108,14 +112,19 @@ impl Engine {
                 hash: format!("{:016x}", plan.hash()),
             }),
             ranks: session.ranks.iter().map(rank).collect(),
-            straggler: job.stragglers.pace.straggler().map(|found| job.stragglers.status(found)),
-            collectives: shown.filter_map(|c| collective_status(c, now)).collect(),
-            commits: session.commits.iter().map(|commit| self.commit_status(commit, now)).collect(),
-            draining: session.draining.as_ref().map(|drain| drain_status(drain, now)),
+            straggler: job
+                .stragglers
+                .detection
+                .straggler()
+                .map(|found| job.stragglers.straggler_report(found)),
+            collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
+            commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
+            draining: session.draining.as_ref().map(|drain| drain_report(drain, now)),
         }
     }
 
-    fn commit_status(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
+    /// Returns the state of a commit without an answer.
+    fn commit_report(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
         let region = |id: &GatewayId| self.fabric.gateway(*id).region;
         let regions: BTreeSet<RegionId> = commit.awaited_gateways.iter().map(region).collect();
         CommitReport {
@@ -127,7 +136,8 @@ impl Engine {
     }
 }
 
-fn drain_status(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
+/// Returns what a draining gateway still finishes, and the time left.
+fn drain_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
     DrainReport {
         seconds_left: drain.until.since(now).as_secs_f64(),
         collectives: drain.collectives.iter().map(|sequence| sequence.0).collect(),
@@ -135,12 +145,13 @@ fn drain_status(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
     }
 }
 
-fn collective_status(
+/// Returns the state of a collective under way; `None` while its operation is unknown.
+fn collective_report(
     collective: &session::CollectiveStatus,
     now: TimeNs,
 ) -> Option<CollectiveReport> {
     let descriptor = collective.descriptor?;
-    let mut awaited: Vec<u32> = awaited(collective).iter().map(|rank| rank.0).collect();
+    let mut awaited: Vec<u32> = awaited_ranks(collective).iter().map(|rank| rank.0).collect();
     let state = match collective.state {
         "running" if awaited.is_empty() => CollectiveState::Running,
         "ready" => CollectiveState::Settling,

@@ -16,18 +16,20 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use units::{BitRate, ByteCount, Span, TimeNs};
 
-/// 1 MiB. Smaller buffers take as long as round trips and timers, so slow links do not show.
+/// 1 MiB. Least buffer size of collectives that show slow links; smaller ones take as long as round
+/// trips and timers.
 /// Tested by `a_link_that_becomes_slow_is_named_though_buckets_overlap`.
 const JUDGED_BYTES_MIN: u64 = 1 << 20;
-/// 0.15. A link is a straggler if it adds this fraction to the predicted time of a collective; as
-/// much starts a new plan. Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
-const ADDED_FRACTION_MIN: f64 = 0.15;
-/// 64: buffer sizes for which the time that slow links add is cached; trainers use few sizes.
+/// 0.15. A link is a straggler if its slowness adds this fraction or more to the predicted time of
+/// a collective. A new plan starts at the same fraction. Tested by
+/// `a_halved_link_gets_a_new_plan_within_ten_collectives`.
+const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
+/// 64: most buffer sizes for which the time that slow links add is cached; trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
 /// The straggler detection of one job.
 pub(super) struct StragglerMonitor {
-    pub pace: Stragglers,
+    pub detection: Stragglers,
     fabric: Arc<Fabric>,
     me: GatewayId,
     /// Time that a control message of each gateway takes to arrive here.
@@ -55,6 +57,8 @@ pub(super) struct LinkCondition {
 }
 
 impl StragglerMonitor {
+    /// Makes the straggler detection of a job on gateway `me`. It judges ranks of the own region
+    /// one by one, and other regions as a whole.
     pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
         let here = fabric.gateway(me).region;
         let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<Party> {
@@ -65,47 +69,49 @@ impl StragglerMonitor {
         };
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
-        let (pace, delays) = (Stragglers::new(parties), routes::delays_to(&fabric, me));
+        let (detection, delays) = (Stragglers::new(parties), routes::route_delays_to(&fabric, me));
         let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
-        Self { pace, fabric, me, delays, slow_links, added, logged: None }
+        Self { detection, fabric, me, delays, slow_links, added, logged: None }
     }
 
-    /// Takes the time of a post from a peer's announcement, less the time that the message took.
+    /// Records when a rank elsewhere posted: the arrival time of a peer's announcement, less the
+    /// time that the message took.
     pub fn handle_message(&mut self, from: GatewayId, message: &Message, now: TimeNs) {
         if let Message::Announce { sequence, rank, .. } = message
             && self.fabric.gateway(from).ranks.contains(&rank.0)
         {
             let delay = self.delays[usize::from(from.0)];
             let at = TimeNs::from_ns(now.ns().saturating_sub(delay.ns()));
-            self.pace.handle_far_post(*rank, *sequence, at);
+            self.detection.handle_far_post(*rank, *sequence, at);
         }
     }
 
+    /// Starts over for a new epoch, whose first collective is `next`.
     pub fn handle_epoch(&mut self, next: Sequence) {
         self.handle_plan_changed();
-        self.pace.handle_epoch(next);
+        self.detection.handle_epoch(next);
     }
 
-    /// Forgets the cached times, which belong to the old plan.
+    /// Forgets the cached delays of slow links, which belong to the old plan.
     pub fn handle_plan_changed(&mut self) {
         self.added.clear();
     }
 
-    /// Replaces the set of this gateway's slow links.
+    /// Replaces the set of this gateway's slow links, by the region at the other end.
     pub fn set_slow_links(&mut self, slow: &BTreeMap<RegionId, SlowLink>) {
         if self.slow_links != *slow {
             self.slow_links.clone_from(slow);
             self.added.clear();
             let measured = slow.iter().map(|(to, link)| (*to, link.measured));
-            self.delays = routes::delays_to(&self.fabric_with(measured), self.me);
+            self.delays = routes::route_delays_to(&self.fabric_with_conditions(measured), self.me);
         }
         if slow.is_empty() {
             // Ends a link's alarm even if no large collective follows.
-            self.pace.handle_slowed(&BTreeMap::new());
+            self.detection.handle_slowed(&BTreeMap::new());
         }
     }
 
-    /// Takes a completed collective, which followed `plan`.
+    /// Records that a collective of `bytes` bytes, which followed `plan`, completed.
     pub fn handle_completed(
         &mut self,
         sequence: Sequence,
@@ -113,20 +119,21 @@ impl StragglerMonitor {
         bytes: u64,
         now: TimeNs,
     ) {
-        self.pace.handle_result(sequence, now);
+        self.detection.handle_result(sequence, now);
         if let Some(plan) = plan.filter(|_| bytes >= JUDGED_BYTES_MIN) {
-            let added = self.added_by_slow_links(plan, bytes);
-            self.pace.handle_slowed(&added);
+            let added = self.delays_of_slow_links(plan, bytes);
+            self.detection.handle_slowed(&added);
         }
     }
 
-    /// Returns the links that add much to a collective of this size, and the time they add.
-    fn added_by_slow_links(&mut self, plan: &Plan, bytes: u64) -> BTreeMap<RegionId, Span> {
+    /// Returns the slow links that add much to a collective of `bytes` bytes, and the time they
+    /// add.
+    fn delays_of_slow_links(&mut self, plan: &Plan, bytes: u64) -> BTreeMap<RegionId, Span> {
         if let Some(known) = self.added.get(&bytes) {
             return known.clone();
         }
         let added = self.slow_links.iter().filter_map(|(to, link)| {
-            let added = self.added_by(plan, *to, link, bytes)?;
+            let added = self.delay_of_slow_link(plan, *to, link, bytes)?;
             Some((*to, added))
         });
         let added: BTreeMap<RegionId, Span> = added.collect();
@@ -137,22 +144,32 @@ impl StragglerMonitor {
         added
     }
 
-    /// Returns the time that a link adds to a collective, if it is [`ADDED_FRACTION_MIN`] or more.
-    fn added_by(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
+    /// Returns the time that a slow link adds to a collective, if its fraction of the predicted
+    /// time is [`ADDED_TIME_FRACTION_MIN`] or more.
+    fn delay_of_slow_link(
+        &self,
+        plan: &Plan,
+        to: RegionId,
+        link: &SlowLink,
+        bytes: u64,
+    ) -> Option<Span> {
         let predicted_ns = |condition: LinkCondition| {
-            let fabric = self.fabric_with(std::iter::once((to, condition)));
+            let fabric = self.fabric_with_conditions(std::iter::once((to, condition)));
             plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
         };
         let (expected, measured) = (predicted_ns(link.expected), predicted_ns(link.measured));
         let added = measured.saturating_sub(expected);
-        let much = added as f64 >= ADDED_FRACTION_MIN * expected as f64;
+        let much = added as f64 >= ADDED_TIME_FRACTION_MIN * expected as f64;
         much.then_some(Span::from_ns(added))
     }
 
-    /// Returns the fabric with other conditions of some of this gateway's links, by the region at the
-    /// other end.
-    fn fabric_with(&self, conditions: impl Iterator<Item = (RegionId, LinkCondition)>) -> Fabric {
-        let here = self.region(self.me);
+    /// Returns the fabric with other conditions of some of this gateway's links, by the region at
+    /// the other end.
+    fn fabric_with_conditions(
+        &self,
+        conditions: impl Iterator<Item = (RegionId, LinkCondition)>,
+    ) -> Fabric {
+        let here = self.region_of(self.me);
         let mut links = self.fabric.links().to_vec();
         for (to, LinkCondition { rate, rtt }) in conditions {
             let ends = (here.min(to), here.max(to));
@@ -162,11 +179,11 @@ impl StragglerMonitor {
         self.fabric.with_links(links)
     }
 
-    /// Returns the straggler, and logs it if it has changed.
-    pub fn log_change(&mut self, job: &str) -> Option<StragglerReport> {
-        let straggler = self.pace.straggler();
+    /// Returns the straggler for the status, and logs it if it has changed since the last call.
+    pub fn log_straggler_change(&mut self, job: &str) -> Option<StragglerReport> {
+        let straggler = self.detection.straggler();
         let party = straggler.map(|straggler| straggler.party);
-        let status = straggler.map(|straggler| self.status(straggler));
+        let status = straggler.map(|straggler| self.straggler_report(straggler));
         if party != self.logged {
             match &status {
                 Some(StragglerReport { kind, name, behind_seconds, collectives }) => warn!(
@@ -180,14 +197,14 @@ impl StragglerMonitor {
         status
     }
 
-    /// Names a straggler for the status and the log.
-    pub fn status(&self, straggler: Straggler) -> StragglerReport {
+    /// Describes a straggler for the status and the log.
+    pub fn straggler_report(&self, straggler: Straggler) -> StragglerReport {
         let region = |id: RegionId| self.fabric.region(id).name.clone();
         let (kind, name) = match straggler.party {
             Party::Rank(rank) => ("rank", rank.0.to_string()),
             Party::Region(there) => ("region", region(there)),
             Party::Link(there) => {
-                let mut ends = [region(self.region(self.me)), region(there)];
+                let mut ends = [region(self.region_of(self.me)), region(there)];
                 ends.sort();
                 ("link", ends.join("-"))
             }
@@ -200,7 +217,8 @@ impl StragglerMonitor {
         }
     }
 
-    fn region(&self, gateway: GatewayId) -> RegionId {
+    /// Returns the region of a gateway.
+    fn region_of(&self, gateway: GatewayId) -> RegionId {
         self.fabric.gateway(gateway).region
     }
 }

@@ -74,8 +74,8 @@ impl LocalEvent {
     }
 }
 
-/// The engine's end of the queue to one trainer's task. Sending never waits: when the queue is full,
-/// the trainer's task is told to disconnect it.
+/// The engine's end of the queue to one trainer's task. Sending never waits: when the queue is
+/// full, the trainer's task disconnects the trainer.
 #[derive(Debug, Clone)]
 pub struct RankEvents {
     queue: mpsc::Sender<RankEvent>,

@@ -1,14 +1,16 @@
 //! Pins the threads of lanes to cores.
 //!
-//! A pinned lane finds its keys and buffers in its core's caches, but it cannot move away from other
-//! load. So lanes are pinned only if the machine has [`CORES_PER_LANE`] cores for each of them.
+//! A pinned lane finds its keys and buffers in its core's caches, but it cannot move away from
+//! other load. So lanes are pinned only if the machine has [`CORES_PER_LANE_MIN`] cores for each of
+//! them.
 
 use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::{info, warn};
 
-/// 2: least number of cores for each lane of a gateway; with fewer, no lane is pinned.
-const CORES_PER_LANE: usize = 2;
+/// 2: least number of cores of the machine for each lane of a gateway; with fewer, no lane is
+/// pinned.
+const CORES_PER_LANE_MIN: usize = 2;
 
 /// The core of a pinned thread.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +26,8 @@ impl AllowedCores {
         Self(sched_getaffinity(None).ok())
     }
 
-    /// Lets the calling thread use these cores, even if a pinned thread started it.
-    pub fn unpin(&self) {
+    /// Lets the calling thread use these cores, even if a pinned thread started the calling thread.
+    pub fn unpin_this_thread(&self) {
         if let Self(Some(cores)) = self {
             // This cannot fail: another thread of the process uses these cores.
             let _ = sched_setaffinity(None, cores);
@@ -34,9 +36,9 @@ impl AllowedCores {
 }
 
 impl CorePin {
-    /// Chooses the core of a lane's thread among those that the calling thread may use. `None` if there
-    /// are too few cores for each lane, or the process has a quota of processor time.
-    pub fn of(lane: &LaneThread) -> Option<Self> {
+    /// Chooses the core of a lane's thread among the cores that the calling thread may use. `None`
+    /// if there are too few cores for each lane, or the process has a quota of processor time.
+    pub fn choose_for_lane(lane: &LaneThread) -> Option<Self> {
         let anywhere = sched_getaffinity(None).ok()?;
         let allowed: Vec<usize> =
             (0..CpuSet::MAX_CPU).filter(|core| anywhere.is_set(*core)).collect();
@@ -45,11 +47,11 @@ impl CorePin {
         if time.get() < allowed.len() {
             return None;
         }
-        core_of(lane, &first_of_each_core(&allowed, siblings)).map(Self)
+        choose_core(lane, &first_thread_of_each_core(&allowed, sibling_threads_of)).map(Self)
     }
 
-    /// Pins the calling thread to the core.
-    pub fn apply(&self, name: &str) {
+    /// Pins the calling thread, which logs call `name`, to the core.
+    pub fn pin_this_thread(&self, name: &str) {
         let mut only = CpuSet::new();
         only.set(self.0);
         match sched_setaffinity(None, &only) {
@@ -59,15 +61,18 @@ impl CorePin {
     }
 }
 
-/// Returns the core of a lane's thread; `None` if there are too few.
-fn core_of(lane: &LaneThread, cores: &[usize]) -> Option<usize> {
-    let enough = cores.len() >= CORES_PER_LANE * lane.of;
+/// Returns the core of a lane's thread among `cores`; `None` if there are too few.
+fn choose_core(lane: &LaneThread, cores: &[usize]) -> Option<usize> {
+    let enough = cores.len() >= CORES_PER_LANE_MIN * lane.of;
     let at = lane.number.checked_rem(cores.len())?;
     enough.then(|| cores[at])
 }
 
-/// Returns the first hardware thread of each core.
-fn first_of_each_core(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+/// Returns those of the hardware threads `allowed` that are the first of their core.
+fn first_thread_of_each_core(
+    allowed: &[usize],
+    siblings: impl Fn(usize) -> Vec<usize>,
+) -> Vec<usize> {
     let is_first = |thread: &usize| {
         let siblings = siblings(*thread);
         !siblings.iter().any(|sibling| sibling < thread && allowed.contains(sibling))
@@ -76,13 +81,13 @@ fn first_of_each_core(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>)
 }
 
 /// Returns the hardware threads that share a core with `thread`; none if the system does not tell.
-fn siblings(thread: usize) -> Vec<usize> {
+fn sibling_threads_of(thread: usize) -> Vec<usize> {
     let file = format!("/sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list");
-    listed(&std::fs::read_to_string(file).unwrap_or_default())
+    parse_cpu_list(&std::fs::read_to_string(file).unwrap_or_default())
 }
 
-/// Parses a list of numbers in the kernel's form: `0-1,64`.
-fn listed(text: &str) -> Vec<usize> {
+/// Parses a list of hardware threads in the kernel's form, such as `0-1,64`.
+fn parse_cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
@@ -105,7 +110,7 @@ mod tests {
             number: index * lanes + lane,
             of: lanes,
         };
-        (0..lanes).map(|number| core_of(&lane(number), &cores)).collect()
+        (0..lanes).map(|number| choose_core(&lane(number), &cores)).collect()
     }
 
     #[test]
@@ -124,14 +129,22 @@ mod tests {
     #[test]
     fn hardware_threads_of_one_core_count_once() {
         let beside = |thread: usize| vec![thread / 2 * 2, thread / 2 * 2 + 1];
-        assert_eq!(first_of_each_core(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
-        assert_eq!(first_of_each_core(&[1, 2, 3], beside), [1, 2], "its sibling is not ours");
+        assert_eq!(first_thread_of_each_core(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
+        assert_eq!(
+            first_thread_of_each_core(&[1, 2, 3], beside),
+            [1, 2],
+            "its sibling is not ours"
+        );
         let behind = |thread: usize| vec![thread % 4, thread % 4 + 4];
-        assert_eq!(first_of_each_core(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
-        assert_eq!(first_of_each_core(&[3, 4], |_| vec![]), [3, 4], "the system does not tell");
-        assert_eq!(listed("0-1,64\n"), [0, 1, 64]);
-        assert_eq!(listed("7\n"), [7]);
-        assert_eq!(listed(""), [0; 0]);
+        assert_eq!(first_thread_of_each_core(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
+        assert_eq!(
+            first_thread_of_each_core(&[3, 4], |_| vec![]),
+            [3, 4],
+            "the system does not tell"
+        );
+        assert_eq!(parse_cpu_list("0-1,64\n"), [0, 1, 64]);
+        assert_eq!(parse_cpu_list("7\n"), [7]);
+        assert_eq!(parse_cpu_list(""), [0; 0]);
     }
 
     #[test]
@@ -141,12 +154,12 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let allowed = || sched_getaffinity(None).expect("known");
         let start = move || -> BoxFuture<()> {
-            CorePin(core).apply("lane-0");
+            CorePin(core).pin_this_thread("lane-0");
             let compute_sender = sender.clone();
             Box::pin(async move {
                 sender.send(allowed()).expect("the test receives");
                 let task = move || compute_sender.send(allowed()).expect("the test receives");
-                RealHost.compute(Box::new(task)).await.expect("no panic");
+                RealHost.run_compute(Box::new(task)).await.expect("no panic");
             })
         };
         let thread = LaneThread { name: "lane-0".to_owned(), number: 0, of: 1 << 20 };

@@ -1,8 +1,8 @@
 //! The seam to the system: clock and timers, executors, datagram sockets, compute threads.
 //!
-//! The engine, the lanes, the pacers and the local plane call nothing else of the system, so they run
-//! unchanged in virtual time. [`RealHost`] is the operating system, [`VirtualHost`] a process of a
-//! simulation. The trainers' listener is passed to the daemon beside the host.
+//! The engine, the lanes, the pacers and the local plane call nothing else of the system, so they
+//! run unchanged in virtual time. [`RealHost`] is the operating system, [`VirtualHost`] a process
+//! of a simulation. The trainers' listener is passed to the daemon beside the host.
 
 mod cores;
 mod real;
@@ -48,10 +48,11 @@ pub trait Host: Send + Sync + 'static {
     /// Returns the monotonic time. On one machine all processes read the same clock.
     fn now(&self) -> TimeNs;
 
-    /// Returns the seconds since 1970-01-01 00:00 UTC. The clock may jump: use it for times of day only.
+    /// Returns the seconds since 1970-01-01 00:00 UTC. The clock may jump: use it for times of day
+    /// only.
     fn unix_seconds(&self) -> u64;
 
-    /// Completes at `at`, or up to 2 ms later, since timers have a resolution of 1 ms.
+    /// Waits until `at`, or up to 2 ms longer, since timers have a resolution of 1 ms.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()>;
 
     /// Runs a task on the caller's executor.
@@ -63,9 +64,9 @@ pub trait Host: Send + Sync + 'static {
     /// The system gives no thread.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
 
-    /// Runs a task on a compute thread, so that no lane waits for it. A task that panicked has written
-    /// only a part of its output.
-    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
+    /// Runs a task on a compute thread, so that no lane waits for it. A task that panicked has
+    /// written only a part of its output.
+    fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
     /// Runs a task that may take seconds on another thread, so that no compute task waits for it.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
@@ -75,19 +76,19 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// The address is in use, or is not one of this machine.
-    fn bind(
+    fn bind_udp(
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
 
-    /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if unknown.
-    /// The path's MTU may be less.
+    /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if
+    /// unknown. The path's MTU may be less.
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16>;
 
     /// Returns the timers and tasks for quinn.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;
 
-    /// Returns fresh random bytes; in virtual time they come from the seed.
-    fn random(&self) -> [u8; 32];
+    /// Returns 32 fresh random bytes, which come from a seed in virtual time.
+    fn random_bytes(&self) -> [u8; 32];
 }

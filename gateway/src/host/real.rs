@@ -14,57 +14,65 @@ use tokio::runtime;
 use tracing::warn;
 use units::TimeNs;
 
-/// The operating system's clock, threads and sockets. Each lane gets a thread, and a core if there are
-/// enough of them.
+/// The operating system's clock, threads and sockets. Each lane gets a thread, and a core if there
+/// are enough of them.
 #[derive(Debug, Default)]
 pub struct RealHost;
 
 impl Host for RealHost {
+    /// Reads the system's monotonic clock.
     fn now(&self) -> TimeNs {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         TimeNs::from_ns(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
     }
 
+    /// Reads the system's real-time clock.
     fn unix_seconds(&self) -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         u64::try_from(time.tv_sec).unwrap_or(0)
     }
 
+    /// Waits with tokio's timer.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         Box::pin(tokio::time::sleep(at.since(self.now()).duration()))
     }
 
+    /// Spawns a task on the calling thread's tokio runtime.
     fn spawn(&self, task: BoxFuture<()>) {
         tokio::spawn(task);
     }
 
+    /// Starts a thread with a runtime of its own, and pins it to a core if there are enough.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
         // The compute threads start before any lane is pinned, so that they inherit no core.
         LazyLock::force(&COMPUTE_THREADS);
-        let pin = CorePin::of(&thread);
+        let pin = CorePin::choose_for_lane(&thread);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {
-                pin.apply(&thread.name);
+                pin.pin_this_thread(&thread.name);
             }
             runtime.block_on(async move { start().await });
         };
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
     }
 
-    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+    /// Runs a task on one of the threads `COMPUTE_THREADS`.
+    fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         let done = COMPUTE_THREADS.spawn_blocking(task);
         Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
+    /// Runs a task on a blocking thread of the caller's tokio runtime.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         let done = tokio::task::spawn_blocking(task);
         Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
-    fn bind(
+    /// Binds a UDP socket, and warns if the system made its buffers smaller than wanted.
+    fn bind_udp(
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
@@ -74,12 +82,13 @@ impl Host for RealHost {
         socket.bind(&address.into())?;
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
-        for shortfall in shortfalls(&socket, buffer_bytes)? {
+        for shortfall in socket_buffer_shortfalls(&socket, buffer_bytes)? {
             warn!("socket {address}: {shortfall}");
         }
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }
 
+    /// Asks the system for the MTU of the route of a connected UDP socket.
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
         // The system knows the route only of a connected socket. Nothing is sent.
         let socket = UdpSocket::bind((from, 0)).ok()?;
@@ -91,31 +100,34 @@ impl Host for RealHost {
         Some(u16::try_from(bytes.ok()?).unwrap_or(u16::MAX))
     }
 
+    /// Returns quinn's runtime on tokio.
     fn quic_runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(quinn::TokioRuntime)
     }
 
-    fn random(&self) -> [u8; 32] {
+    /// Reads the system's random source.
+    fn random_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
         bytes
     }
 }
 
-/// Threads for compute tasks, one for each core: more would only compete for the cores. All gateways
-/// of the process share them.
+/// Threads for compute tasks, one for each core: more would only compete for the cores. All
+/// gateways of the process share them.
 static COMPUTE_THREADS: LazyLock<runtime::Runtime> = LazyLock::new(|| {
     let (cores, anywhere) =
         (available_parallelism().map_or(1, NonZero::get), AllowedCores::of_this_thread());
     let mut threads = runtime::Builder::new_current_thread();
     threads.thread_name("compute").max_blocking_threads(cores);
     // A thread that a pinned lane starts would inherit the lane's core.
-    threads.on_thread_start(move || anywhere.unpin());
+    threads.on_thread_start(move || anywhere.unpin_this_thread());
     threads.build().expect("without timers and sockets nothing can fail")
 });
 
-/// Describes the socket buffers that the system silently made smaller than wanted, and the remedy.
-fn shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
+/// Describes the socket buffers that the system silently made smaller than `wanted` bytes, and the
+/// remedy.
+fn socket_buffer_shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
     // Linux reports twice what it granted.
     let granted = [
         ("receive", "net.core.rmem_max", socket.recv_buffer_size()? / 2),
@@ -151,11 +163,11 @@ mod tests {
             text.expect("Linux").trim().parse().expect("a number")
         };
         let more = limit("rmem_max").max(limit("wmem_max")) + 4096;
-        let reported = shortfalls(&socket(more), more).expect("sizes");
+        let reported = socket_buffer_shortfalls(&socket(more), more).expect("sizes");
         assert_eq!(reported.len(), 2, "{reported:?}");
         assert!(reported[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{reported:?}");
         assert!(reported[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{reported:?}");
-        assert!(shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
+        assert!(socket_buffer_shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
     }
 
     #[test]
@@ -175,7 +187,7 @@ mod tests {
         let jobs: Vec<_> = (0..200)
             .map(|_| {
                 let threads = Arc::clone(&threads);
-                RealHost.compute(Box::new(move || {
+                RealHost.run_compute(Box::new(move || {
                     threads.lock().expect("no panic").insert(std::thread::current().id());
                 }))
             })

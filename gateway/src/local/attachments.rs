@@ -13,21 +13,21 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 use units::Span;
 
-/// 2 s. A new trainer waits so long for its rank's old trainer to be gone: the end of a process is
-/// noticed a moment later.
-/// Tested by `twelve_cases_of_three_ranks_and_one`, which runs ranks back to back.
+/// 2 s. Longest time that a new trainer waits until the old trainer of its rank is gone: the end of
+/// a process is noticed a moment later. Tested by `twelve_cases_of_three_ranks_and_one`, which runs
+/// ranks back to back.
 const PREDECESSOR_TIMEOUT: Span = Span::from_secs(2);
 
 /// The attached ranks of all jobs.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
-    table: Mutex<Table>,
+    table: Mutex<AttachmentTable>,
     /// Wakes waiting successors when a rank is free again.
     detached: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct AttachmentTable {
     /// Arena bytes of each attached rank.
     attached: BTreeMap<(GroupId, RankId), u64>,
     /// Arenas of ranks that detached, while posted collectives keep them mapped.
@@ -53,7 +53,7 @@ pub(super) struct RankReservation {
 }
 
 impl Attachments {
-    /// Waits until a rank is free, but at most [`PREDECESSOR_TIMEOUT`].
+    /// Waits until the old trainer of a rank has detached, but at most [`PREDECESSOR_TIMEOUT`].
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
         let deadline = host.now() + PREDECESSOR_TIMEOUT;
         loop {
@@ -73,7 +73,7 @@ impl Attachments {
     ///
     /// # Errors
     /// The text for the trainer: the rank is taken, or the memory does not suffice.
-    pub(super) fn reserve(
+    pub(super) fn reserve_rank(
         self: &Arc<Self>,
         job: &JobSpec,
         rank: RankId,
@@ -96,7 +96,7 @@ impl Attachments {
     }
 }
 
-impl Table {
+impl AttachmentTable {
     /// Returns the bytes that the other ranks of a job use. The lingering arena of a rank that is
     /// attached again does not count: its epoch ends, and with it the posts that keep it mapped.
     fn bytes_used_by_others(&mut self, group: GroupId, rank: RankId) -> u64 {
@@ -144,7 +144,7 @@ mod tests {
         job: &JobSpec,
         rank: u32,
     ) -> Result<(RankReservation, Arc<Arena>), String> {
-        let mut reservation = attachments.reserve(job, RankId(rank), PAGE)?;
+        let mut reservation = attachments.reserve_rank(job, RankId(rank), PAGE)?;
         let arena = Arena::anonymous(PAGE).expect("a page");
         reservation.set_arena(&arena);
         Ok((reservation, arena))

@@ -20,9 +20,9 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// The group that stands for this job on the wire.
+    /// Returns the group that stands for this job on the wire.
     pub fn group(&self) -> GroupId {
-        GroupId::of(&self.name)
+        GroupId::of_job(&self.name)
     }
 }
 

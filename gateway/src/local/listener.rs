@@ -1,8 +1,8 @@
 //! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
-//! In production a connection is a Unix socket whose first byte carries the memfd of the arena. In a
-//! simulation it is a pipe in memory, and the arena itself is handed over. [`super::server`] accepts,
-//! [`crate::client`] connects.
+//! In production a connection is a Unix socket whose first byte carries the memfd of the arena. In
+//! a simulation it is a pipe in memory, and the arena itself is handed over. [`super::server`]
+//! accepts, [`crate::client`] connects.
 
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
@@ -21,15 +21,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
-/// 1,000. Connection attempts while the backlog is full.
+/// 1,000. Most repetitions of an attempt to connect while the backlog of the socket is full.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
-const BUSY_TRIES: usize = 1000;
-/// 10 ms. Pause between two such attempts.
-const BUSY_PAUSE: Span = Span::from_ms(10);
-/// 64: connections that wait to be accepted by an in-process listener; then the connector waits.
+const CONNECT_RETRIES_MAX: usize = 1000;
+/// 10 ms. Pause between two attempts to connect while the backlog of the socket is full.
+const CONNECT_RETRY_PAUSE: Span = Span::from_ms(10);
+/// 64: most connections that wait to be accepted by an in-process listener; then the connector
+/// waits.
 const PENDING_ACCEPTS_MAX: usize = 64;
-/// 64 KiB. Buffer of each direction of an in-process connection.
-const PIPE_BYTES: usize = 1 << 16;
+/// 64 KiB. Length of the buffer of each direction of an in-process connection.
+const IN_PROCESS_PIPE_BYTES: usize = 1 << 16;
 
 /// A stream in both directions: a Unix socket or a pipe in memory.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -52,7 +53,7 @@ pub enum ArenaHandle {
 }
 
 impl ArenaHandle {
-    /// Maps the arena, if it is safe to use.
+    /// Maps the arena, if it has `claimed_bytes` bytes and is safe to use.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
@@ -89,8 +90,8 @@ pub struct UnixSocketListener {
 }
 
 impl UnixSocketListener {
-    /// Listens at `path`, for this user only. A socket file without a listener is replaced; any other
-    /// file at the path is left alone.
+    /// Listens at `path`, for this user only. A socket file without a listener is replaced; any
+    /// other file at the path is left alone.
     ///
     /// # Errors
     /// The path is taken or cannot be written.
@@ -116,6 +117,7 @@ impl Drop for UnixSocketListener {
 }
 
 impl TrainerListener for UnixSocketListener {
+    /// Waits for the next connection to the Unix socket.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let listener = Arc::clone(&self.listener);
         Box::pin(async move {
@@ -133,7 +135,8 @@ impl TrainerListener for UnixSocketListener {
     }
 }
 
-/// Receives the first byte, and the descriptor that comes with a trainer's.
+/// Receives the first byte of a connection; returns the descriptor that comes with the byte of a
+/// trainer, `None` for an operator.
 async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     loop {
         stream.readable().await?;
@@ -153,7 +156,7 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> 
             if got.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if byte == [super::operator::FIRST_BYTE] {
+            if byte == [super::operator::OPERATOR_FIRST_BYTE] {
                 return Ok(None);
             }
             let missing = "no file descriptor came with the first byte";
@@ -173,7 +176,7 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> 
 /// # Errors
 /// Nothing answers at `path`.
 pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStream> {
-    let stream = connect_with_retries(path).await?;
+    let stream = connect_unix_with_retries(path).await?;
     loop {
         stream.writable().await?;
         let sent = stream.try_io(Interest::WRITABLE, || {
@@ -193,21 +196,23 @@ pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStrea
     }
 }
 
-/// Connects, and retries while the backlog is full: the gateway is then running, but busy.
-async fn connect_with_retries(path: &Path) -> io::Result<UnixStream> {
+/// Connects to a Unix socket, and retries while its backlog is full: the gateway runs, but is busy.
+async fn connect_unix_with_retries(path: &Path) -> io::Result<UnixStream> {
     let mut tries = 0;
     loop {
         match UnixStream::connect(path).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < BUSY_TRIES => {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && tries < CONNECT_RETRIES_MAX =>
+            {
                 tries += 1;
-                tokio::time::sleep(BUSY_PAUSE.duration()).await;
+                tokio::time::sleep(CONNECT_RETRY_PAUSE.duration()).await;
             }
             connected => return connected,
         }
     }
 }
 
-/// The listener inside a process; [`in_process`] makes it with its connector.
+/// The listener inside a process; [`in_process_listener`] makes it with its connector.
 pub struct InProcessListener {
     pending: Arc<Mutex<mpsc::Receiver<AcceptedConnection>>>,
 }
@@ -219,7 +224,7 @@ pub struct InProcessConnector {
 }
 
 /// Makes a listener for trainers in this process, and the connector by which they reach it.
-pub fn in_process() -> (InProcessListener, InProcessConnector) {
+pub fn in_process_listener() -> (InProcessListener, InProcessConnector) {
     let (sender, pending) = mpsc::channel(PENDING_ACCEPTS_MAX);
     (
         InProcessListener { pending: Arc::new(Mutex::new(pending)) },
@@ -228,12 +233,12 @@ pub fn in_process() -> (InProcessListener, InProcessConnector) {
 }
 
 impl InProcessConnector {
-    /// Connects with an arena of this process.
+    /// Connects to the gateway in this process, and hands over a trainer's arena.
     ///
     /// # Errors
     /// The gateway is gone.
     pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
-        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+        let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection {
             stream: Box::new(theirs),
             memory: Some(ArenaHandle::InProcess(arena)),
@@ -245,6 +250,7 @@ impl InProcessConnector {
 }
 
 impl TrainerListener for InProcessListener {
+    /// Waits for the next connection of an [`InProcessConnector`].
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let pending = Arc::clone(&self.pending);
         Box::pin(async move {

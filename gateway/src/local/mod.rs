@@ -2,8 +2,8 @@
 //!
 //! [`server`] accepts connections from a [`listener`], checks the attach request, and runs one task
 //! for each trainer (`trainer`). That task validates each request before it sends the engine an
-//! event. [`protocol`] is the wire format, [`operator`] the requests of `landbridge rate`. Everything
-//! runs on the executor that called [`server::serve`].
+//! event. [`protocol`] is the wire format, [`operator`] the requests of `landbridge rate`.
+//! Everything runs on the executor that called [`server::serve_local_plane`].
 
 mod attachments;
 pub mod job;

@@ -1,7 +1,8 @@
 //! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 //!
-//! `landbridge rate` calls [`ask`], which blocks its thread. [`super::server`] answers.
+//! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::server`]
+//! answers.
 
 use crate::events::RateChange;
 use crate::observe::status::LinkReport;
@@ -12,18 +13,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::BitRate;
 
-/// 5 s. Time limit of each read and write: longer than an engine under load takes to answer.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// 5 s. Time limit of each read and write on an operator's connection: longer than an engine under
+/// load takes to answer.
+pub const OPERATOR_IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The first byte of an operator's connection; a trainer sends `L`.
-pub const FIRST_BYTE: u8 = b'O';
+/// `O`: the first byte that an operator sends on a connection; a trainer sends `L`.
+pub const OPERATOR_FIRST_BYTE: u8 = b'O';
 
 /// A request of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorRequest {
     /// Limit a link to a rate, or return it to its schedule.
-    Hold {
+    #[serde(rename = "hold")]
+    SetRate {
         /// The link: two regions joined by a hyphen.
         link: String,
         /// The limit in bits per second; `None` for the schedule's.
@@ -36,7 +39,8 @@ pub enum OperatorRequest {
 #[serde(rename_all = "snake_case")]
 pub enum OperatorResponse {
     /// The state of the link after the change.
-    Held(LinkReport),
+    #[serde(rename = "held")]
+    RateSet(LinkReport),
     /// Nothing has changed, for this reason.
     Refused(String),
 }
@@ -59,36 +63,42 @@ pub enum OperatorError {
 
 impl From<&OperatorRequest> for RateChange {
     fn from(request: &OperatorRequest) -> Self {
-        let OperatorRequest::Hold { link, bits_per_second } = request;
+        let OperatorRequest::SetRate { link, bits_per_second } = request;
         Self { link: link.clone(), rate: bits_per_second.map(BitRate::from_bits_per_second) }
     }
 }
 
-/// Sends a request to the gateway at `socket`. Blocks for at most [`ANSWER_WITHIN`].
+/// Sends an operator's request to the gateway at `socket`; returns the link after the change.
+/// Blocks for at most [`OPERATOR_IO_TIMEOUT`].
 ///
 /// # Errors
 /// Nothing answers there, or the gateway refuses.
-pub fn ask(socket: &Path, request: &OperatorRequest) -> Result<LinkReport, OperatorError> {
+pub fn send_operator_request(
+    socket: &Path,
+    request: &OperatorRequest,
+) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
-    match exchange(socket, request).map_err(no_answer)? {
-        OperatorResponse::Held(link) => Ok(link),
+    match exchange_with_gateway(socket, request).map_err(no_answer)? {
+        OperatorResponse::RateSet(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
     }
 }
 
-fn exchange(socket: &Path, request: &OperatorRequest) -> io::Result<OperatorResponse> {
+/// Connects to a gateway's socket, writes a request and reads the response.
+fn exchange_with_gateway(socket: &Path, request: &OperatorRequest) -> io::Result<OperatorResponse> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+    stream.set_read_timeout(Some(OPERATOR_IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(OPERATOR_IO_TIMEOUT))?;
     let request = serde_json::to_vec(request)?;
     let length = u32::try_from(request.len()).unwrap_or(u32::MAX).to_be_bytes();
     // Sent alone: the gateway reads the first byte together with the ancillary data.
-    stream.write_all(&[FIRST_BYTE])?;
+    stream.write_all(&[OPERATOR_FIRST_BYTE])?;
     stream.write_all(&[&length[..], &request].concat())?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut answer = Vec::new();
-    let length = u64::from(u32::from_be_bytes(length)).min(super::protocol::MAX_BYTES as u64);
+    let length =
+        u64::from(u32::from_be_bytes(length)).min(super::protocol::MESSAGE_BYTES_MAX as u64);
     stream.take(length).read_to_end(&mut answer)?;
     Ok(serde_json::from_slice(&answer)?)
 }
@@ -109,7 +119,7 @@ mod tests {
             bits_per_second: Option<u64>,
             extra in "[a-z_]{1,12}",
         ) {
-            let request = OperatorRequest::Hold { link: link.clone(), bits_per_second };
+            let request = OperatorRequest::SetRate { link: link.clone(), bits_per_second };
             let bytes = serde_json::to_vec(&request).expect("plain data");
             prop_assert_eq!(read(&bytes), Some(request));
             prop_assume!(extra != "link" && extra != "bits_per_second");
@@ -125,7 +135,7 @@ mod tests {
             at in 0usize..60,
             byte: u8,
         ) {
-            let request = OperatorRequest::Hold {
+            let request = OperatorRequest::SetRate {
                 link: "east-west".to_owned(),
                 bits_per_second: Some(bits_per_second),
             };

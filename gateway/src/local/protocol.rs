@@ -3,24 +3,27 @@
 //! Every message follows its length as a 32-bit big-endian number. The first byte that a trainer
 //! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
-use hier_collectives::codec::{DecodeError, Reader, put_text, put_u16, put_u32, put_u64};
-use hier_collectives::descriptor::put_descriptor;
+use hier_collectives::codec::{
+    DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64,
+};
+use hier_collectives::descriptor::Descriptor;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
-use hier_collectives::post::{Commit, Post, RankEvent, Timing, put_failure};
+use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// Version of the format in this module.
+/// 1: version of the wire format between trainer and gateway, which both ends send when attaching.
 pub const LOCAL_VERSION: u16 = 1;
-/// 4,096 bytes. Longest message without its length; the longest texts fit.
+/// 4,096 bytes. Longest message between trainer and gateway, without its length; the longest texts
+/// fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
-pub const MAX_BYTES: usize = 4096;
-/// 256: collectives that one rank may have posted and not got back; far above what fills a link.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+/// 256: most collectives that one rank may have under way; far above what fills a link.
 pub const POSTS_MAX: usize = 256;
-/// 32: length of a job's token in bytes.
+/// 32 bytes: length of a job's token.
 pub const TOKEN_BYTES: usize = 32;
 
 /// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.
@@ -86,7 +89,7 @@ impl From<[u8; TOKEN_BYTES]> for Token {
     }
 }
 
-/// Compares in constant time, wherever two tokens differ.
+/// Comparison takes equally long for all pairs of tokens, so that its time tells nothing.
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -102,143 +105,143 @@ impl fmt::Debug for Token {
 }
 
 impl Request {
-    /// Encodes the message.
+    /// Encodes a trainer's request, without its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         match self {
             Self::Attach(attach) => {
                 out.push(1);
-                put_u16(&mut out, attach.version);
-                put_u32(&mut out, attach.rank.0);
-                put_u64(&mut out, attach.arena_bytes);
+                write_u16(&mut out, attach.version);
+                write_u32(&mut out, attach.rank.0);
+                write_u64(&mut out, attach.arena_bytes);
                 out.extend(attach.token.0);
-                put_text(&mut out, &attach.job);
+                write_text(&mut out, &attach.job);
             }
             Self::Post { post, contribution_offset, result_offset } => {
                 out.push(2);
-                put_u64(&mut out, post.epoch.0);
-                put_u64(&mut out, post.sequence.0);
-                put_descriptor(&mut out, &post.descriptor);
-                put_u64(&mut out, post.weight.to_bits());
-                put_u64(&mut out, post.timeout.ns());
-                put_u64(&mut out, *contribution_offset);
-                put_u64(&mut out, *result_offset);
+                write_u64(&mut out, post.epoch.0);
+                write_u64(&mut out, post.sequence.0);
+                post.descriptor.write_to(&mut out);
+                write_u64(&mut out, post.weight.to_bits());
+                write_u64(&mut out, post.timeout.ns());
+                write_u64(&mut out, *contribution_offset);
+                write_u64(&mut out, *result_offset);
             }
             Self::Detach => out.push(3),
             Self::Commit(Commit { epoch, step, timeout }) => {
                 out.push(4);
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, step.0);
-                put_u64(&mut out, timeout.ns());
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, step.0);
+                write_u64(&mut out, timeout.ns());
             }
         }
         out
     }
 
-    /// Decodes a message.
+    /// Decodes a request of a trainer; its length is not part of `bytes`.
     ///
     /// # Errors
     /// [`DecodeError`]: the trainer's fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
-        let request = match reader.u8()? {
+        let mut reader = FieldReader(bytes);
+        let request = match reader.read_u8()? {
             1 => Self::Attach(Attach {
-                version: reader.u16()?,
-                rank: RankId(reader.u32()?),
-                arena_bytes: reader.u64()?,
-                token: Token(reader.array()?),
-                job: reader.text()?,
+                version: reader.read_u16()?,
+                rank: RankId(reader.read_u32()?),
+                arena_bytes: reader.read_u64()?,
+                token: Token(reader.read_array()?),
+                job: reader.read_text()?,
             }),
             2 => Self::Post {
                 post: Post {
-                    epoch: Epoch(reader.u64()?),
-                    sequence: Sequence(reader.u64()?),
-                    descriptor: reader.descriptor()?,
-                    weight: f64::from_bits(reader.u64()?),
-                    timeout: Span::from_ns(reader.u64()?),
+                    epoch: Epoch(reader.read_u64()?),
+                    sequence: Sequence(reader.read_u64()?),
+                    descriptor: Descriptor::read_from(&mut reader)?,
+                    weight: f64::from_bits(reader.read_u64()?),
+                    timeout: Span::from_ns(reader.read_u64()?),
                 },
-                contribution_offset: reader.u64()?,
-                result_offset: reader.u64()?,
+                contribution_offset: reader.read_u64()?,
+                result_offset: reader.read_u64()?,
             },
             3 => Self::Detach,
             4 => Self::Commit(Commit {
-                epoch: Epoch(reader.u64()?),
-                step: Step(reader.u64()?),
-                timeout: Span::from_ns(reader.u64()?),
+                epoch: Epoch(reader.read_u64()?),
+                step: Step(reader.read_u64()?),
+                timeout: Span::from_ns(reader.read_u64()?),
             }),
             _ => return Err(DecodeError::Unknown("request")),
         };
-        reader.end(request)
+        reader.check_end(request)
     }
 }
 
 impl Response {
-    /// Encodes the message.
+    /// Encodes a gateway's response, without its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
             Self::Attached { version, world_size, fabric } => {
                 out.push(1);
-                put_u16(&mut out, *version);
-                put_u32(&mut out, *world_size);
-                put_text(&mut out, fabric);
+                write_u16(&mut out, *version);
+                write_u32(&mut out, *world_size);
+                write_text(&mut out, fabric);
             }
             Self::Refused(why) => {
                 out.push(2);
-                put_text(&mut out, why);
+                write_text(&mut out, why);
             }
             Self::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
                 out.push(3);
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, next.0);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, next.0);
                 out.push(u8::from(committed.is_some()));
-                put_u64(&mut out, committed.map_or(0, |step| step.0));
+                write_u64(&mut out, committed.map_or(0, |step| step.0));
             }
             Self::Event(RankEvent::ResultReady { sequence, timing }) => {
                 out.push(4);
-                put_u64(&mut out, sequence.0);
+                write_u64(&mut out, sequence.0);
                 for at in [timing.posted, timing.wan_begin, timing.wan_end, timing.ready] {
-                    put_u64(&mut out, at.ns());
+                    write_u64(&mut out, at.ns());
                 }
             }
             Self::Event(RankEvent::ContributionFree { sequence }) => {
                 out.push(5);
-                put_u64(&mut out, sequence.0);
+                write_u64(&mut out, sequence.0);
             }
             Self::Event(RankEvent::Failed { sequence, failure }) => {
                 out.push(6);
-                put_u64(&mut out, sequence.0);
-                put_failure(&mut out, failure);
+                write_u64(&mut out, sequence.0);
+                failure.write_to(&mut out);
             }
             Self::Event(RankEvent::Committed { step }) => {
                 out.push(7);
-                put_u64(&mut out, step.0);
+                write_u64(&mut out, step.0);
             }
             Self::Event(RankEvent::CommitFailed { step, failure }) => {
                 out.push(8);
-                put_u64(&mut out, step.0);
-                put_failure(&mut out, failure);
+                write_u64(&mut out, step.0);
+                failure.write_to(&mut out);
             }
         }
         out
     }
 
-    /// Decodes a message.
+    /// Decodes a response of a gateway; its length is not part of `bytes`.
     ///
     /// # Errors
     /// [`DecodeError`]: the gateway's fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
-        let response = match reader.u8()? {
+        let mut reader = FieldReader(bytes);
+        let response = match reader.read_u8()? {
             1 => Self::Attached {
-                version: reader.u16()?,
-                world_size: reader.u32()?,
-                fabric: reader.text()?,
+                version: reader.read_u16()?,
+                world_size: reader.read_u32()?,
+                fabric: reader.read_text()?,
             },
-            2 => Self::Refused(reader.text()?),
+            2 => Self::Refused(reader.read_text()?),
             3 => {
-                let (epoch, next) = (Epoch(reader.u64()?), Sequence(reader.u64()?));
-                let committed = match (reader.u8()?, reader.u64()?) {
+                let (epoch, next) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
+                let committed = match (reader.read_u8()?, reader.read_u64()?) {
                     (0, 0) => None,
                     (1, step) => Some(Step(step)),
                     _ => return Err(DecodeError::Unknown("committed")),
@@ -246,35 +249,36 @@ impl Response {
                 Self::Event(RankEvent::EpochBegan { epoch, next, committed })
             }
             4 => {
-                let sequence = Sequence(reader.u64()?);
+                let sequence = Sequence(reader.read_u64()?);
                 let timing = Timing {
-                    posted: TimeNs::from_ns(reader.u64()?),
-                    wan_begin: TimeNs::from_ns(reader.u64()?),
-                    wan_end: TimeNs::from_ns(reader.u64()?),
-                    ready: TimeNs::from_ns(reader.u64()?),
+                    posted: TimeNs::from_ns(reader.read_u64()?),
+                    wan_begin: TimeNs::from_ns(reader.read_u64()?),
+                    wan_end: TimeNs::from_ns(reader.read_u64()?),
+                    ready: TimeNs::from_ns(reader.read_u64()?),
                 };
                 Self::Event(RankEvent::ResultReady { sequence, timing })
             }
             5 => {
-                let sequence = Sequence(reader.u64()?);
+                let sequence = Sequence(reader.read_u64()?);
                 Self::Event(RankEvent::ContributionFree { sequence })
             }
             6 => {
-                let (sequence, failure) = (Sequence(reader.u64()?), reader.failure()?);
+                let (sequence, failure) =
+                    (Sequence(reader.read_u64()?), Failure::read_from(&mut reader)?);
                 Self::Event(RankEvent::Failed { sequence, failure })
             }
-            7 => Self::Event(RankEvent::Committed { step: Step(reader.u64()?) }),
+            7 => Self::Event(RankEvent::Committed { step: Step(reader.read_u64()?) }),
             8 => {
-                let (step, failure) = (Step(reader.u64()?), reader.failure()?);
+                let (step, failure) = (Step(reader.read_u64()?), Failure::read_from(&mut reader)?);
                 Self::Event(RankEvent::CommitFailed { step, failure })
             }
             _ => return Err(DecodeError::Unknown("response")),
         };
-        reader.end(response)
+        reader.check_end(response)
     }
 }
 
-/// Writes one message.
+/// Writes one encoded message with its length in front.
 ///
 /// # Errors
 /// The connection is gone.
@@ -282,24 +286,24 @@ pub async fn write_message(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &[u8],
 ) -> io::Result<()> {
-    stream.write_all(&framed(message)).await?;
+    stream.write_all(&frame_message(message)).await?;
     stream.flush().await
 }
 
-/// Returns a message with its length in front.
-pub fn framed(message: &[u8]) -> Vec<u8> {
+/// Returns an encoded message with its length in front, as 32-bit big-endian number.
+pub fn frame_message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
 
-/// Reads one message.
+/// Reads one message, and returns its bytes without the length.
 ///
 /// # Errors
-/// The connection is gone, or the message is longer than [`MAX_BYTES`].
+/// The connection is gone, or the message is longer than [`MESSAGE_BYTES_MAX`].
 pub async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let length = stream.read_u32().await? as usize;
-    if length > MAX_BYTES {
-        let text = format!("a message of {length} bytes, {MAX_BYTES} allowed");
+    if length > MESSAGE_BYTES_MAX {
+        let text = format!("a message of {length} bytes, {MESSAGE_BYTES_MAX} allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     let mut bytes = vec![0; length];
@@ -358,7 +362,7 @@ mod tests {
                 _ => Request::Detach,
             };
             let bytes = request.encode();
-            prop_assert!(bytes.len() <= MAX_BYTES);
+            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
             prop_assert_eq!(Request::decode(&bytes), Ok(request));
         }
 
@@ -392,7 +396,7 @@ mod tests {
                 }
             };
             let bytes = response.encode();
-            prop_assert!(bytes.len() <= MAX_BYTES);
+            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
             prop_assert_eq!(Response::decode(&bytes), Ok(response));
         }
 

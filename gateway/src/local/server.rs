@@ -1,8 +1,8 @@
 //! Accepts the connections of trainers and operators, and admits trainers to their ranks.
 //!
-//! [`serve`] runs in one task of the gateway. Each connection gets a task of its own, which must
-//! authenticate within `ATTACH_TIMEOUT`. Then it serves one operator request, or becomes a
-//! trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
+//! [`serve_local_plane`] runs in one task of the gateway. Each connection gets a task of its own,
+//! which must authenticate within `ATTACH_TIMEOUT`. Then it serves one operator request, or becomes
+//! a trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
 
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
@@ -28,20 +28,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
-/// 256: connections that have not attached yet; one more revokes the oldest slot of the user with
-/// the most. Attached connections are bounded by the jobs' ranks.
-/// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
+/// 256: most connections that have not attached yet; one more revokes the oldest slot of the user
+/// with the most. Attached connections are bounded by the jobs' ranks. Tested by
+/// `ten_thousand_silent_connections_keep_no_trainer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay. Least interval between two accepts while half of the
-/// slots are taken; without it a connection flood took half a core.
+/// admission slots are taken; without it a connection flood took half a core.
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
 const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
 /// 10 s. A connection that has not attached by then is closed, so that a silent one frees its slot.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
-/// 100 ms. Pause after a failed accept, for example when the process has no descriptors left.
+/// 100 ms. Pause after a connection could not be accepted, for example when the process has no
+/// descriptors left.
 const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
-struct Server {
+struct LocalServer {
     host: Arc<dyn Host>,
     spec: LocalSpec,
     events: EventSender,
@@ -58,15 +59,15 @@ struct PendingAttachment {
     arena_bytes: u64,
 }
 
-/// Serves the listener until shutdown.
-pub async fn serve(
+/// Accepts connections of trainers and operators until shutdown, and spawns a task for each.
+pub async fn serve_local_plane(
     host: Arc<dyn Host>,
     listener: Box<dyn TrainerListener>,
     spec: LocalSpec,
     events: EventSender,
     shutdown: CancellationToken,
 ) {
-    let server = Arc::new(Server {
+    let server = Arc::new(LocalServer {
         host: Arc::clone(&host),
         spec,
         events,
@@ -84,7 +85,7 @@ pub async fn serve(
         };
         match accepted {
             Ok(incoming) => {
-                let (server, slot) = (Arc::clone(&server), admission.take(incoming.user));
+                let (server, slot) = (Arc::clone(&server), admission.take_slot(incoming.user));
                 host.spawn(Box::pin(server.handle_connection(incoming, slot)));
                 if admission.is_half_full() {
                     host.sleep_until(host.now() + FLOOD_ACCEPT_INTERVAL).await;
@@ -101,7 +102,8 @@ pub async fn serve(
     }
 }
 
-impl Server {
+impl LocalServer {
+    /// Authenticates a connection within [`ATTACH_TIMEOUT`], then serves its trainer to the end.
     async fn handle_connection(
         self: Arc<Self>,
         incoming: IncomingConnection,
@@ -111,7 +113,7 @@ impl Server {
             biased;
             () = self.shutdown.cancelled() => return,
             authenticated = self.authenticate(incoming) => authenticated,
-            () = slot.revoked() => return debug!("a pending connection lost its slot to another"),
+            () = slot.wait_for_revocation() => return debug!("a pending connection lost its slot to another"),
             () = self.host.sleep_until(self.host.now() + ATTACH_TIMEOUT) => {
                 return debug!("a pending connection did not attach in time");
             }
@@ -119,12 +121,12 @@ impl Server {
         // The connection holds its rank from here on, and mapping the arena has no deadline.
         drop(slot);
         let ended = match authenticated {
-            Ok(Some((pending, mut stream))) => match self.attach(pending).await {
+            Ok(Some((pending, mut stream))) => match self.attach_trainer(pending).await {
                 Ok(attachment) => {
-                    trainer::serve(self.context(), attachment, stream).await;
+                    trainer::serve_trainer(self.trainer_context(), attachment, stream).await;
                     return;
                 }
-                Err(why) => self.refuse(&mut stream, why).await,
+                Err(why) => self.refuse_trainer(&mut stream, why).await,
             },
             Ok(None) => Ok(()),
             Err(error) => Err(error),
@@ -134,7 +136,8 @@ impl Server {
         }
     }
 
-    fn context(&self) -> TrainerContext<'_> {
+    /// Returns the parts of the gateway that a trainer's task uses.
+    fn trainer_context(&self) -> TrainerContext<'_> {
         TrainerContext {
             host: &*self.host,
             spec: &self.spec,
@@ -143,8 +146,8 @@ impl Server {
         }
     }
 
-    /// Reads the first request. Returns `None` if the trainer was refused, or if it was an operator,
-    /// whose request is then answered.
+    /// Reads the first request of a connection; returns the trainer that may attach. `None` if a
+    /// trainer was refused, or if an operator asked and was answered.
     async fn authenticate(
         &self,
         incoming: IncomingConnection,
@@ -159,16 +162,17 @@ impl Server {
         };
         let request = Request::decode(&read_message(&mut stream).await?);
         let admitted = match request {
-            Ok(request) => self.admit(request, memory).await,
+            Ok(request) => self.admit_trainer(request, memory).await,
             Err(error) => Err(error.to_string()),
         };
         match admitted {
             Ok(pending) => Ok(Some((pending, stream))),
-            Err(why) => self.refuse(&mut stream, why).await.map(|()| None),
+            Err(why) => self.refuse_trainer(&mut stream, why).await.map(|()| None),
         }
     }
 
-    async fn refuse(&self, stream: &mut Box<dyn Duplex>, why: String) -> io::Result<()> {
+    /// Tells a trainer why it is refused, and logs the reason.
+    async fn refuse_trainer(&self, stream: &mut Box<dyn Duplex>, why: String) -> io::Result<()> {
         if let Some(suppressed) = self.refusals.permit(self.host.now()) {
             warn!("a trainer was refused: {why}{suppressed}");
         }
@@ -190,15 +194,17 @@ impl Server {
         let change = RateChange::from(&request);
         let _ = self.events.send(Event::ChangeRate { change, reply }).await;
         match result.await {
-            Ok(Ok(link)) => OperatorResponse::Held(link),
+            Ok(Ok(link)) => OperatorResponse::RateSet(link),
             Ok(Err(error)) => OperatorResponse::Refused(error.to_string()),
             Err(_) => OperatorResponse::Refused("the gateway is stopping".to_owned()),
         }
     }
 
-    /// Checks an attach request, and reserves its rank and memory; the error is the text for the
-    /// trainer.
-    async fn admit(
+    /// Checks an attach request, and reserves its rank and memory.
+    ///
+    /// # Errors
+    /// The text for the trainer.
+    async fn admit_trainer(
         &self,
         request: Request,
         memory: ArenaHandle,
@@ -210,7 +216,7 @@ impl Server {
         if theirs != LOCAL_VERSION {
             return Err(format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}"));
         }
-        let job = self.authenticated_job(&attach)?;
+        let job = self.find_authenticated_job(&attach)?;
         if !self.spec.ranks.contains(&attach.rank.0) {
             let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
             return Err(format!(
@@ -218,21 +224,25 @@ impl Server {
             ));
         }
         self.attachments.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
-        let reservation = self.attachments.reserve(job, attach.rank, attach.arena_bytes)?;
+        let reservation = self.attachments.reserve_rank(job, attach.rank, attach.arena_bytes)?;
         Ok(PendingAttachment { reservation, memory, arena_bytes: attach.arena_bytes })
     }
 
-    async fn attach(&self, pending: PendingAttachment) -> Result<Attachment, String> {
+    /// Maps the arena of a trainer that may attach, and numbers the attachment.
+    ///
+    /// # Errors
+    /// The text for the trainer.
+    async fn attach_trainer(&self, pending: PendingAttachment) -> Result<Attachment, String> {
         let PendingAttachment { mut reservation, memory, arena_bytes } = pending;
-        let arena = self.map(memory, arena_bytes).await?;
+        let arena = self.map_arena(memory, arena_bytes).await?;
         reservation.set_arena(&arena);
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
         Ok(Attachment { reservation, id, arena })
     }
 
-    /// Finds the job if the token is right. An unknown job and a wrong token take the same time and
-    /// give the same answer, so that nobody learns which jobs exist.
-    fn authenticated_job(&self, attach: &Attach) -> Result<&JobSpec, String> {
+    /// Finds the job of an attach request if its token is right. An unknown job and a wrong token
+    /// take the same time and give the same answer, so that nobody learns which jobs exist.
+    fn find_authenticated_job(&self, attach: &Attach) -> Result<&JobSpec, String> {
         let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
@@ -241,7 +251,7 @@ impl Server {
     }
 
     /// Maps an arena on a blocking thread, since a large one takes a while.
-    async fn map(&self, memory: ArenaHandle, bytes: u64) -> Result<Arc<Arena>, String> {
+    async fn map_arena(&self, memory: ArenaHandle, bytes: u64) -> Result<Arc<Arena>, String> {
         let (done, opened) = oneshot::channel();
         let open = move || {
             // The connection may be gone by now.
@@ -284,8 +294,13 @@ mod tests {
         let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs: vec![] };
         let (events, _inbox) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
-        let serving =
-            serve(Arc::clone(&host) as _, Box::new(Arc::clone(&listener)), spec, events, shutdown);
+        let serving = serve_local_plane(
+            Arc::clone(&host) as _,
+            Box::new(Arc::clone(&listener)),
+            spec,
+            events,
+            shutdown,
+        );
         tokio::select! {
             () = serving => panic!("nobody shut it down"),
             () = host.sleep_until(host.now() + Span::from_secs(5)) => {}

@@ -27,8 +27,8 @@ pub(super) struct SlotsInUse {
 }
 
 impl PostSlots {
-    /// Finds the slots of a post in its arena. `offsets` are those of the contribution and the
-    /// result, in bytes.
+    /// Finds the slots of a post in the arena of its rank. `offsets` are the offsets of
+    /// contribution and result, in bytes.
     ///
     /// # Errors
     /// The text for the trainer: a slot is outside the arena or misaligned, or the two overlap.
@@ -58,12 +58,12 @@ impl PostSlots {
 }
 
 impl SlotsInUse {
-    /// Reserves the slots of a post.
+    /// Reserves the slots of a post until [`SlotsInUse::free_slots`].
     ///
     /// # Errors
     /// The text for the trainer: the collective was posted already, too many are under way, or a
     /// slot is still in use.
-    pub fn reserve(&self, sequence: Sequence, slots: &PostSlots) -> Result<(), String> {
+    pub fn reserve_slots(&self, sequence: Sequence, slots: &PostSlots) -> Result<(), String> {
         let mut posts = lock(&self.posts);
         if posts.contains_key(&sequence) {
             return Err(format!("collective {sequence} was posted twice"));
@@ -85,7 +85,7 @@ impl SlotsInUse {
     }
 
     /// Frees the slots of a collective that the gateway no longer touches.
-    pub fn free(&self, sequence: Sequence) {
+    pub fn free_slots(&self, sequence: Sequence) {
         lock(&self.posts).remove(&sequence);
     }
 }

@@ -20,17 +20,18 @@ pub enum TokenFileError {
     Malformed(PathBuf),
 }
 
-/// Reads the token in the file at `path`.
+/// Reads a job's token from the file at `path`.
 ///
 /// # Errors
 /// [`TokenFileError`].
-pub fn load(path: &Path) -> Result<Token, TokenFileError> {
+pub fn load_token(path: &Path) -> Result<Token, TokenFileError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| TokenFileError::Read { path: path.to_owned(), source })?;
-    parse(text.trim()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
+    parse_token(text.trim()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
 }
 
-fn parse(text: &str) -> Option<Token> {
+/// Parses 64 hexadecimal digits to a token.
+fn parse_token(text: &str) -> Option<Token> {
     let mut token = [0; TOKEN_BYTES];
     // `from_str_radix` takes a sign as well.
     if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -48,10 +49,10 @@ mod tests {
 
     #[test]
     fn a_token_is_64_hexadecimal_digits() {
-        assert_eq!(parse(&"0f".repeat(32)), Some(Token([15; 32])));
+        assert_eq!(parse_token(&"0f".repeat(32)), Some(Token([15; 32])));
         for bad in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32), &"+f".repeat(32)]
         {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(parse_token(bad), None, "{bad}");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! One attached trainer: reads its requests, and writes the events of its rank.
 //!
-//! [`serve`] runs in the trainer's task, which [`super::server`] spawned. It sends the engine
-//! [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at the start.
+//! [`serve_trainer`] runs in the trainer's task, which [`super::server`] spawned. It sends the
+//! engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at
+//! the start.
 
 use super::attachments::RankReservation;
 use super::job::LocalSpec;
 use super::listener::Duplex;
 use super::protocol::{
-    LOCAL_VERSION, POSTS_MAX, Request, Response, framed, read_message, write_message,
+    LOCAL_VERSION, POSTS_MAX, Request, Response, frame_message, read_message, write_message,
 };
 use super::slots::{PostSlots, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
@@ -21,20 +22,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
 
-/// 8: posts and commits of one rank that may wait in the engine's queue, so that a rank that posts
-/// without end does not fill the queue that it shares with others.
+/// 8: most posts and commits of one rank that may wait in the engine's queue, so that a rank that
+/// posts without end does not fill the queue that it shares with others.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 1,024. Events of one rank that may wait for its trainer: three for each post, and epochs. When
-/// the queue is full, the trainer is disconnected.
+/// 1,024. Most events of one rank that may wait for its trainer: three for each post, and epochs.
+/// When the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
-/// 8: events written with one system call. Mostly these are "result ready" and "contribution free"
-/// of one collective.
-const WRITE_BATCH_EVENTS: usize = 8;
-/// 100 ms. Time to write the last events and the refusal to a trainer that still reads.
+/// 8: most events written to a trainer with one system call. Mostly these are "result ready" and
+/// "contribution free" of one collective.
+const WRITE_BATCH_EVENTS_MAX: usize = 8;
+/// 100 ms. Time limit to write the last events and the refusal to a trainer that still reads.
 const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
-/// The reason when the gateway stops.
-const SHUTTING_DOWN: &str = "gateway shutting down";
+/// Text that tells a trainer that its connection ends because the gateway stops.
+const SHUTTING_DOWN_REASON: &str = "gateway shutting down";
 
 /// A trainer that has attached, and the memory that it brought.
 pub(super) struct Attachment {
@@ -52,7 +53,7 @@ pub(super) struct TrainerContext<'g> {
 }
 
 /// Serves a trainer until it detaches, breaks a rule or is gone, or the gateway stops.
-pub(super) async fn serve(
+pub(super) async fn serve_trainer(
     context: TrainerContext<'_>,
     attachment: Attachment,
     stream: Box<dyn Duplex>,
@@ -76,7 +77,7 @@ pub(super) async fn serve(
     let _ = context.events.send(Event::Local(attach)).await;
     let why = tokio::select! {
         biased;
-        () = context.shutdown.cancelled() => SHUTTING_DOWN.to_owned(),
+        () = context.shutdown.cancelled() => SHUTTING_DOWN_REASON.to_owned(),
         () = overflowed.cancelled() => "it does not read its events".to_owned(),
         why = write_events(&mut rank_events, &mut writer, &slots) => why,
         why = read_requests(&attachment, reader, &slots, context.events) => why,
@@ -99,7 +100,8 @@ pub(super) async fn serve(
     let _ = context.events.send(Event::Local(detach)).await;
 }
 
-/// Reads requests until the trainer leaves or breaks a rule; returns the reason.
+/// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
+/// the reason.
 async fn read_requests(
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn Duplex>>,
@@ -121,7 +123,7 @@ async fn read_requests(
             Err(error) => return format!("malformed request: {error}"),
         };
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return SHUTTING_DOWN.to_owned();
+            return SHUTTING_DOWN_REASON.to_owned();
         };
         let event = match request {
             Request::Attach(_) => return "attached twice".to_owned(),
@@ -138,7 +140,7 @@ async fn read_requests(
                 let offsets = [contribution_offset, result_offset];
                 let located = PostSlots::locate(&attachment.arena, &post, offsets);
                 let reserved = located.and_then(|located| {
-                    slots.reserve(post.sequence, &located)?;
+                    slots.reserve_slots(post.sequence, &located)?;
                     Ok(located)
                 });
                 let PostSlots { contribution, result } = match reserved {
@@ -149,31 +151,31 @@ async fn read_requests(
             }
         };
         if events.send(Event::Local(event)).await.is_err() {
-            return SHUTTING_DOWN.to_owned();
+            return SHUTTING_DOWN_REASON.to_owned();
         }
     }
 }
 
-/// Writes events until the connection ends; returns the reason.
+/// Writes events to the trainer until the connection ends; returns the reason.
 async fn write_events(
     rank_events: &mut mpsc::Receiver<RankEvent>,
     writer: &mut WriteHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
 ) -> String {
-    let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS);
-    while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS).await > 0 {
+    let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
+    while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
         let mut frames = Vec::new();
         for event in batch.drain(..) {
             if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } =
                 event
             {
-                slots.free(sequence);
+                slots.free_slots(sequence);
             }
-            frames.extend(framed(&Response::Event(event).encode()));
+            frames.extend(frame_message(&Response::Event(event).encode()));
         }
         if let Err(error) = writer.write_all(&frames).await {
             return format!("connection ended: {error}");
         }
     }
-    SHUTTING_DOWN.to_owned()
+    SHUTTING_DOWN_REASON.to_owned()
 }

@@ -48,7 +48,7 @@ impl TwoRegions<'_> {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn write(&self, folder: &Path) -> io::Result<()> {
+    pub fn write_files(&self, folder: &Path) -> io::Result<()> {
         std::fs::write(folder.join("fabric.toml"), self.fabric_file())?;
         for (name, region) in [("east", &self.east), ("west", &self.west)] {
             std::fs::write(folder.join(format!("{name}.toml")), self.region_file(name, region))?;
@@ -56,6 +56,7 @@ impl TwoRegions<'_> {
         Ok(())
     }
 
+    /// Returns the text of `fabric.toml`.
     fn fabric_file(&self) -> String {
         let Self { fabric, port_rate, link_rate, rtt, .. } = self;
         let region = |name: &str, region: &Region| {
@@ -77,6 +78,7 @@ impl TwoRegions<'_> {
         )
     }
 
+    /// Returns the text of the region file of the region `name`.
     fn region_file(&self, name: &str, region: &Region) -> String {
         let Self { memory, job_memory, .. } = self;
         let Region { wan, listen, status, .. } = region;
@@ -121,7 +123,7 @@ mod tests {
             jobs: &["train", "other"],
             job_memory: "1 GiB",
         };
-        deployment.write(folder.path()).expect("written");
+        deployment.write_files(folder.path()).expect("written");
         let file = RegionFile::load(&folder.path().join("east.toml")).expect("valid");
         assert_eq!(file.fabric().fabric().world_size(), 4);
         assert_eq!(file.jobs().count(), 2);

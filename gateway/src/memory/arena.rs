@@ -1,8 +1,9 @@
 //! Shared memory that other processes may write at any moment.
 //!
 //! The local plane maps a trainer's memfd as an [`Arena`]; the engine and the lanes read and write
-//! [`MemSlice`]s of it from their threads. All access goes through raw pointers. References are made
-//! only for the bytes that QUIC and the FEC coder take, and both copy each byte before they use it.
+//! [`MemSlice`]s of it from their threads. All access goes through raw pointers. References are
+//! made only for the bytes that QUIC and the FEC coder take, and both copy each byte before they
+//! use it.
 
 #![expect(unsafe_code, reason = "shared memory is mapped and touched by pointer")]
 
@@ -21,8 +22,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// 64 bytes. Slots start at multiples of this, so that no cache line belongs to two slots.
-/// Tested by `slots_never_overlap_and_all_can_be_freed`.
+/// 64 bytes. Slots of an arena start at multiples of this length, so that no cache line belongs to
+/// two slots. Tested by `slots_never_overlap_and_all_can_be_freed`.
 pub const ALIGN_BYTES: u64 = 64;
 
 /// A mapping, which is unmapped when its last slice is dropped.
@@ -33,12 +34,12 @@ pub struct Arena {
     /// A trainer's memfd.
     memory: Option<OwnedFd>,
     /// The gauges that count it.
-    mapped: Option<Mapped>,
+    mapped: Option<MappedGauges>,
 }
 
 /// Gauges of the mapped bytes of one job.
 #[derive(Debug, Clone, Default)]
-pub struct Mapped {
+pub struct MappedGauges {
     /// Bytes mapped now.
     pub bytes: Gauge,
     /// Most bytes ever mapped at once.
@@ -97,29 +98,30 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
-/// 256: most repetitions of the pages of folded memory: each is a mapping, of which a process may have
-/// some ten thousand. Tested by `folded_memory_has_its_length_but_takes_a_part`.
+/// 256: how often folded memory repeats its pages at most. Each repetition is a mapping, of which a
+/// process may have some ten thousand. Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
 /// 1 MiB. Least length of the pages that folded memory repeats.
 const FOLD_BYTES_MIN: u64 = 1 << 20;
-/// The `f_type` of a file on hugetlbfs.
+/// The `f_type` by which statfs names the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 impl Arena {
-    /// Maps zeroed memory of this process.
+    /// Maps `bytes` bytes of zeroed memory of this process.
     ///
     /// # Errors
     /// The system has too little memory.
     pub fn anonymous(bytes: u64) -> Result<Arc<Self>, ArenaError> {
-        Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
+        Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
     }
 
-    /// Maps zeroed memory of this process, and counts it in `mapped` while it is mapped.
+    /// Maps `bytes` bytes of zeroed memory of this process, and counts them in `mapped` while they
+    /// are mapped.
     ///
     /// # Errors
     /// The system has too little memory.
-    pub fn counted(bytes: u64, mapped: &Mapped) -> Result<Arc<Self>, ArenaError> {
-        let mut arena = Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+    pub fn anonymous_counted(bytes: u64, mapped: &MappedGauges) -> Result<Arc<Self>, ArenaError> {
+        let mut arena = Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let bytes = i64::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         let now = mapped.bytes.inc_by(bytes) + bytes;
         mapped.most.inner().fetch_max(now, Ordering::Relaxed);
@@ -127,14 +129,14 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Maps memory of this process that repeats the same pages: it takes a small part of its length,
-    /// and each write shows in several places. Simulations of sizes and times use it.
+    /// Maps memory of this process that repeats the same pages: it takes a small part of its
+    /// length, and each write shows in several places. Simulations of sizes and times use it.
     ///
     /// # Errors
     /// The system has too little memory, or `bytes` is zero.
     pub fn folded(bytes: u64) -> Result<Arc<Self>, ArenaError> {
         use rustix::fs::MemfdFlags;
-        let whole = Arc::new(Self::of_this_process(bytes, ProtFlags::empty())?);
+        let whole = Arc::new(Self::map_anonymous(bytes, ProtFlags::empty())?);
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let fold = bytes.div_ceil(FOLDS_MAX).max(FOLD_BYTES_MIN).next_multiple_of(page);
         let memory = rustix::fs::memfd_create("landbridge-folded", MemfdFlags::CLOEXEC);
@@ -192,14 +194,14 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Whether all pages are still allocated. No seal that permits writing keeps the trainer from
-    /// releasing pages, and allocating them again takes time and memory.
+    /// Whether all pages of the arena are still allocated. No seal that permits writing keeps the
+    /// trainer from releasing pages, and allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
-        /// The unit of `st_blocks`, independent of the file system.
-        const BLOCK_BYTES: u64 = 512;
+        /// 512 bytes: the unit in which `st_blocks` counts, on every file system.
+        const STAT_BLOCK_BYTES: u64 = 512;
         let Some(memory) = &self.memory else { return true };
         let blocks = rustix::fs::fstat(memory).map_or(0, |stat| stat.st_blocks);
-        u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES) >= self.bytes as u64
+        u64::try_from(blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES) >= self.bytes as u64
     }
 
     /// Creates a trainer's arena: a memfd with every page present, sealed, and its mapping.
@@ -228,7 +230,8 @@ impl Arena {
         MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
     }
 
-    fn of_this_process(bytes: u64, protection: ProtFlags) -> Result<Self, ArenaError> {
+    /// Maps `bytes` bytes of memory that no other process sees.
+    fn map_anonymous(bytes: u64, protection: ProtFlags) -> Result<Self, ArenaError> {
         let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         if length == 0 {
             return Err(ArenaError::BadSize(bytes));
@@ -236,19 +239,21 @@ impl Arena {
         let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe { rustix::mm::mmap_anonymous(anywhere, length, protection, flags) };
-        Self::mapped(start.map_err(io::Error::from)?, length)
+        Self::from_mapping(start.map_err(io::Error::from)?, length)
     }
 
+    /// Maps `length` bytes of a memfd, shared with other processes, with all pages present.
     fn map_shared(memory: std::os::fd::BorrowedFd<'_>, length: usize) -> Result<Self, ArenaError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
-        Self::mapped(start.map_err(io::Error::from)?, length)
+        Self::from_mapping(start.map_err(io::Error::from)?, length)
     }
 
-    fn mapped(start: *mut c_void, bytes: usize) -> Result<Self, ArenaError> {
+    /// Makes an arena of a new mapping, which the arena unmaps when dropped.
+    fn from_mapping(start: *mut c_void, bytes: usize) -> Result<Self, ArenaError> {
         let start = NonNull::new(start).ok_or(ArenaError::BadSize(bytes as u64))?;
         Ok(Self { start, bytes, memory: None, mapped: None })
     }
@@ -280,8 +285,8 @@ impl MemSlice {
     /// Returns the part `range`, counted from the start of this slice.
     ///
     /// # Panics
-    /// Panics if the range reaches beyond the slice, which is a bug: offsets of trainers and peers are
-    /// checked where they arrive.
+    /// Panics if the range reaches beyond the slice, which is a bug: offsets of trainers and peers
+    /// are checked where they arrive.
     pub fn slice(&self, range: Range<u64>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
         let start = self.range.start;
@@ -299,14 +304,14 @@ impl MemSlice {
         Arc::strong_count(&self.arena) == 1
     }
 
-    /// Writes `bytes` at `offset`.
+    /// Writes `bytes` at `offset` bytes from the start of the slice.
     ///
     /// # Panics
     /// Panics if the bytes reach beyond the slice.
     pub fn copy_from_bytes(&self, offset: u64, bytes: &[u8]) {
         let end = offset.checked_add(bytes.len() as u64);
         assert!(end.is_some_and(|end| end <= self.len()), "{offset} and {} more", bytes.len());
-        let to = self.pointer().wrapping_add(offset as usize);
+        let to = self.start_pointer().wrapping_add(offset as usize);
         // SAFETY: `to` and what follows lie in the mapping; `bytes` is a slice of this process that
         // the mapping is not part of, so they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
@@ -319,7 +324,9 @@ impl MemSlice {
     pub fn copy_to(&self, bytes: &mut [u8]) {
         assert_eq!(bytes.len() as u64, self.len());
         // SAFETY: as in `copy_from_bytes`.
-        unsafe { std::ptr::copy_nonoverlapping(self.pointer(), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.start_pointer(), bytes.as_mut_ptr(), bytes.len())
+        };
     }
 
     /// Copies the whole slice to another one, which may overlap.
@@ -329,7 +336,7 @@ impl MemSlice {
     pub fn copy_to_slice(&self, to: &Self) {
         assert_eq!(to.len(), self.len());
         // SAFETY: both lie in their mappings; `copy` allows overlap.
-        unsafe { std::ptr::copy(self.pointer(), to.pointer(), self.length()) };
+        unsafe { std::ptr::copy(self.start_pointer(), to.start_pointer(), self.usize_len()) };
     }
 
     /// Combines `inputs`, in order, into this slice; see [`reduce::reduce`].
@@ -338,17 +345,17 @@ impl MemSlice {
     /// Panics if the lengths differ or an input overlaps, which is a bug.
     pub fn reduce(&self, op: ReduceOp, dtype: Dtype, inputs: &[(Self, f64)]) {
         let operand = |(slice, weight): &(Self, f64)| {
-            self.operand(&(0..self.len()), Operand::Memory(slice, *weight))
+            self.checked_operand(&(0..self.len()), Operand::Memory(slice, *weight))
         };
         let operands: Vec<reduce::Operand> = inputs.iter().map(operand).collect();
-        let elements = self.length() / dtype.size() as usize;
+        let elements = self.usize_len() / dtype.size() as usize;
         // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
         // alive.
-        unsafe { reduce::reduce(op, dtype, self.pointer(), &operands, elements) };
+        unsafe { reduce::reduce(op, dtype, self.start_pointer(), &operands, elements) };
     }
 
-    /// Combines two operands into the part `range`, for the payload of one packet. Allocates nothing,
-    /// since there are many packets.
+    /// Combines two operands into the part `range`, for the payload of one packet. Allocates
+    /// nothing, since there are many packets.
     ///
     /// # Panics
     /// Panics if the lengths differ or an operand overlaps, which is a bug.
@@ -360,21 +367,21 @@ impl MemSlice {
         operands: [Operand<'_>; 2],
     ) {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
-        let operands = operands.map(|operand| self.operand(&range, operand));
+        let operands = operands.map(|operand| self.checked_operand(&range, operand));
         let elements = (range.end - range.start) as usize / dtype.size() as usize;
-        let out = self.pointer().wrapping_add(range.start as usize);
+        let out = self.start_pointer().wrapping_add(range.start as usize);
         // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
         // alive.
         unsafe { reduce::reduce(op, dtype, out, &operands, elements) };
     }
 
-    /// Checks an operand of a reduction into `range`.
-    fn operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
+    /// Checks length and overlap of an operand of a reduction into `range`; returns its address.
+    fn checked_operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
         let (bytes, weight) = match operand {
             Operand::Memory(slice, weight) => {
                 assert_eq!(slice.len(), self.len());
-                assert!(!slice.overlaps(self) || mutant::is(Mutant::Accumulate));
-                (slice.pointer().wrapping_add(range.start as usize).cast_const(), weight)
+                assert!(!slice.overlaps(self) || mutant::is_mutant_active(Mutant::Accumulate));
+                (slice.start_pointer().wrapping_add(range.start as usize).cast_const(), weight)
             }
             Operand::Bytes(bytes, weight) => {
                 assert_eq!(bytes.len() as u64, range.end - range.start);
@@ -384,18 +391,20 @@ impl MemSlice {
         reduce::Operand { bytes, weight }
     }
 
-    /// Returns the bytes without a copy, for QUIC and the FEC coder. The mapping stays until they are
-    /// dropped.
+    /// Returns the bytes of the slice without a copy, for QUIC and the FEC coder. The mapping stays
+    /// until the bytes are dropped.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(SharedBytes(self))
     }
 
-    fn length(&self) -> usize {
+    /// Returns the length in bytes as a `usize`.
+    fn usize_len(&self) -> usize {
         // The cast loses nothing: a mapping has a `usize` length.
         self.len() as usize
     }
 
-    fn pointer(&self) -> *mut u8 {
+    /// Returns the address of the first byte in this process.
+    fn start_pointer(&self) -> *mut u8 {
         let start = self.arena.start.as_ptr().cast::<u8>();
         start.wrapping_add(self.range.start as usize)
     }
@@ -409,7 +418,7 @@ impl AsRef<[u8]> for SharedBytes {
         // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it during
         // sending spoils its own collective only: each byte is copied into a packet or a shard, and
         // never interpreted in place.
-        unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.length()) }
+        unsafe { std::slice::from_raw_parts(self.0.start_pointer(), self.0.usize_len()) }
     }
 }
 

@@ -3,14 +3,14 @@
 //! Only the engine's task uses it. Posted buffers are slices of trainers' arenas; scratch is memory
 //! of the gateway, which is allocated at the first use of its name.
 
-use crate::memory::arena::{Arena, Mapped, MemSlice};
+use crate::memory::arena::{Arena, MappedGauges, MemSlice};
 use hier_collectives::ids::{RankId, Sequence};
-use hier_collectives::session::{Buffer, ScratchId, View};
+use hier_collectives::session::{Buffer, BufferView, ScratchId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// 64: freed pieces of scratch that are kept, so that the next segment causes no page faults. Used and
-/// kept scratch together never exceed the most that was used at once, so the session's budgets hold.
-/// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
+/// 64: most freed pieces of scratch memory that are kept, so that the next segment causes no page
+/// faults. Used and kept scratch together never exceed the most that was used at once, so the
+/// session's budgets hold. Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
 const KEPT_PIECES_MAX: usize = 64;
 
 /// The posted buffers and the scratch of one job.
@@ -25,12 +25,12 @@ pub(crate) struct BufferTable {
     /// Most bytes of scratch ever in use at once.
     used_bytes_max: u64,
     /// Counts the mappings, also those that QUIC still reads.
-    mapped: Mapped,
+    mapped: MappedGauges,
 }
 
 impl BufferTable {
-    /// Makes an empty table, whose mappings are counted in `mapped`.
-    pub fn new(mapped: Mapped) -> Self {
+    /// Makes a table without buffers, whose mappings are counted in `mapped`.
+    pub fn new(mapped: MappedGauges) -> Self {
         Self { mapped, ..Self::default() }
     }
 
@@ -39,13 +39,13 @@ impl BufferTable {
         self.used_bytes
     }
 
-    /// Returns the bytes of scratch in use or kept.
+    /// Returns the bytes of scratch in use or kept for reuse.
     fn allocated_bytes(&self) -> u64 {
         self.used_bytes + self.kept.iter().map(MemSlice::len).sum::<u64>()
     }
 
-    /// Adds a rank's slots for one collective.
-    pub fn post(
+    /// Adds the contribution slot and the result slot of a rank for one collective.
+    pub fn add_slots(
         &mut self,
         sequence: Sequence,
         rank: RankId,
@@ -56,18 +56,18 @@ impl BufferTable {
         self.posted.insert(Buffer::Result(sequence, rank), result);
     }
 
-    /// Removes a rank's slots: the collective is over for it.
-    pub fn finish(&mut self, sequence: Sequence, rank: RankId) {
+    /// Removes the slots of a rank for one collective, which is over for the rank.
+    pub fn remove_slots(&mut self, sequence: Sequence, rank: RankId) {
         self.posted.remove(&Buffer::Contribution(sequence, rank));
         self.posted.remove(&Buffer::Result(sequence, rank));
     }
 
     /// Returns the memory of a view; allocates scratch at the first use of its name.
-    pub fn view(&mut self, view: &View) -> MemSlice {
+    pub fn view_memory(&mut self, view: &BufferView) -> MemSlice {
         let buffer = match view.buffer {
             Buffer::Scratch(scratch) => {
                 if !self.scratch.contains_key(&scratch) {
-                    let slice = self.allocate(view.range.end);
+                    let slice = self.allocate_scratch(view.range.end);
                     self.scratch.insert(scratch, slice);
                 }
                 self.scratch.get_mut(&scratch).expect("inserted above")
@@ -77,8 +77,8 @@ impl BufferTable {
         buffer.slice(view.range.clone())
     }
 
-    /// Frees scratch; it is reused once the last stream that still reads it is done.
-    pub fn release(&mut self, scratch: ScratchId) {
+    /// Frees a piece of scratch, which is reused once the last stream that reads from it is done.
+    pub fn release_scratch(&mut self, scratch: ScratchId) {
         let Some(slice) = self.scratch.remove(&scratch) else { return };
         self.used_bytes -= slice.len();
         if self.kept.len() < KEPT_PIECES_MAX && !slice.is_empty() {
@@ -86,7 +86,8 @@ impl BufferTable {
         }
     }
 
-    fn allocate(&mut self, bytes: u64) -> MemSlice {
+    /// Returns `bytes` bytes of scratch: a kept piece of that length, or newly mapped memory.
+    fn allocate_scratch(&mut self, bytes: u64) -> MemSlice {
         self.used_bytes += bytes;
         self.used_bytes_max = self.used_bytes_max.max(self.used_bytes);
         let fits = |slice: &MemSlice| slice.len() == bytes && slice.is_sole_owner();
@@ -97,7 +98,7 @@ impl BufferTable {
         while self.allocated_bytes() > self.used_bytes_max && self.kept.pop_front().is_some() {}
         // The session's budgets bound the sum; a machine without that much memory cannot serve its
         // configuration.
-        let arena = Arena::counted(bytes.max(1), &self.mapped);
+        let arena = Arena::anonymous_counted(bytes.max(1), &self.mapped);
         let arena = arena.expect("memory within the configured budget");
         arena.whole().slice(0..bytes)
     }
@@ -107,8 +108,8 @@ impl BufferTable {
 mod tests {
     use super::*;
 
-    fn view(id: u64, bytes: u64) -> View {
-        View { buffer: Buffer::Scratch(ScratchId(id)), range: 0..bytes }
+    fn view(id: u64, bytes: u64) -> BufferView {
+        BufferView { buffer: Buffer::Scratch(ScratchId(id)), range: 0..bytes }
     }
 
     #[test]
@@ -120,10 +121,10 @@ mod tests {
             let count = (4 << 20) / bytes;
             let ids: Vec<u64> = (id..id + count).collect();
             for id in &ids {
-                assert_eq!(memory.view(&view(*id, bytes)).len(), bytes);
+                assert_eq!(memory.view_memory(&view(*id, bytes)).len(), bytes);
                 assert!(memory.allocated_bytes() <= 4 << 20, "{}", memory.allocated_bytes());
             }
-            ids.iter().for_each(|id| memory.release(ScratchId(*id)));
+            ids.iter().for_each(|id| memory.release_scratch(ScratchId(*id)));
             id += count;
         }
     }
@@ -131,12 +132,12 @@ mod tests {
     #[test]
     fn a_segment_reuses_the_pages_of_its_predecessor() {
         let mut memory = BufferTable::default();
-        let first = memory.view(&view(1, 4096));
+        let first = memory.view_memory(&view(1, 4096));
         first.copy_from_bytes(0, &[7; 8]);
         drop(first);
-        memory.release(ScratchId(1));
+        memory.release_scratch(ScratchId(1));
         let mut bytes = [0; 8];
-        memory.view(&view(2, 4096)).slice(0..8).copy_to(&mut bytes);
+        memory.view_memory(&view(2, 4096)).slice(0..8).copy_to(&mut bytes);
         assert_eq!(bytes, [7; 8]);
         assert_eq!(memory.allocated_bytes(), 4096);
     }

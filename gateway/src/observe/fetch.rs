@@ -26,13 +26,14 @@ pub enum FetchError {
     },
 }
 
-/// Fetches the status of the gateway at a status address. Blocks for a few seconds at most.
+/// Fetches the status of the gateway whose HTTP server listens at `address`. Blocks for a few
+/// seconds at most.
 ///
 /// # Errors
 /// No gateway answers there.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer =
-        get_status(address).map_err(|source| FetchError::Unreachable { address, source })?;
+    let answer = request_status_text(address)
+        .map_err(|source| FetchError::Unreachable { address, source })?;
     let bad_answer = |problem: &str| FetchError::BadAnswer { address, problem: problem.to_owned() };
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("not HTTP"))?;
     let first = head.lines().next().unwrap_or_default();
@@ -42,9 +43,9 @@ pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
     serde_json::from_str(body).map_err(|error| bad_answer(&error.to_string()))
 }
 
-/// Sends one HTTP/1.0 request; the answer's body ends with the connection.
-fn get_status(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&reachable(address), FETCH_TIMEOUT)?;
+/// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
+fn request_status_text(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&connectable_address(address), FETCH_TIMEOUT)?;
     stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
     stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
     write!(stream, "GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
@@ -53,8 +54,8 @@ fn get_status(address: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The address to connect to: loopback in place of the unspecified address.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// Returns the address to connect to: loopback in place of the unspecified address.
+fn connectable_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -63,8 +64,9 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// 5 s: longer than the server waits for its engine.
+/// 5 s. Time limit of connecting, of each read and of each write; the server waits less long for
+/// its engine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 16 MiB: far above the status of the largest fabric.
+/// 16 MiB: most of an answer that is read, far above the status of the largest fabric.
 const STATUS_MAX_BYTES: u64 = 16 << 20;

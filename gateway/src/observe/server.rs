@@ -26,16 +26,16 @@ pub struct Observed {
     pub status: StatusHandle,
 }
 
-/// Serves forever. Each connection is closed after one request, or after `REQUEST_TIMEOUT`, so
-/// that slow or idle clients do not block others.
-pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
+/// Serves HTTP requests at `listener` forever. Each connection is closed after one request, or
+/// after `HTTP_REQUEST_TIMEOUT`, so that slow or idle clients do not block others.
+pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible {
     let router = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/status", get(status))
+        .route("/metrics", get(get_metrics))
+        .route("/status", get(get_status))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(get_readiness))
         .with_state(observed);
-    let admission = AdmissionControl::new(CONNECTIONS_MAX);
+    let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -45,37 +45,40 @@ pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
                 continue;
             }
         };
-        let slot = admission.take(from.ip());
+        let slot = admission.take_slot(from.ip());
         let service = TowerToHyperService::new(router.clone());
         let connection = http1::Builder::new()
             .keep_alive(false)
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(HEAD_MAX_BYTES)
+            .max_headers(HTTP_HEADERS_MAX)
+            .max_buf_size(HTTP_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move {
             tokio::select! {
                 biased;
                 // A client's error closes its connection and has no other effect.
-                _ = tokio::time::timeout(REQUEST_TIMEOUT, connection) => {}
-                () = slot.revoked() => {}
+                _ = tokio::time::timeout(HTTP_REQUEST_TIMEOUT, connection) => {}
+                () = slot.wait_for_revocation() => {}
             }
         });
     }
 }
 
-async fn metrics(State(observed): State<Observed>) -> Response {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], observed.metrics.render()).into_response()
+/// Answers `/metrics` with all metrics in the OpenMetrics format.
+async fn get_metrics(State(observed): State<Observed>) -> Response {
+    ([(header::CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE)], observed.metrics.render()).into_response()
 }
 
-async fn status(State(observed): State<Observed>) -> Response {
+/// Answers `/status` with the engine's status as JSON, or 503 when the engine does not answer.
+async fn get_status(State(observed): State<Observed>) -> Response {
     match observed.status.request().await {
         Ok(status) => Json(status).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }
 
-/// Ready from the first epoch until the gateway shuts down: only then collectives can run.
-async fn ready(State(observed): State<Observed>) -> (StatusCode, String) {
+/// Answers `/readyz`: 200 from the first epoch until the gateway drains, when collectives can run;
+/// otherwise 503.
+async fn get_readiness(State(observed): State<Observed>) -> (StatusCode, String) {
     match observed.status.request().await {
         Ok(status) if status.jobs.iter().any(|job| job.draining.is_some()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
@@ -91,17 +94,19 @@ async fn ready(State(observed): State<Observed>) -> (StatusCode, String) {
     }
 }
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of the OpenMetrics format.
+const OPEN_METRICS_CONTENT_TYPE: &str =
+    "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// 128 connections at once, as scrapers are few. Beyond that the oldest connection of the address
-/// with the most is closed. Tested by `idle_connections_and_long_headers_block_no_scraper`.
-const CONNECTIONS_MAX: usize = 128;
+/// 128: most HTTP connections at once, as scrapers are few. One more closes the oldest connection
+/// of the address with the most. Tested by `idle_connections_and_long_headers_block_no_scraper`.
+const HTTP_CONNECTIONS_MAX: usize = 128;
 
-/// 10 s from connecting to the last byte of the answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// 10 s: time limit of an HTTP connection, from connecting to the last byte of the answer.
+const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64 header fields in a request at most.
-const HEADERS_MAX: usize = 64;
+/// 64: most header fields of a request.
+const HTTP_HEADERS_MAX: usize = 64;
 
-/// 16 KiB for a request's first line and header, and as buffer of an answer.
-const HEAD_MAX_BYTES: usize = 16 << 10;
+/// 16 KiB: most of a request's first line and header, and size of the buffer of an answer.
+const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

@@ -9,8 +9,8 @@ pub type StatusRequest = oneshot::Sender<GatewayReport>;
 
 /// Asks the engine for its status, without ever blocking it.
 ///
-/// Requests go through a channel from the HTTP server to the engine, of `REQUESTS_MAX` entries.
-/// While it is full, further requests fail.
+/// Requests go through a channel from the HTTP server to the engine, of `STATUS_REQUESTS_MAX`
+/// entries. While it is full, further requests fail.
 #[derive(Debug, Clone)]
 pub struct StatusHandle {
     requests: mpsc::Sender<StatusRequest>,
@@ -20,10 +20,10 @@ pub struct StatusHandle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
     /// The channel to the engine is full.
-    #[error("{REQUESTS_MAX} status requests are waiting already")]
+    #[error("{STATUS_REQUESTS_MAX} status requests are waiting already")]
     Busy,
     /// The engine did not answer in time.
-    #[error("the engine did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    #[error("the engine did not answer within {} s", STATUS_ANSWER_TIMEOUT.as_secs())]
     Late,
     /// The engine has ended.
     #[error("the gateway is stopping")]
@@ -31,13 +31,13 @@ pub enum StatusError {
 }
 
 impl StatusHandle {
-    /// A handle, and the requests that the engine receives from it.
+    /// Makes a handle, and the queue by which the engine receives its requests.
     pub fn new() -> (Self, mpsc::Receiver<StatusRequest>) {
-        let (requests, received) = mpsc::channel(REQUESTS_MAX);
+        let (requests, received) = mpsc::channel(STATUS_REQUESTS_MAX);
         (Self { requests }, received)
     }
 
-    /// The gateway's status, if the engine answers within `ANSWER_TIMEOUT`.
+    /// Requests the gateway's status, which the engine answers within `STATUS_ANSWER_TIMEOUT`.
     ///
     /// # Errors
     /// The engine is busy or gone.
@@ -47,7 +47,7 @@ impl StatusHandle {
             mpsc::error::TrySendError::Full(_) => StatusError::Busy,
             mpsc::error::TrySendError::Closed(_) => StatusError::Gone,
         })?;
-        match tokio::time::timeout(ANSWER_TIMEOUT, status).await {
+        match tokio::time::timeout(STATUS_ANSWER_TIMEOUT, status).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(_)) => Err(StatusError::Gone),
             Err(_) => Err(StatusError::Late),
@@ -55,9 +55,9 @@ impl StatusHandle {
     }
 }
 
-/// 8 status requests wait for the engine at most: scrapers are few. Tested by
+/// 8: most status requests that wait for the engine, as scrapers are few. Tested by
 /// `an_engine_that_does_not_answer_is_given_up`.
-const REQUESTS_MAX: usize = 8;
+const STATUS_REQUESTS_MAX: usize = 8;
 
-/// 2 s: how long a request waits for the engine, which answers many times a second.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// 2 s: how long a status request waits for the engine, which answers many times a second.
+const STATUS_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

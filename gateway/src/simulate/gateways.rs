@@ -3,7 +3,7 @@
 use super::addresses::lan_address;
 use super::keys::GatewayIdentity;
 use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
-use crate::daemon::{Gateway, GatewaySpec, Listen, Observability, StartError};
+use crate::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use crate::host::{Host, VirtualHost};
 use crate::local::job::JobSpec;
 use crate::local::listener::{self, InProcessConnector};
@@ -11,7 +11,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::status::GatewayReport;
 use crate::observe::status_request::{StatusError, StatusHandle};
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::Policies;
+use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
@@ -34,7 +34,7 @@ pub struct FabricSetup {
     /// Memory of each gateway for partial sums, in bytes.
     pub memory: ByteCount,
     /// Rate schedules and congestion controllers of the links.
-    pub policies: Policies,
+    pub policies: LinkPolicies,
     /// Whether packets have the fabric's MTU; otherwise lanes probe for the largest packet.
     pub mtu_pinned: bool,
 }
@@ -61,7 +61,7 @@ struct GatewayHandles {
     metrics: Arc<Metrics>,
 }
 
-/// The parameters by which a simulated gateway starts.
+/// Makes the settings of a simulated gateway, which listens at its addresses of the setup.
 pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentity) -> GatewaySpec {
     let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
@@ -71,7 +71,7 @@ pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentit
         fabric: Arc::clone(&setup.fabric),
         identity: identity.fabric,
         me,
-        listen: Listen {
+        listen: ListenAddresses {
             wan: has_port(me).then(|| at(me)),
             lan: Some(lan_address(me).into()),
             one_by_one: false,
@@ -88,7 +88,7 @@ pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentit
 }
 
 impl VirtualDeployment {
-    /// A deployment without gateways, on a network that has its links. All randomness of the
+    /// Makes a deployment without gateways, on a network that has its links. All randomness of the
     /// gateways comes from `seed`.
     pub fn new(setup: FabricSetup, net: VirtualNet, seed: u64) -> Self {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
@@ -105,13 +105,13 @@ impl VirtualDeployment {
         me: GatewayId,
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
-        let (door, connector) = listener::in_process();
+        let (listener, connector) = listener::in_process_listener();
         let (status, requests) = StatusHandle::new();
         let spec = gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(Metrics::new());
         let observed = Observability { metrics: Arc::clone(&metrics), status_requests: requests };
         let host = Arc::clone(&self.host);
-        let gateway = Gateway::start(host, spec, Box::new(door), observed).await?;
+        let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
         let index = self.gateways.len().min(usize::from(me.0));
         self.gateways.insert(index, gateway);
         self.handles.insert(index, GatewayHandles { connector, status, metrics });
@@ -122,7 +122,7 @@ impl VirtualDeployment {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn restart(
+    pub async fn restart_gateway(
         &mut self,
         me: GatewayId,
         identity: GatewayIdentity,
@@ -139,7 +139,7 @@ impl VirtualDeployment {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn drop_job(
+    pub async fn restart_without_job(
         &mut self,
         me: GatewayId,
         job: &str,
@@ -147,12 +147,12 @@ impl VirtualDeployment {
     ) -> Result<(), StartError> {
         let all = self.setup.jobs.clone();
         self.setup.jobs.retain(|kept| kept.name != job);
-        let restarted = self.restart(me, identity).await;
+        let restarted = self.restart_gateway(me, identity).await;
         self.setup.jobs = all;
         restarted
     }
 
-    /// The status of a gateway.
+    /// Requests the status of a gateway from its engine.
     ///
     /// # Errors
     /// The gateway is busy or gone.
@@ -160,12 +160,12 @@ impl VirtualDeployment {
         self.handles[usize::from(gateway.0)].status.request().await
     }
 
-    /// The metrics of a gateway.
+    /// Returns the metrics of a gateway.
     pub fn metrics(&self, gateway: GatewayId) -> &Metrics {
         &self.handles[usize::from(gateway.0)].metrics
     }
 
-    /// Waits in virtual time.
+    /// Waits for `span` of virtual time.
     pub async fn sleep(&self, span: Span) {
         self.host.sleep_until(self.host.now() + span).await;
     }
@@ -186,12 +186,13 @@ impl VirtualDeployment {
         }
     }
 
-    /// The address of a gateway's first lane.
+    /// Returns the WAN address of a gateway's first lane.
     pub fn address(&self, id: GatewayId) -> SocketAddr {
         self.setup.addresses[usize::from(id.0)].first()
     }
 
-    /// Connects trainers of a rank to its gateway; `None` when the gateway does not run.
+    /// Returns the connector by which trainers of a rank reach its gateway; `None` when the gateway
+    /// does not run.
     pub fn connector(&self, rank: u32) -> Option<&InProcessConnector> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
         self.handles.get(usize::from(gateway.0)).map(|handles| &handles.connector)
@@ -236,7 +237,8 @@ impl VirtualDeployment {
         Client::attach(&GatewayAddress::InProcessFolded(connector), options).await
     }
 
-    /// Options with the job's token. An unknown job gets a wrong one, so that the gateway refuses.
+    /// Makes attach options with the job's token. For an unknown job the token is wrong, so that
+    /// the gateway refuses.
     fn attach_options(&self, job: &str, rank: u32, arena_bytes: u64) -> AttachOptions {
         let token = self.setup.jobs.iter().find(|known| known.name == job).map(|job| job.token);
         AttachOptions::new(job, token.unwrap_or_else(|| [0; 32].into()), rank, arena_bytes)

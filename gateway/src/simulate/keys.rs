@@ -20,18 +20,18 @@ pub struct KeyFolder {
 }
 
 impl KeyFolder {
-    /// Makes the keys.
+    /// Makes certificates and keys for all gateways of a fabric.
     ///
     /// # Errors
     /// The file system refuses, or a gateway is called `ca`.
     pub fn make(fabric: &Fabric) -> Result<Self, SimulateError> {
         let folder = tempfile::tempdir()?;
         let options = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
-        certs::make(fabric, folder.path(), &options)?;
+        certs::make_certificates(fabric, folder.path(), &options)?;
         Ok(Self { folder })
     }
 
-    /// The identity of a gateway.
+    /// Returns the identity of the gateway `me`, with credentials read from the folder.
     ///
     /// # Errors
     /// The files are gone.

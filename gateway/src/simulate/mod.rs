@@ -1,5 +1,5 @@
-//! Simulation of whole gateways in virtual time, with their sessions, QUIC and TLS, over the links of
-//! `wan-sim`.
+//! Simulation of whole gateways in virtual time, with their sessions, QUIC and TLS, over the links
+//! of `wan-sim`.
 //!
 //! `landbridge plan --simulate`, `landbridge plan efficiency` and the scenarios call it. Everything
 //! runs on the caller's thread, under a paused clock.
@@ -15,11 +15,11 @@ mod spec;
 mod training_step;
 
 pub use addresses::{address, lan_address};
-pub use clock::run;
+pub use clock::run_in_virtual_time;
 pub use error::SimulateError;
 pub use gateways::{FabricSetup, VirtualDeployment, gateway_spec};
 pub use keys::{GatewayIdentity, KeyFolder};
-pub use network::{NetworkLayout, QUEUE_MIN};
+pub use network::{NetworkLayout, SIMULATED_QUEUE_MIN};
 pub use simulation::{LinkTraffic, Simulation, TimedCollective};
 pub use spec::SimulationSpec;
 pub use training_step::{StepLink, TrainingStep};

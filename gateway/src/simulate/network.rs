@@ -8,9 +8,10 @@ use std::net::IpAddr;
 use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
-/// 10 ms: the shortest queue. On a short link one BDP is less than a timer of 1 ms releases at
-/// once, so that every burst would be dropped, and routers hold more.
-pub const QUEUE_MIN: Span = Span::from_ms(10);
+/// 10 ms: shortest queue of a simulated link, as time at the rate of the link. On a short link one
+/// BDP is less than a timer of 1 ms releases at once, so that every burst would be dropped, and
+/// routers hold more.
+pub const SIMULATED_QUEUE_MIN: Span = Span::from_ms(10);
 
 /// The links and ports of a fabric between the addresses of its gateways.
 #[derive(Debug, Clone)]
@@ -28,24 +29,24 @@ struct PortLayout {
 }
 
 impl NetworkLayout {
-    /// The links and ports of a fabric.
+    /// Makes the links and ports of a fabric.
     ///
     /// Each link has its rate, its loss, half its RTT in each direction, and a queue of one BDP.
     /// The ports of a region are one port with the sum of their rates, whose queue is one BDP of
-    /// the region's longest link. No queue is shorter than [`QUEUE_MIN`]. A LAN joins the gateways
-    /// of each region.
+    /// the region's longest link. No queue is shorter than [`SIMULATED_QUEUE_MIN`]. A LAN joins the
+    /// gateways of each region.
     ///
     /// # Errors
     /// A rate or RTT that `wan-sim` does not support.
-    pub fn of(fabric: &Fabric) -> Result<Self, SimulateError> {
+    pub fn of_fabric(fabric: &Fabric) -> Result<Self, SimulateError> {
         let ip = |region: RegionId| region_address(fabric, region).ip();
         let mut links = Vec::new();
         for link in fabric.links() {
             let spec = LinkSpec::new(link.rate, Span::from_ns(link.rtt.ns() / 2))?;
-            let queue = QueueSize::Time(link.rtt.max(QUEUE_MIN));
+            let queue = QueueSize::Time(link.rtt.max(SIMULATED_QUEUE_MIN));
             links.push((ip(link.a), ip(link.b), spec.with_loss(link.loss).with_queue(queue)));
         }
-        let lan = LinkSpec::new(LAN_RATE, LAN_DELAY)?;
+        let lan = LinkSpec::new(SIMULATED_LAN_RATE, SIMULATED_LAN_DELAY)?;
         let mut ports = Vec::new();
         for (number, region) in (0..).zip(fabric.regions()) {
             let id = RegionId(number);
@@ -56,7 +57,7 @@ impl NetworkLayout {
             let port = |bits: u64| -> Result<LinkSpec, SimulateError> {
                 let rate = BitRate::from_bits_per_second(bits);
                 Ok(LinkSpec::new(rate, Span::ZERO)?
-                    .with_queue(QueueSize::Time(longest.max(QUEUE_MIN))))
+                    .with_queue(QueueSize::Time(longest.max(SIMULATED_QUEUE_MIN))))
             };
             if wan().next().is_some() {
                 let egress = port(wan().map(|wan| wan.egress.bits_per_second()).sum())?;
@@ -71,29 +72,29 @@ impl NetworkLayout {
         Ok(Self { links, ports })
     }
 
-    /// The given links, the same in both directions, without ports.
+    /// Makes a layout of the given links, equal in both directions, without ports.
     pub fn with_links(links: Vec<(IpAddr, IpAddr, LinkSpec)>) -> Self {
         Self { links, ports: vec![] }
     }
 
-    /// Gives the network these links, or replaces them: counters begin at zero, and all randomness
-    /// comes from `seed`. Packets under way still arrive.
+    /// Adds these links and ports to the network, or replaces them: counters begin at zero, and all
+    /// randomness comes from `seed`. Packets under way still arrive.
     pub fn apply(&self, net: &VirtualNet, seed: u64) {
         for (number, (one, other, spec)) in (0..).zip(&self.links) {
-            net.connect(*one, *other, *spec, *spec, mixed(seed, number));
+            net.connect(*one, *other, *spec, *spec, mix_seed(seed, number));
         }
         for (number, port) in (0..).zip(&self.ports) {
-            net.set_port(port.ip, port.egress, port.ingress, mixed(seed, number | 1 << 32));
+            net.set_port(port.ip, port.egress, port.ingress, mix_seed(seed, number | 1 << 32));
         }
     }
 }
 
-/// 25 Gbit/s between the gateways of a region: above any WAN port.
-const LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
-/// 50 us in each direction between the gateways of a region.
-const LAN_DELAY: Span = Span::from_ns(50_000);
+/// 25 Gbit/s: simulated rate between the gateways of a region, above any WAN port.
+const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
+/// 50 us: simulated delay in each direction between the gateways of a region.
+const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
 
-/// The seed of link or port `number`.
-fn mixed(seed: u64, number: u64) -> u64 {
+/// Returns the seed of link or port `number`, mixed from the seed of the simulation.
+fn mix_seed(seed: u64, number: u64) -> u64 {
     (seed ^ number.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -11,7 +11,7 @@ use hier_collectives::ids::{GatewayId, RegionId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::{ByteCount, Span, TimeNs};
-use wan_sim::Counters;
+use wan_sim::LinkCounters;
 
 /// A running simulation, whose gateways have met and whose ranks are attached.
 pub struct Simulation {
@@ -40,7 +40,7 @@ pub struct LinkTraffic {
     /// The receiving region.
     pub to: RegionId,
     /// The link's packet counters.
-    pub counters: Counters,
+    pub counters: LinkCounters,
     /// Payload that the sender counted, without retransmissions.
     pub payload: ByteCount,
     /// Peak of the queue, in bytes.
@@ -48,9 +48,9 @@ pub struct LinkTraffic {
 }
 
 impl Simulation {
-    /// Starts all gateways and attaches all ranks. `buffers` is the size of all buffers that one
-    /// rank uses at once, and all randomness comes from `seed`. Call all methods inside
-    /// [`run`](super::run).
+    /// Starts all gateways of a simulation and attaches all ranks. `buffers` is the size of all
+    /// buffers that one rank uses at once, and all randomness comes from `seed`. Call all methods
+    /// inside [`run_in_virtual_time`](super::run_in_virtual_time).
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation is too large, or did not start.
@@ -59,22 +59,22 @@ impl Simulation {
         buffers: ByteCount,
         seed: u64,
     ) -> Result<Self, SimulateError> {
-        spec.check(buffers)?;
+        spec.check_memory(buffers)?;
         let network = spec.network.clone();
-        let gateways = spec.start(seed).await?;
+        let gateways = spec.start_gateways(seed).await?;
         // Slots are rounded up to whole cache lines.
-        let arena = 2 * buffers.get() + SLOTS_BYTES;
+        let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
             clients.push(gateways.attach_folded(SimulationSpec::JOB, rank, arena).await?);
         }
         let simulation = Self { gateways, clients, network, seed };
-        simulation.settle().await;
+        simulation.reset_links().await;
         Ok(simulation)
     }
 
     /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
-    async fn settle(&self) {
+    async fn reset_links(&self) {
         let longest = self.gateways.fabric.links().iter().map(|link| link.rtt).max();
         let rtt = longest.unwrap_or(Span::ZERO);
         // All lanes are connected a few round trips after the first.
@@ -82,13 +82,14 @@ impl Simulation {
         self.network.apply(&self.gateways.net, self.seed);
     }
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> TimeNs {
         self.gateways.host.now()
     }
 
-    /// Bytes of payload from each gateway to each other one so far, without retransmissions.
-    pub fn sent(&self) -> BTreeMap<(GatewayId, GatewayId), u64> {
+    /// Returns the bytes of payload that each gateway has sent to each other one, without
+    /// retransmissions.
+    pub fn sent_bytes(&self) -> BTreeMap<(GatewayId, GatewayId), u64> {
         let gateways = self.gateways.fabric.gateway_ids().zip(&self.gateways.gateways);
         let to_each = gateways.flat_map(|(from, gateway)| {
             let peers = gateway.peers.iter();
@@ -98,16 +99,16 @@ impl Simulation {
     }
 
     /// Runs a sequence of collectives, which all ranks post at the given times, in ascending order.
-    /// Returns the time from the start until each was complete on all ranks. `meanwhile` is called
-    /// every 50 ms of virtual time.
+    /// Returns the time from the start until each was complete on all ranks. `on_progress` is
+    /// called every 50 ms of virtual time.
     ///
     /// # Errors
     /// [`SimulateError`]: a collective was not posted, or failed.
-    pub async fn collectives(
+    pub async fn run_collectives(
         &self,
         posts: &[TimedCollective],
         dtype: Dtype,
-        mut meanwhile: impl FnMut(),
+        mut on_progress: impl FnMut(),
     ) -> Result<Vec<Span>, SimulateError> {
         let begin = self.now();
         let each = async {
@@ -115,7 +116,7 @@ impl Simulation {
             let mut done = Vec::new();
             for post in posts {
                 self.gateways.host.sleep_until(begin + post.after).await;
-                under_way.push(self.post(post, dtype).await?);
+                under_way.push(self.post_on_all_ranks(post, dtype).await?);
             }
             for operations in &mut under_way {
                 let mut last = begin;
@@ -131,12 +132,13 @@ impl Simulation {
             tokio::select! {
                 biased;
                 done = &mut each => return done,
-                () = self.gateways.sleep(MEANWHILE_EVERY) => meanwhile(),
+                () = self.gateways.sleep(PROGRESS_INTERVAL) => on_progress(),
             }
         }
     }
 
-    async fn post(
+    /// Posts a collective on all ranks.
+    async fn post_on_all_ranks(
         &self,
         post: &TimedCollective,
         dtype: Dtype,
@@ -151,42 +153,42 @@ impl Simulation {
         Ok(operations)
     }
 
-    /// The traffic of each link in each direction since the gateways met.
+    /// Returns the traffic of each link in each direction since the gateways met.
     ///
     /// # Errors
     /// [`SimulateError::NoLink`].
-    pub fn links(&self) -> Result<Vec<LinkTraffic>, SimulateError> {
+    pub fn link_traffic(&self) -> Result<Vec<LinkTraffic>, SimulateError> {
         let region = |id: GatewayId| self.gateways.fabric.gateway(id).region;
         let mut payloads = BTreeMap::new();
-        for ((from, to), bytes) in self.sent() {
+        for ((from, to), bytes) in self.sent_bytes() {
             if region(from) != region(to) {
                 *payloads.entry((region(from), region(to))).or_insert(0) += bytes;
             }
         }
         let traffic = payloads.into_iter().map(|((from, to), bytes)| {
             let [here, there] = [from, to].map(|id| region_address(&self.gateways.fabric, id).ip());
-            let (counters, queue_peak) = self.between(here, there)?;
+            let (counters, queue_peak) = self.traffic_between(here, there)?;
             Ok(LinkTraffic { from, to, counters, payload: ByteCount::new(bytes), queue_peak })
         });
         traffic.collect()
     }
 
-    /// Packet counters and queue peak of the link from one address to another.
+    /// Returns the packet counters and the queue peak of the link from one address to another.
     ///
     /// # Errors
     /// [`SimulateError::NoLink`].
-    pub fn between(
+    pub fn traffic_between(
         &self,
         from: IpAddr,
         to: IpAddr,
-    ) -> Result<(Counters, ByteCount), SimulateError> {
+    ) -> Result<(LinkCounters, ByteCount), SimulateError> {
         let net = &self.gateways.net;
         Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
     }
 }
 
-/// 1 MiB of each arena for rounding slots up to cache lines.
-const SLOTS_BYTES: u64 = 1 << 20;
+/// 1 MiB: spare memory of each simulated arena, since slots are rounded up to cache lines.
+const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 
-/// 50 ms of virtual time between calls of `meanwhile`.
-const MEANWHILE_EVERY: Span = Span::from_ms(50);
+/// 50 ms: virtual time between two calls of `on_progress`.
+const PROGRESS_INTERVAL: Span = Span::from_ms(50);

@@ -6,7 +6,7 @@ use super::gateways::{FabricSetup, VirtualDeployment};
 use super::keys::KeyFolder;
 use super::network::NetworkLayout;
 use crate::local::job::JobSpec;
-use crate::wan::link::policy::Policies;
+use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
@@ -30,14 +30,14 @@ pub struct SimulationSpec {
 }
 
 impl SimulationSpec {
-    /// The job of all ranks.
+    /// The name of the job that all simulated ranks attach to.
     pub const JOB: &str = "simulation";
 
-    /// The simulation of a fabric with a plan.
+    /// Makes the simulation of a fabric with a plan.
     ///
     /// # Errors
     /// [`SimulateError::Link`]: a link that `wan-sim` does not support.
-    pub fn of(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
+    pub fn of_fabric(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
         let address = |id: GatewayId| {
             let mut address = region_address(&fabric, fabric.gateway(id).region);
             let first = fabric.region(fabric.gateway(id).region).gateways.start;
@@ -45,30 +45,31 @@ impl SimulationSpec {
             address
         };
         let addresses = fabric.gateway_ids().map(address).collect();
-        let network = NetworkLayout::of(&fabric)?;
+        let network = NetworkLayout::of_fabric(&fabric)?;
         Ok(Self { fabric: Arc::new(fabric), plan, addresses, network })
     }
 
-    /// Estimates the memory for collectives of `bytes` at most: packets on links and in queues,
-    /// memory of gateways, and memory of connections.
-    fn memory(&self, bytes: ByteCount) -> ByteCount {
+    /// Estimates the memory that collectives of `bytes` bytes in all take: packets on links and in
+    /// queues, memory of gateways, and memory of connections.
+    fn estimate_memory(&self, bytes: ByteCount) -> ByteCount {
         let fabric = &self.fabric;
-        let lanes = u64::from(plan::lanes(fabric));
+        let lanes = u64::from(plan::lane_count(fabric));
         let links = fabric.links().iter().map(|link| {
             let under_way = 3 * link.bdp().get().min(bytes.get());
-            2 * (under_way + lanes * CONNECTION_BYTES)
+            2 * (under_way + lanes * CONNECTION_END_BYTES)
         });
         let forecast = self.plan.forecast(fabric, plan::Operation::AllReduce, bytes);
-        let held = forecast.gateways.iter().map(|load| load.held.get() + GATEWAY_MEMORY.get());
+        let held =
+            forecast.gateways.iter().map(|load| load.held.get() + SIMULATED_GATEWAY_MEMORY.get());
         let ranks = u64::from(fabric.world_size()) * (2 * bytes.get() / 256 + (1 << 20));
         ByteCount::new(links.sum::<u64>() + held.sum::<u64>() + ranks)
     }
 
-    /// Starts all gateways. All randomness comes from `seed`.
+    /// Starts all gateways in virtual time. All randomness comes from `seed`.
     ///
     /// # Errors
     /// [`SimulateError`]: a gateway did not start.
-    pub async fn start(self, seed: u64) -> Result<VirtualDeployment, SimulateError> {
+    pub async fn start_gateways(self, seed: u64) -> Result<VirtualDeployment, SimulateError> {
         let Self { fabric, plan, addresses, network } = self;
         let net = VirtualNet::new();
         network.apply(&net, seed);
@@ -85,8 +86,8 @@ impl SimulationSpec {
             plan,
             addresses: addresses.into_iter().map(Into::into).collect(),
             jobs: vec![job],
-            memory: GATEWAY_MEMORY,
-            policies: Policies::new(),
+            memory: SIMULATED_GATEWAY_MEMORY,
+            policies: LinkPolicies::new(),
             mtu_pinned: true,
         };
         let mut gateways = VirtualDeployment::new(setup, net, seed);
@@ -96,9 +97,9 @@ impl SimulationSpec {
         Ok(gateways)
     }
 
-    /// Refuses a simulation of collectives of `bytes` that needs too much memory.
-    pub(super) fn check(&self, bytes: ByteCount) -> Result<(), SimulateError> {
-        let (needed, limit) = (self.memory(bytes), SIMULATION_MEMORY_MAX);
+    /// Refuses a simulation of collectives of `bytes` bytes in all that needs too much memory.
+    pub(super) fn check_memory(&self, bytes: ByteCount) -> Result<(), SimulateError> {
+        let (needed, limit) = (self.estimate_memory(bytes), SIMULATION_MEMORY_MAX);
         if needed > limit {
             return Err(SimulateError::TooLarge { needed, limit });
         }
@@ -106,15 +107,15 @@ impl SimulationSpec {
     }
 }
 
-/// 32 UDP ports from one gateway of a region to the next: twice the most lanes.
+/// 32: UDP ports from the first of one simulated gateway to the first of the next in its region,
+/// twice the most lanes.
 const PORTS_PER_GATEWAY: u16 = 32;
 
-/// 64 MiB: each gateway's memory for partial sums, enough for the buffers that are simulated.
-const GATEWAY_MEMORY: ByteCount = ByteCount::new(64 << 20);
+/// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers.
+const SIMULATED_GATEWAY_MEMORY: ByteCount = ByteCount::new(64 << 20);
 
-/// 8 GiB: the memory of a simulation at most, estimated before it starts, so that it fits beside
-/// other work.
+/// 8 GiB: most memory of a simulation, estimated before the start, so that other work fits beside.
 const SIMULATION_MEMORY_MAX: ByteCount = ByteCount::new(8 << 30);
 
-/// 256 KiB: an estimate of the memory of one end of a connection.
-const CONNECTION_BYTES: u64 = 256 << 10;
+/// 256 KiB: an estimate of the memory of one end of a simulated connection.
+const CONNECTION_END_BYTES: u64 = 256 << 10;

@@ -1,7 +1,7 @@
 //! The duration of a training step over two regions. Computation follows a formula; the exchange
 //! is simulated with whole gateways.
 
-use super::clock::run;
+use super::clock::run_in_virtual_time;
 use super::error::SimulateError;
 use super::simulation::{Simulation, TimedCollective};
 use super::spec::SimulationSpec;
@@ -35,58 +35,62 @@ pub struct StepLink {
 }
 
 impl TrainingStep {
-    /// Bytes of the step for each simulated byte. Sizes and rates are both divided by it, which
-    /// changes no time: S/rate, S/BDP and computation/communication stay the same.
-    pub fn scale(&self) -> f64 {
+    /// Returns how many bytes of the step one simulated byte stands for. Sizes and rates are both
+    /// divided by this number, which changes no time: S/rate, S/BDP and computation/communication
+    /// stay equal.
+    pub fn scale_factor(&self) -> f64 {
         (self.gradient_bytes / SIMULATED_BYTES as f64).max(1.0)
     }
 
-    /// Duration of the forward and the backward pass together.
-    pub fn compute(&self) -> Span {
+    /// Returns the duration of the forward and the backward pass together.
+    pub fn compute_time(&self) -> Span {
         self.forward + self.backward
     }
 
-    /// Duration over two regions, from the start of the forward pass until the last rank has the
-    /// last gradient.
+    /// Simulates the step over two regions; returns its duration from the start of the forward pass
+    /// until the last rank has the last gradient.
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation did not start, or a collective failed.
     pub fn simulate(&self, link: StepLink, seed: u64) -> Result<Span, SimulateError> {
-        self.simulate_on(self.two_regions(link), seed)
+        self.simulate_on(self.two_region_fabric(link), seed)
     }
 
-    /// Duration on one cluster, whose gateway has no peer. The backward pass hides everything but
-    /// the last bucket's time inside the cluster, before and after the exchange.
+    /// Simulates the step on one cluster, whose gateway has no peer; returns its duration. The
+    /// backward pass hides everything but the last bucket's time inside the cluster, before and
+    /// after the exchange.
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation did not start, or a collective failed.
-    pub fn on_one_cluster(&self, seed: u64) -> Result<Span, SimulateError> {
-        let fabric = Fabric::new("step", MTU, vec![region("one", None)], Vec::new());
+    pub fn simulate_one_cluster(&self, seed: u64) -> Result<Span, SimulateError> {
+        let fabric =
+            Fabric::new("step", STEP_LINK_MTU, vec![region_of_one_rank("one", None)], Vec::new());
         self.simulate_on(fabric.expect("one region"), seed)
     }
 
+    /// Simulates the step on a fabric; returns its duration.
     fn simulate_on(&self, fabric: Fabric, seed: u64) -> Result<Span, SimulateError> {
-        let posts = self.posts();
+        let posts = self.bucket_posts();
         let total = posts.iter().map(|post| post.bytes.get()).sum();
-        let plan = plan::plan(&fabric).map_err(crate::daemon::StartError::from)?;
-        let spec = SimulationSpec::of(fabric, plan)?;
-        let done = run(async {
+        let plan = plan::make_plan(&fabric).map_err(crate::daemon::StartError::from)?;
+        let spec = SimulationSpec::of_fabric(fabric, plan)?;
+        let done = run_in_virtual_time(async {
             let simulation = Simulation::start(spec, ByteCount::new(total), seed).await?;
-            simulation.collectives(&posts, Dtype::Bf16, || {}).await
+            simulation.run_collectives(&posts, Dtype::Bf16, || {}).await
         })??;
-        Ok(self.gathered(&done))
+        Ok(self.gather_time(&done))
     }
 
-    /// Time until the last bucket is on all accelerators, from the times at which buckets arrived.
-    /// Inside a region buckets are distributed one after the other.
-    fn gathered(&self, done: &[Span]) -> Span {
+    /// Returns the time until the last bucket is on all accelerators, from the times at which
+    /// buckets arrived. Inside a region buckets are distributed one after the other.
+    fn gather_time(&self, done: &[Span]) -> Span {
         let gathered = done.iter().fold(Span::ZERO, |free, done| free.max(*done) + self.local);
-        gathered.max(self.compute())
+        gathered.max(self.compute_time())
     }
 
-    /// The collectives of all buckets, each posted when its bucket is ready.
-    fn posts(&self) -> Vec<TimedCollective> {
-        let bucket = self.gradient_bytes / self.scale() / f64::from(self.buckets);
+    /// Returns the collectives of all buckets, each posted when its bucket is ready.
+    fn bucket_posts(&self) -> Vec<TimedCollective> {
+        let bucket = self.gradient_bytes / self.scale_factor() / f64::from(self.buckets);
         // A whole number of elements and cache lines.
         let bytes = ByteCount::new((bucket as u64).max(64) / 64 * 64);
         let mut free = Span::ZERO;
@@ -99,28 +103,30 @@ impl TrainingStep {
         (0..self.buckets).map(post).collect()
     }
 
-    fn two_regions(&self, link: StepLink) -> Fabric {
-        let bits = (link.bits_per_second / self.scale()).clamp(1.0, 1e15);
+    /// Makes a fabric of two regions of one rank, whose ports have the rate of the link.
+    fn two_region_fabric(&self, link: StepLink) -> Fabric {
+        let bits = (link.bits_per_second / self.scale_factor()).clamp(1.0, 1e15);
         let rate = BitRate::from_bits_per_second(bits as u64);
         let wan = Some(WanPort { egress: rate, ingress: rate });
         let between = ("one".to_owned(), "other".to_owned());
         let link = LinkSpec { between, rate, rtt: link.rtt, loss: Fraction::default() };
-        let regions = vec![region("one", wan), region("other", wan)];
-        Fabric::new("step", MTU, regions, vec![link]).expect("two regions and their link")
+        let regions = vec![region_of_one_rank("one", wan), region_of_one_rank("other", wan)];
+        Fabric::new("step", STEP_LINK_MTU, regions, vec![link]).expect("two regions and their link")
     }
 }
 
-/// A region whose accelerators are one rank; `local` covers what they do among themselves.
-fn region(name: &str, wan: Option<WanPort>) -> RegionSpec {
+/// Makes a region whose accelerators are one rank; [`TrainingStep::local`] covers what they do
+/// among themselves.
+fn region_of_one_rank(name: &str, wan: Option<WanPort>) -> RegionSpec {
     let gateways = vec![RegionGateway::new(format!("{name}-0"), 1, wan)];
     RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
-/// 64 MiB stand for all gradients; smaller gradients are simulated in full size.
+/// 64 MiB: simulated bytes that stand for all gradients; smaller gradients are simulated in full.
 const SIMULATED_BYTES: u64 = 64 << 20;
 
-/// 1500 bytes: the MTU of the simulated link, the common case with the most packets.
-const MTU: u16 = 1500;
+/// 1500 bytes: IP MTU of the simulated link, the common case with the most packets.
+const STEP_LINK_MTU: u16 = 1500;
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +145,7 @@ mod tests {
     #[test]
     fn one_cluster_hides_everything_but_the_last_local_bucket() {
         let step = TrainingStep { local: Span::from_ms(10), ..step() };
-        let took = step.on_one_cluster(1).expect("a step").as_secs_f64();
+        let took = step.simulate_one_cluster(1).expect("a step").as_secs_f64();
         assert!((3.020..3.0201).contains(&took), "{took}");
     }
 

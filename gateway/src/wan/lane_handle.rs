@@ -5,7 +5,7 @@
 
 use crate::events::ConnectionId;
 use crate::wan::congestion::observed;
-use crate::wan::error_code::{CLOSING, PROTOCOL_VIOLATION};
+use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::traffic::LinkTraffic;
 use hier_collectives::ids::{BootId, GatewayId};
@@ -14,9 +14,9 @@ use quinn::Connection;
 use tokio::sync::mpsc;
 use units::Span;
 
-/// 262,144 messages: the bound of a lane's control queue. A peer always reads them, so a full queue means
-/// that it does not, and the connection is closed. After a loss all receipts, grants and posts under
-/// way are repeated: a few for each tree, one for each waiting rank.
+/// 262,144 messages: the bound of a lane's control queue. A peer always reads them, so a full queue
+/// means that it does not, and the connection is closed. After a loss all receipts, grants and
+/// posts under way are repeated: a few for each tree, one for each waiting rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
 /// The peer at the other end of a lane.
@@ -49,54 +49,59 @@ pub struct LaneMeasurement {
 }
 
 impl LaneHandle {
-    /// A handle, and the queue that it fills. The control writer of the connection empties the queue.
+    /// Creates the handle of a lane's connection, and the queue of control messages that it fills.
+    /// The connection's control writer empties the queue.
     pub(crate) fn new(id: ConnectionId, connection: Connection) -> (Self, mpsc::Receiver<Vec<u8>>) {
         let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
         (Self { id, control, connection }, queue)
     }
 
-    /// Queues a control message of a job; returns its length in bytes. A lane whose queue is full is
-    /// closed.
-    pub fn send(&self, envelope: Envelope, message: &Message) -> u64 {
+    /// Queues a control message of a job; returns its length in bytes. A lane whose queue is full
+    /// is closed.
+    pub fn send_message(&self, envelope: Envelope, message: &Message) -> u64 {
         let bytes = [&envelope.encode(), &*message.encode()].concat();
         let length = bytes.len() as u64;
-        self.queue(bytes);
+        self.queue_message(bytes);
         length
     }
 
     /// Queues a message about a link or lane. A lane whose queue is full is closed.
     pub fn send_link_message(&self, message: LinkMessage) {
-        self.queue([&LINK_GROUP.0.to_be_bytes(), &*message.encode()].concat());
+        self.queue_message([&LINK_GROUP.0.to_be_bytes(), &*message.encode()].concat());
     }
 
-    fn queue(&self, bytes: Vec<u8>) {
+    /// Queues an encoded control message, and closes the lane if its queue is full.
+    fn queue_message(&self, bytes: Vec<u8>) {
         if self.control.try_send(bytes).is_err() {
-            self.close(PROTOCOL_VIOLATION, "control messages are not read");
+            self.close_connection(PROTOCOL_VIOLATION_CODE, "control messages are not read");
         }
     }
 
-    /// Closes the connection: the peer has violated the protocol.
+    /// Closes the lane's connection because the peer has violated the protocol; the peer gets the
+    /// reason `why`.
     pub fn close_for_violation(&self, why: &str) {
-        self.close(PROTOCOL_VIOLATION, why);
+        self.close_connection(PROTOCOL_VIOLATION_CODE, why);
     }
 
-    /// Closes the connection: another one has replaced it.
+    /// Closes the lane's connection because another one has replaced it; the peer gets the reason
+    /// `why`.
     pub fn close_replaced(&self, why: &str) {
-        self.close(CLOSING, why);
+        self.close_connection(CONNECTION_CLOSING_CODE, why);
     }
 
-    /// The smoothed RTT.
+    /// Returns the smoothed RTT that QUIC measures on the lane.
     pub fn smoothed_rtt(&self) -> Span {
         observed::smoothed_rtt(&self.connection)
     }
 
-    /// Measures the lane. Delivered bytes include 28 bytes of IP and UDP headers for each packet, 48 with
-    /// IPv6.
-    pub fn measure(&self) -> LaneMeasurement {
+    /// Returns the lane's traffic so far, and its least RTT since the last call. Delivered bytes
+    /// include 28 bytes of IP and UDP headers for each packet, 48 with IPv6.
+    pub fn measure_lane(&self) -> LaneMeasurement {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
-        let telemetry = observed::telemetry(&self.connection);
-        let acked = telemetry.as_ref().map_or((0, 0), |telemetry| telemetry.acked());
+        let telemetry = observed::connection_telemetry(&self.connection);
+        let acked =
+            telemetry.as_ref().map_or((0, 0), |telemetry| telemetry.acked_packets_and_bytes());
         let (packets, bytes) = acked;
         let traffic = LinkTraffic {
             sent_packets: path.sent_packets,
@@ -107,7 +112,8 @@ impl LaneHandle {
         LaneMeasurement { traffic, min_rtt }
     }
 
-    fn close(&self, code: u32, why: &str) {
+    /// Closes the lane's connection with an error code; the peer gets the reason `why`.
+    fn close_connection(&self, code: u32, why: &str) {
         self.connection.close(code.into(), why.as_bytes());
     }
 }

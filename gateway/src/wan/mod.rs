@@ -21,7 +21,7 @@
 //!                     +- control reader  -> engine events
 //!                     +- control writer  <- LaneHandle (bounded queue)
 //!  lane thread        +- liveness monitor
-//!   endpoint - serve -+- tuner           -> windows
+//!   endpoint ---------+- tuner           -> windows
 //!                     +- receiver        -> a task for each stream -> engine events
 //!                     +- sender (small)  <- SendQueue
 //!                     +- sender (bulk)   <- SendQueue
@@ -36,7 +36,7 @@ pub mod pacing;
 mod spec;
 pub mod stream;
 
-pub use connect::endpoint::{LANE_BYTES, LaneError, start};
+pub use connect::endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
 pub use connect::liveness::PeerLiveness;
 pub use lane_handle::{LaneHandle, LaneMeasurement, PeerSeen};
 pub use spec::{LaneSpec, LaneThreads, PeerLink};

@@ -84,18 +84,19 @@ pub struct LaneThreads {
 }
 
 impl PeerLink {
-    /// The path of a lane to this peer, before anything is measured.
-    pub(crate) fn path(&self, spec: &LaneSpec) -> LanePath {
+    /// Returns the path of a lane to this peer for its windows, at the present rate limit of the
+    /// link.
+    pub(crate) fn lane_path(&self, spec: &LaneSpec) -> LanePath {
         LanePath {
-            link: Link { rate: self.rate_now(), ..self.link.clone() },
+            link: Link { rate: self.pair_rate_now(), ..self.link.clone() },
             inbound: self.link.rate,
-            lanes: u64::from(plan::lanes(&spec.fabric)),
+            lanes: u64::from(plan::lane_count(&spec.fabric)),
             segment_bytes: spec.segment_bytes,
         }
     }
 
-    /// The rate that the pair alone could send, within the present limit of the link.
-    pub(crate) fn rate_now(&self) -> BitRate {
+    /// Returns the rate that the pair alone could send, within the present limit of the link.
+    pub(crate) fn pair_rate_now(&self) -> BitRate {
         self.link.rate.min(self.pair_pacer.link_limit())
     }
 }

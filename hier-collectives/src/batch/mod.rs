@@ -1,6 +1,7 @@
 //! The split of a global batch into whole samples for ranks of unequal speed.
 //!
-//! The trainer's client calls it at the start and after each step; `landbridge plan batch` prints it.
+//! The trainer's client calls it at the start and after each step; `landbridge plan batch` prints
+//! it.
 
 mod rebalance;
 mod shares;

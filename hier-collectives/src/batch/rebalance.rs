@@ -4,13 +4,15 @@ use super::shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a;
 use std::collections::VecDeque;
 
-/// Another split must have been better in 5 consecutive steps, since speeds fluctuate.
+/// 5 consecutive steps in which another split of the batch must have been better, since speeds
+/// fluctuate.
 /// Tested by `fluctuating_speeds_change_nothing`.
-const STEPS: usize = 5;
+const REBALANCE_STEPS: usize = 5;
 
-/// It must save 5 % of each step's time, since each change costs the trainer a new batch.
+/// 5 % of each step's time: a new split of the batch must save as much, since each change costs the
+/// trainer a new batch.
 /// Tested by `a_lasting_change_is_followed_once`.
-const GAIN: f64 = 0.05;
+const REBALANCE_GAIN_MIN: f64 = 0.05;
 
 /// The split of a global batch over time, step by step.
 ///
@@ -28,22 +30,29 @@ pub struct BatchSplit {
 }
 
 impl BatchSplit {
-    /// The first split, by expected speeds, as [`batch_shares_within`] makes it.
+    /// Makes the first split, by expected speeds, as [`batch_shares_within`] makes it.
     ///
     /// # Errors
     /// [`BatchError`], naming the first rank at fault.
     pub fn new(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Result<Self, BatchError> {
         let shares = batch_shares_within(global_batch, speeds, limits)?;
         let (limits, expected) = (limits.to_vec(), speeds.to_vec());
-        Ok(Self { global_batch, limits, expected, shares, seen: VecDeque::with_capacity(STEPS) })
+        Ok(Self {
+            global_batch,
+            limits,
+            expected,
+            shares,
+            seen: VecDeque::with_capacity(REBALANCE_STEPS),
+        })
     }
 
-    /// Each rank's samples of the next step, adding up to the global batch.
+    /// Returns each rank's samples of the next step, which add up to the global batch.
     pub fn shares(&self) -> &[u64] {
         &self.shares
     }
 
-    /// Takes the speeds of the last step, in samples per unit of time; true if the split changes.
+    /// Takes all ranks' speeds in the last step, in samples per unit of time; returns true if the
+    /// split changes.
     ///
     /// A rank without samples passes its last speed.
     ///
@@ -52,17 +61,17 @@ impl BatchSplit {
     pub fn handle_speeds(&mut self, speeds: &[f64]) -> Result<bool, BatchError> {
         // Invalid speeds are refused before they are stored.
         batch_shares_within(self.global_batch, speeds, &self.limits)?;
-        if self.seen.len() == STEPS {
+        if self.seen.len() == REBALANCE_STEPS {
             self.seen.pop_front();
         }
         self.seen.push_back(speeds.to_vec());
-        if self.seen.len() < STEPS {
+        if self.seen.len() < REBALANCE_STEPS {
             return Ok(false);
         }
-        let usual: Vec<f64> = (0..speeds.len()).map(|rank| self.usual(rank)).collect();
+        let usual: Vec<f64> = (0..speeds.len()).map(|rank| self.median_speed(rank)).collect();
         let other = batch_shares_within(self.global_batch, &usual, &self.limits)?;
         let better = |speeds: &Vec<f64>| {
-            makespan(&other, speeds) <= (1.0 - GAIN) * makespan(&self.shares, speeds)
+            makespan(&other, speeds) <= (1.0 - REBALANCE_GAIN_MIN) * makespan(&self.shares, speeds)
         };
         // An empty batch takes no time, and no split of it is better.
         let changes = other != self.shares && self.seen.iter().all(better);
@@ -73,11 +82,11 @@ impl BatchSplit {
         Ok(changes)
     }
 
-    /// Takes all ranks' speeds and digests after an exchange; true if the split changes.
+    /// Takes all ranks' speeds and digests after an exchange; returns true if the split changes.
     ///
-    /// A speed of 0 is not measured yet. The digests are [`Self::agreed`] and [`Self::state`] of each
-    /// rank. An exchange that failed on some ranks only leaves them with different states; the next
-    /// one that succeeds then splits anew by its speeds alone.
+    /// A speed of 0 is not measured yet. The digests are [`Self::agreed_digest`] and
+    /// [`Self::state_digest`] of each rank. An exchange that failed on some ranks only leaves them
+    /// with different states; the next one that succeeds then splits anew by its speeds alone.
     ///
     /// # Errors
     /// [`BatchError`]; nothing has changed.
@@ -91,7 +100,7 @@ impl BatchSplit {
         if let Some(rank) = unlike(agreed) {
             return Err(BatchError::Unlike { rank });
         }
-        let speeds = self.in_one_unit(speeds);
+        let speeds = self.speeds_in_one_unit(speeds);
         if unlike(states).is_none() {
             return self.handle_speeds(&speeds);
         }
@@ -101,20 +110,22 @@ impl BatchSplit {
         Ok(true)
     }
 
-    /// Digest of the inputs on which all ranks must agree: global batch, limits, expected speeds.
-    pub fn agreed(&self) -> u64 {
+    /// Hashes the inputs of the split on which all ranks must agree: global batch, limits, expected
+    /// speeds.
+    pub fn agreed_digest(&self) -> u64 {
         let expected = self.expected.iter().map(|speed| speed.to_bits());
-        digest([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
+        digest_numbers([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
     }
 
-    /// Digest of the state: the current shares and the stored speeds.
-    pub fn state(&self) -> u64 {
+    /// Hashes the state of the split: the current shares and the stored speeds.
+    pub fn state_digest(&self) -> u64 {
         let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
-        digest(self.shares.iter().copied().chain(seen))
+        digest_numbers(self.shares.iter().copied().chain(seen))
     }
 
-    /// Replaces speeds that are not measured by the expected ones, in the unit of the measured ones.
-    fn in_one_unit(&self, speeds: &[f64]) -> Vec<f64> {
+    /// Replaces speeds that are not measured by the expected ones, in the unit of the measured
+    /// ones.
+    fn speeds_in_one_unit(&self, speeds: &[f64]) -> Vec<f64> {
         let pairs = || speeds.iter().zip(&self.expected);
         if speeds.len() != self.expected.len() || !speeds.contains(&0.0) {
             return speeds.to_vec();
@@ -132,20 +143,20 @@ impl BatchSplit {
         pairs().map(usual).collect()
     }
 
-    /// Median of a rank's last speeds.
-    fn usual(&self, rank: usize) -> f64 {
+    /// Returns the median of a rank's last speeds.
+    fn median_speed(&self, rank: usize) -> f64 {
         let mut seen: Vec<f64> = self.seen.iter().map(|speeds| speeds[rank]).collect();
         seen.sort_by(f64::total_cmp);
         seen[seen.len() / 2]
     }
 }
 
-/// Digest of numbers.
-fn digest(values: impl Iterator<Item = u64>) -> u64 {
+/// Returns the FNV-1a hash of numbers.
+fn digest_numbers(values: impl Iterator<Item = u64>) -> u64 {
     fnv1a(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
-/// Time of the slowest rank.
+/// Returns the time that the slowest rank needs for its share of the batch.
 fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
     shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
 }
@@ -155,11 +166,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BATCH: u64 = 4096;
+    const BATCH_SAMPLES: u64 = 4096;
     const RANKS: usize = 11;
 
     fn split(speeds: &[f64]) -> BatchSplit {
-        BatchSplit::new(BATCH, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
+        BatchSplit::new(BATCH_SAMPLES, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
     }
 
     /// Makespan of a split, relative to the best.
@@ -201,10 +212,10 @@ mod tests {
                 if split.handle_speeds(&fluctuating(&speeds, fluctuation, 0.01)).expect("speeds") {
                     changes.push(step);
                 }
-                prop_assert_eq!(split.shares().iter().sum::<u64>(), BATCH);
+                prop_assert_eq!(split.shares().iter().sum::<u64>(), BATCH_SAMPLES);
             }
             prop_assert!(changes.len() <= 1, "{changes:?}");
-            prop_assert!(!matters || changes == [STEPS - 1], "{changes:?}");
+            prop_assert!(!matters || changes == [REBALANCE_STEPS - 1], "{changes:?}");
             prop_assert!(excess(&split, &speeds) <= 1.07, "{}", excess(&split, &speeds));
         }
 
@@ -223,8 +234,8 @@ mod tests {
         #[test]
         fn an_alternating_rank_changes_nothing(
             speeds in speeds(),
-            slow in 1..STEPS,
-            fast in STEPS..2 * STEPS,
+            slow in 1..REBALANCE_STEPS,
+            fast in REBALANCE_STEPS..2 * REBALANCE_STEPS,
         ) {
             let mut split = split(&speeds);
             for step in 0..200 {
@@ -254,7 +265,8 @@ mod tests {
             prop_assert!(changes <= 20, "{changes}");
         }
 
-        /// A part of each step's time is fixed, so that speeds depend on shares; splits still settle.
+        /// A part of each step's time is fixed, so that speeds depend on shares; splits still
+        /// settle.
         #[test]
         fn the_effect_of_a_share_on_speed_is_no_drift(
             speeds in speeds(),
@@ -283,8 +295,8 @@ mod tests {
 
     /// Passes the same speeds to each split; whether each was split anew.
     fn exchange(splits: &mut [BatchSplit], speeds: &[f64]) -> Vec<Result<bool, BatchError>> {
-        let agreed: Vec<u64> = splits.iter().map(BatchSplit::agreed).collect();
-        let states: Vec<u64> = splits.iter().map(BatchSplit::state).collect();
+        let agreed: Vec<u64> = splits.iter().map(BatchSplit::agreed_digest).collect();
+        let states: Vec<u64> = splits.iter().map(BatchSplit::state_digest).collect();
         splits.iter_mut().map(|s| s.handle_exchange(speeds, &agreed, &states)).collect()
     }
 
@@ -311,7 +323,9 @@ mod tests {
     #[test]
     fn ranks_that_split_another_batch_are_named() {
         let mut splits = vec![split(&[1.0, 2.0]); 2];
-        splits[1] = BatchSplit::new(BATCH, &[1.0, 2.0], &[BATCH, 3 * BATCH]).expect("splits");
+        splits[1] =
+            BatchSplit::new(BATCH_SAMPLES, &[1.0, 2.0], &[BATCH_SAMPLES, 3 * BATCH_SAMPLES])
+                .expect("splits");
         let before = splits.clone();
         let changed = exchange(&mut splits, &[1.0, 2.0]);
         assert_eq!(changed, vec![Err(BatchError::Unlike { rank: 1 }); 2]);
@@ -323,19 +337,19 @@ mod tests {
     fn an_unmeasured_rank_has_its_expected_relative_speed() {
         let mut splits = vec![split(&[1.0, 1.0, 2.0]); 3];
         let before = splits[0].shares().to_vec();
-        for _ in 0..2 * STEPS {
+        for _ in 0..2 * REBALANCE_STEPS {
             assert_eq!(exchange(&mut splits, &[100.0, 100.0, 0.0]), vec![Ok(false); 3]);
             assert_eq!(exchange(&mut splits, &[0.0; 3]), vec![Ok(false); 3]);
         }
         assert_eq!(splits[0].shares(), before);
         let mut slow = splits.clone();
-        for _ in 0..STEPS {
+        for _ in 0..REBALANCE_STEPS {
             exchange(&mut slow, &[50.0, 100.0, 0.0]);
         }
         assert_eq!(slow[0], split_as(&splits[0], &[50.0, 100.0, 150.0]));
         let mut unlike = split(&[1.0, 1.0, 3.0]);
-        assert_ne!(unlike.agreed(), splits[0].agreed());
-        let (agreed, states) = ([unlike.agreed(); 3], [1, 2, 3]);
+        assert_ne!(unlike.agreed_digest(), splits[0].agreed_digest());
+        let (agreed, states) = ([unlike.agreed_digest(); 3], [1, 2, 3]);
         assert_eq!(unlike.handle_exchange(&[0.0, 10.0, 30.0], &agreed, &states), Ok(true));
         assert_eq!(unlike.shares(), split(&[1.0, 1.0, 3.0]).shares());
     }
@@ -356,9 +370,9 @@ mod tests {
             assert!(split.handle_speeds(&wrong).is_err());
             assert_eq!(split, before);
         }
-        let agreed = vec![split.agreed(); 2];
+        let agreed = vec![split.agreed_digest(); 2];
         for wrong in [[-1.0, 0.0], [f64::INFINITY, 0.0]] {
-            let states = vec![split.state(); 2];
+            let states = vec![split.state_digest(); 2];
             assert!(split.handle_exchange(&wrong, &agreed, &states).is_err());
             assert_eq!(split, before);
         }

@@ -56,16 +56,16 @@ pub enum BatchError {
     },
 }
 
-/// Samples for each rank that add up to `global_batch`, in proportion to `speeds` (samples per unit of
-/// time, in any unit).
+/// Divides `global_batch` samples among ranks in proportion to their `speeds`, which are samples
+/// per unit of time in any unit.
 ///
 /// The split has the least makespan, `max(share / speed)`. Among all such splits each rank gets the
 /// whole part of its quota, `global_batch * speed / sum`. The remaining samples go by largest
 /// remainder to ranks that still end in time; of equals the lower rank gets one first.
 ///
 /// A share is less than one below its quota, and at most `ranks * speed / sum` above it. Largest
-/// remainder alone would stay closer to the quotas, but slow ranks would then end last. A faster rank
-/// never gets less than a slower one; a slow rank may get nothing.
+/// remainder alone would stay closer to the quotas, but slow ranks would then end last. A faster
+/// rank never gets less than a slower one; a slow rank may get nothing.
 ///
 /// # Errors
 /// [`BatchError`] that names the first rank at fault.
@@ -73,7 +73,8 @@ pub fn batch_shares(global_batch: u64, speeds: &[f64]) -> Result<Vec<u64>, Batch
     batch_shares_within(global_batch, speeds, &vec![u64::MAX; speeds.len()])
 }
 
-/// Samples for each rank as [`batch_shares`] gives them, and at most its limit, such as its memory.
+/// Divides `global_batch` samples among ranks as [`batch_shares`] does, with a limit for each rank,
+/// such as its memory.
 ///
 /// A rank whose quota exceeds its limit gets the limit. The others share the rest in proportion to
 /// their speeds. No split within the limits has a smaller makespan.
@@ -85,7 +86,7 @@ pub fn batch_shares_within(
     speeds: &[f64],
     limits: &[u64],
 ) -> Result<Vec<u64>, BatchError> {
-    check(global_batch, speeds)?;
+    check_batch(global_batch, speeds)?;
     if limits.len() != speeds.len() {
         return Err(BatchError::Limits { limits: limits.len(), ranks: speeds.len() });
     }
@@ -93,7 +94,7 @@ pub fn batch_shares_within(
     if room < global_batch {
         return Err(BatchError::NoRoom { samples: global_batch, room });
     }
-    let quotas = quotas(global_batch, speeds, limits);
+    let quotas = sample_quotas(global_batch, speeds, limits);
     let mut left = global_batch;
     let whole_part = |(quota, limit): (&f64, &u64)| {
         let whole = (*quota as u64).min(left).min(*limit);
@@ -105,23 +106,23 @@ pub fn batch_shares_within(
         |rank: usize, share: u64| (share < limits[rank]).then(|| (share + 1) as f64 / speeds[rank]);
     // Whole parts of quotas fit into every makespan, so starting from them loses nothing.
     let mut soonest = shares.clone();
-    hand_out(&mut soonest, left, time_of_next);
+    hand_out_samples(&mut soonest, left, time_of_next);
     let times = soonest.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed);
     let makespan = times.fold(0.0, f64::max);
     // The largest remainder first.
-    hand_out(&mut shares, left, |rank, share| {
+    hand_out_samples(&mut shares, left, |rank, share| {
         let is_in_time = time_of_next(rank, share).is_some_and(|time| time <= makespan);
         is_in_time.then(|| share as f64 - quotas[rank])
     });
     Ok(shares)
 }
 
-/// Gives samples one by one to the rank with the least key; of equals to the lower rank.
+/// Gives `samples` one by one to the rank with the least key; of equals to the lower rank.
 ///
 /// A key depends on the rank's own share. A rank without a key gets no more samples.
-fn hand_out(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
-    let waits = |rank: usize, share: u64| key(rank, share).map(|key| Waiting { key, rank });
-    let mut heap: BinaryHeap<Waiting> =
+fn hand_out_samples(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
+    let waits = |rank: usize, share: u64| key(rank, share).map(|key| WaitingRank { key, rank });
+    let mut heap: BinaryHeap<WaitingRank> =
         shares.iter().enumerate().filter_map(|(rank, share)| waits(rank, *share)).collect();
     for _ in 0..samples {
         let first = heap.pop().expect("the ranks hold the batch");
@@ -131,36 +132,37 @@ fn hand_out(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option
 }
 
 /// A rank that waits for a sample. The greatest is the one with the least key.
-struct Waiting {
+struct WaitingRank {
     key: f64,
     rank: usize,
 }
 
-impl Ord for Waiting {
+impl Ord for WaitingRank {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key.total_cmp(&self.key).then(other.rank.cmp(&self.rank))
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for WaitingRank {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingRank {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for WaitingRank {}
 
-/// Quota of each rank in divisible samples, so that all ranks below their limit end together.
+/// Returns the quota of each rank in divisible samples, so that all ranks below their limit end
+/// together.
 ///
 /// It is Newton's method on a concave function, the samples done by a time. Each round halves the
 /// missing samples or the speed of the remaining ranks, so few rounds suffice.
-fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
+fn sample_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     let mut full = vec![false; speeds.len()];
     loop {
         let held = |rank: &usize| full[*rank];
@@ -182,8 +184,8 @@ fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     }
 }
 
-/// Checks the size of the batch and the speeds.
-fn check(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
+/// Checks the size of the global batch and the speeds of its ranks.
+fn check_batch(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if speeds.is_empty() {
         return Err(BatchError::NoRank);
     }
@@ -253,7 +255,7 @@ mod tests {
         let ranks = 10_000;
         let looked = Cell::new(0_usize);
         let mut shares = vec![0; ranks];
-        hand_out(&mut shares, 3 * ranks as u64, |rank, share| {
+        hand_out_samples(&mut shares, 3 * ranks as u64, |rank, share| {
             looked.set(looked.get() + 1);
             Some(share as f64 / (1 + rank % 7) as f64)
         });

@@ -1,6 +1,6 @@
 //! The lower bound T* of an operation: the least time that any algorithm needs.
 
-use super::min_cut::{Flows, narrowest};
+use super::min_cut::{HubFlows, narrowest_cut};
 use super::payload::payload_rate;
 use super::ports::PortBits;
 use crate::ids::GatewayId;
@@ -8,24 +8,24 @@ use crate::operation::Operation;
 use crate::topology::Fabric;
 use units::{BitRate, ByteCount, Span};
 
-/// T* of an all-reduce of `bytes` over all regions; zero for one region.
+/// Returns T*, the least time of an all-reduce of `bytes` over all regions; zero for one region.
 ///
 /// T* is the largest of these, for N regions and S bytes:
 /// * S / egress of a region + delay to the farthest region,
 /// * S / ingress of a region + delay from the nearest region,
-/// * 2(N-1)S / sum of all egress rates, and the same of ingress,
+/// * 2(N-1)S / sum of all egress rates, and as much for ingress rates,
 /// * S / rate of the narrowest cut.
 ///
 /// The egress of a region is the sum of its gateways' ports, and at most the sum of its links.
-pub fn all_reduce(fabric: &Fabric, bytes: ByteCount) -> Span {
-    least_time(fabric, Operation::AllReduce, bytes)
+pub fn all_reduce_bound(fabric: &Fabric, bytes: ByteCount) -> Span {
+    operation_bound(fabric, Operation::AllReduce, bytes)
 }
 
-/// T* of any operation, by the terms of [`all_reduce`].
+/// Returns T*, the least time of any operation on `bytes`, by the terms of [`all_reduce_bound`].
 ///
 /// A reduction moves every region's bytes to one region and a broadcast one region's bytes to all:
 /// (N-1)S in all. A barrier takes the delay between the two farthest regions.
-pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
+pub fn operation_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
     let regions = fabric.regions().len();
     if regions < 2 {
         return Span::ZERO;
@@ -37,44 +37,45 @@ pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Sp
         Operation::Broadcast { from } => (Some(region_of(from)), None),
         Operation::AllReduce | Operation::Barrier => (None, None),
     };
-    let delays = delays(fabric);
+    let delays = least_region_delays(fabric);
     let (mut least, mut out_sum, mut in_sum) = (0.0f64, 0.0, 0.0);
     for (region, away) in delays.iter().enumerate() {
-        let (out, inward) = ports(fabric, region);
+        let (out, inward) = region_port_rates(fabric, region);
         let others = || (0..regions).filter(|other| *other != region);
         let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
         let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
         if emits {
             let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
             let far = far.map(|other| away[other]).max().unwrap_or(0);
-            least = least.max(size / out + seconds(far));
+            least = least.max(size / out + ns_as_seconds(far));
         }
         if absorbs {
             let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
             let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
-            least = least.max(size / inward + seconds(near));
+            least = least.max(size / inward + ns_as_seconds(near));
         }
         (out_sum, in_sum) = (out_sum + out, in_sum + inward);
     }
-    let ways = if operation.goes_up() && operation.comes_down() { 2.0 } else { 1.0 };
+    let ways = if operation.has_up_phase() && operation.has_down_phase() { 2.0 } else { 1.0 };
     let all = ways * (regions as f64 - 1.0) * size;
-    let flows = Flows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
-    let cut = narrowest(fabric, only_out.or(only_in), flows);
+    let flows = HubFlows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
+    let cut = narrowest_cut(fabric, only_out.or(only_in), flows);
     let cut = size / payload_rate(cut, fabric.mtu());
     let seconds = least.max(all / out_sum).max(all / in_sum).max(cut);
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
-/// Payload rates out of and into a region, in bytes per second.
-fn ports(fabric: &Fabric, region: usize) -> (f64, f64) {
-    let PortBits { egress, ingress, links } = PortBits::of(fabric, region);
+/// Returns the payload rates out of and into a region, in bytes per second.
+fn region_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
+    let PortBits { egress, ingress, links } = PortBits::of_region(fabric, region);
     let rate =
         |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(links)), fabric.mtu());
     (rate(egress), rate(ingress))
 }
 
-/// Least one-way delays between regions in nanoseconds, over relays where that is shorter.
-fn delays(fabric: &Fabric) -> Vec<Vec<u64>> {
+/// Returns the least one-way delays between regions in nanoseconds, over relays where that is
+/// shorter.
+fn least_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     let regions = fabric.regions().len();
     let mut delays = vec![vec![u64::MAX; regions]; regions];
     for link in fabric.links() {
@@ -92,15 +93,15 @@ fn delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     delays
 }
 
-/// Nanoseconds as seconds.
-fn seconds(ns: u64) -> f64 {
+/// Converts nanoseconds to seconds.
+fn ns_as_seconds(ns: u64) -> f64 {
     Span::from_ns(ns).as_secs_f64()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{FabricBuilder, path, port};
+    use crate::testing::{FabricBuilder, lossless_link, symmetric_port};
 
     /// Regions with one gateway each, with ports of these bits per second; all pairs have a link.
     fn fabric(ports: &[u64], rtt_ms: u64) -> Fabric {
@@ -108,11 +109,11 @@ mod tests {
         let name = |region: usize| format!("r{region}");
         let mut builder = FabricBuilder::default();
         for region in 0..ports.len() {
-            builder = builder.region(&name(region), [(1, Some(port(rate(region))))]);
+            builder = builder.region(&name(region), [(1, Some(symmetric_port(rate(region))))]);
         }
         for one in 0..ports.len() {
             for other in one + 1..ports.len() {
-                let state = path(rate(one).min(rate(other)), rtt_ms);
+                let state = lossless_link(rate(one).min(rate(other)), rtt_ms);
                 builder = builder.link(&name(one), &name(other), state);
             }
         }
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn two_regions_need_one_crossing() {
-        let bound = all_reduce(&fabric(&[500_000_000; 2], 80), ByteCount::new(64 << 20));
+        let bound = all_reduce_bound(&fabric(&[500_000_000; 2], 80), ByteCount::new(64 << 20));
         let payload = 62.5e6 * 1433.0 / 1500.0;
         let want = f64::from(64 << 20) / payload + 0.04;
         assert!((bound.as_secs_f64() - want).abs() < 1e-6, "{bound}");
@@ -131,9 +132,10 @@ mod tests {
     fn the_slowest_port_or_the_sum_bounds_three_regions() {
         let gigabyte = ByteCount::new(1_000_000_000);
         let share = 1433.0 / 1500.0;
-        let uneven = all_reduce(&fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60), gigabyte);
+        let uneven =
+            all_reduce_bound(&fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60), gigabyte);
         assert!((uneven.as_secs_f64() - (1e9 / (37.5e6 * share) + 0.03)).abs() < 1e-3);
-        let even = all_reduce(&fabric(&[800_000_000; 3], 60), gigabyte);
+        let even = all_reduce_bound(&fabric(&[800_000_000; 3], 60), gigabyte);
         assert!((even.as_secs_f64() - 4e9 / (300e6 * share)).abs() < 1e-3);
     }
 }

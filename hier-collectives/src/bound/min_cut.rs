@@ -5,32 +5,33 @@ use crate::topology::Fabric;
 use std::collections::VecDeque;
 use units::BitRate;
 
-/// Rate of the narrowest cut between the regions, in IP bytes.
+/// Returns the rate of the narrowest cut between the regions of a fabric, in IP bytes.
 ///
 /// All data that leave a group of regions pass its ports and the links to the other regions.
 pub fn min_cut(fabric: &Fabric) -> BitRate {
-    narrowest(fabric, None, Flows { from_hub: true, to_hub: true })
+    narrowest_cut(fabric, None, HubFlows { from_hub: true, to_hub: true })
 }
 
 /// The flows between the hub and the other regions that count.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flows {
+pub(super) struct HubFlows {
     /// Flows from the hub to another region.
     pub from_hub: bool,
     /// Flows from another region to the hub.
     pub to_hub: bool,
 }
 
-/// Least maximum flow between region `hub` and another; without `hub`, the first region.
+/// Returns the least maximum flow between region `hub` and another; without `hub`, between the
+/// first region and another.
 ///
 /// Every cut separates the hub from some region, so the least of these flows is the narrowest cut.
-pub(super) fn narrowest(fabric: &Fabric, hub: Option<usize>, flows: Flows) -> BitRate {
+pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows) -> BitRate {
     let hub = hub.unwrap_or(0);
-    let network = Network::of(fabric);
+    let network = FlowNetwork::of_fabric(fabric);
     let others = (0..fabric.regions().len()).filter(|region| *region != hub);
     let rates = others.flat_map(|other| {
-        let out = flows.from_hub.then(|| network.clone().flow(hub, other));
-        let inward = flows.to_hub.then(|| network.clone().flow(other, hub));
+        let out = flows.from_hub.then(|| network.clone().max_flow(hub, other));
+        let inward = flows.to_hub.then(|| network.clone().max_flow(other, hub));
         out.into_iter().chain(inward)
     });
     BitRate::from_bits_per_second(rates.min().unwrap_or(0))
@@ -38,7 +39,7 @@ pub(super) fn narrowest(fabric: &Fabric, hub: Option<usize>, flows: Flows) -> Bi
 
 /// The flow network: three nodes for each region, its inside, its egress and its ingress.
 #[derive(Debug, Clone)]
-struct Network {
+struct FlowNetwork {
     /// Edges that leave each node.
     edges: Vec<Vec<usize>>,
     /// Head of each edge; edge `i ^ 1` is the reverse edge of edge `i`.
@@ -47,13 +48,14 @@ struct Network {
     residual: Vec<u64>,
 }
 
-impl Network {
-    fn of(fabric: &Fabric) -> Self {
+impl FlowNetwork {
+    /// Builds the flow network of a fabric: its capacities are the rates of ports and links.
+    fn of_fabric(fabric: &Fabric) -> Self {
         let regions = fabric.regions().len();
         let mut network =
             Self { edges: vec![Vec::new(); 3 * regions], to: Vec::new(), residual: Vec::new() };
         for region in 0..regions {
-            let PortBits { egress, ingress, .. } = PortBits::of(fabric, region);
+            let PortBits { egress, ingress, .. } = PortBits::of_region(fabric, region);
             network.add_edge(3 * region, 3 * region + 1, egress);
             network.add_edge(3 * region + 2, 3 * region, ingress);
         }
@@ -65,7 +67,7 @@ impl Network {
         network
     }
 
-    /// Adds an edge with a capacity, and the empty edge back.
+    /// Adds an edge with a capacity in bits per second, and a reverse edge without capacity.
     fn add_edge(&mut self, from: usize, to: usize, capacity: u64) {
         for (from, to, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.edges[from].push(self.to.len());
@@ -74,18 +76,19 @@ impl Network {
         }
     }
 
-    /// Maximum flow between the insides of two regions, in bits per second (Dinic's algorithm).
-    fn flow(mut self, from: usize, to: usize) -> u64 {
+    /// Returns the maximum flow between the insides of two regions, in bits per second (Dinic's
+    /// algorithm).
+    fn max_flow(mut self, from: usize, to: usize) -> u64 {
         let (source, sink) = (3 * from, 3 * to);
         let mut total = 0;
         loop {
-            let levels = self.levels(source);
+            let levels = self.node_levels(source);
             if levels[sink] == usize::MAX {
                 return total;
             }
             let mut next = vec![0; self.edges.len()];
             loop {
-                let pushed = self.push(source, sink, u64::MAX, &levels, &mut next);
+                let pushed = self.push_flow(source, sink, u64::MAX, &levels, &mut next);
                 if pushed == 0 {
                     break;
                 }
@@ -94,8 +97,8 @@ impl Network {
         }
     }
 
-    /// Distance of each node from `source` over edges with residual capacity.
-    fn levels(&self, source: usize) -> Vec<usize> {
+    /// Returns the distance in edges of each node from `source`, over edges with residual capacity.
+    fn node_levels(&self, source: usize) -> Vec<usize> {
         let mut levels = vec![usize::MAX; self.edges.len()];
         levels[source] = 0;
         let mut open = VecDeque::from([source]);
@@ -111,8 +114,9 @@ impl Network {
         levels
     }
 
-    /// Pushes at most `most` along one path of rising levels; returns the flow that was pushed.
-    fn push(
+    /// Pushes at most `most` bits per second along one path of rising levels; returns the flow that
+    /// was pushed.
+    fn push_flow(
         &mut self,
         node: usize,
         sink: usize,
@@ -126,7 +130,7 @@ impl Network {
         while let Some(&edge) = self.edges[node].get(next[node]) {
             let to = self.to[edge];
             if self.residual[edge] > 0 && levels[to] == levels[node] + 1 {
-                let pushed = self.push(to, sink, most.min(self.residual[edge]), levels, next);
+                let pushed = self.push_flow(to, sink, most.min(self.residual[edge]), levels, next);
                 if pushed > 0 {
                     self.residual[edge] -= pushed;
                     self.residual[edge ^ 1] += pushed;

@@ -2,16 +2,17 @@
 
 use units::BitRate;
 
-/// 67 header bytes of a full packet: IPv4 20, UDP 8, QUIC 11, STREAM frame 12, AEAD tag 16.
+/// 67 bytes, the headers of a full packet: IPv4 20, UDP 8, QUIC 11, STREAM frame 12, AEAD tag 16.
 /// Tested by `full_packets_carry_the_agreed_share`.
 pub const PACKET_OVERHEAD_BYTES: u16 = 67;
 
-/// Payload bytes per second that `rate`, in IP bytes, carries in full packets.
+/// Returns the payload bytes per second that `rate`, in IP bytes, carries in full packets of `mtu`
+/// bytes.
 pub fn payload_rate(rate: BitRate, mtu: u16) -> f64 {
     rate.bytes_per_second() * payload_share(mtu)
 }
 
-/// The fraction of a full packet that is payload.
+/// Returns the fraction of a full packet of `mtu` bytes that is payload.
 pub fn payload_share(mtu: u16) -> f64 {
     f64::from(mtu - PACKET_OVERHEAD_BYTES) / f64::from(mtu)
 }

@@ -15,8 +15,8 @@ pub(super) struct PortBits {
 }
 
 impl PortBits {
-    /// The rates of the region with index `region`.
-    pub fn of(fabric: &Fabric, region: usize) -> Self {
+    /// Sums the rates of the ports and links of the region with index `region`.
+    pub fn of_region(fabric: &Fabric, region: usize) -> Self {
         let is_region = |id: RegionId| usize::from(id.0) == region;
         let gateways = fabric.gateways().iter().filter(|gateway| is_region(gateway.region));
         let ports: Vec<_> = gateways.filter_map(|gateway| gateway.wan).collect();

@@ -8,5 +8,5 @@ mod reader;
 mod writer;
 
 pub use hash::fnv1a;
-pub use reader::{DecodeError, Reader};
-pub use writer::{put_text, put_u16, put_u32, put_u64};
+pub use reader::{DecodeError, FieldReader};
+pub use writer::{write_text, write_u16, write_u32, write_u64};

@@ -17,94 +17,96 @@ pub enum DecodeError {
     Invalid(&'static str),
 }
 
-/// Reads fields from the front of a message. A length is checked against the bytes that are left
-/// before memory is allocated for it.
-pub struct Reader<'a>(pub &'a [u8]);
+/// Reads fields from the front of a message; field 0 has the bytes that are left.
+///
+/// A length is checked against the bytes that are left before memory is allocated for it.
+pub struct FieldReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
-    /// The next `count` bytes.
+impl<'a> FieldReader<'a> {
+    /// Takes the next `count` bytes off the front of the message.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+    /// [`DecodeError::Truncated`] when fewer bytes are left.
+    pub fn read_bytes(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (head, tail) = self.0.split_at_checked(count).ok_or(DecodeError::Truncated)?;
         self.0 = tail;
         Ok(head)
     }
-    /// The next `N` bytes.
+    /// Takes the next `N` bytes off the front of the message, as an array.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    /// [`DecodeError::Truncated`] when fewer bytes are left.
+    pub fn read_array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
+        array.copy_from_slice(self.read_bytes(N)?);
         Ok(array)
     }
-    /// The next byte.
+    /// Takes the next byte off the front of the message.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn u8(&mut self) -> Result<u8, DecodeError> {
-        Ok(self.array::<1>()?[0])
+    /// [`DecodeError::Truncated`] when no byte is left.
+    pub fn read_u8(&mut self) -> Result<u8, DecodeError> {
+        Ok(self.read_array::<1>()?[0])
     }
-    /// The next 16-bit number.
+    /// Takes the next big-endian 16-bit number off the front of the message.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn u16(&mut self) -> Result<u16, DecodeError> {
-        self.array().map(u16::from_be_bytes)
+    /// [`DecodeError::Truncated`] when fewer bytes are left.
+    pub fn read_u16(&mut self) -> Result<u16, DecodeError> {
+        self.read_array().map(u16::from_be_bytes)
     }
-    /// The next 32-bit number.
+    /// Takes the next big-endian 32-bit number off the front of the message.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(u32::from_be_bytes)
+    /// [`DecodeError::Truncated`] when fewer bytes are left.
+    pub fn read_u32(&mut self) -> Result<u32, DecodeError> {
+        self.read_array().map(u32::from_be_bytes)
     }
-    /// The next 64-bit number.
+    /// Takes the next big-endian 64-bit number off the front of the message.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_be_bytes)
+    /// [`DecodeError::Truncated`] when fewer bytes are left.
+    pub fn read_u64(&mut self) -> Result<u64, DecodeError> {
+        self.read_array().map(u64::from_be_bytes)
     }
-    /// The next byte as a flag: 0 or 1.
+    /// Takes the next byte off the front of the message as a flag: 0 is false, 1 is true.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn flag(&mut self) -> Result<bool, DecodeError> {
-        match self.u8()? {
+    /// [`DecodeError`] when the byte has another value, or none is left.
+    pub fn read_flag(&mut self) -> Result<bool, DecodeError> {
+        match self.read_u8()? {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(DecodeError::Unknown("flag")),
         }
     }
-    /// The next number as a weight: finite and not negative.
+    /// Takes the next 8 bytes off the front of the message as the weight of a rank in an average.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn weight(&mut self) -> Result<f64, DecodeError> {
-        let weight = f64::from_bits(self.u64()?);
+    /// [`DecodeError`] when the number is negative or not finite, or fewer bytes are left.
+    pub fn read_weight(&mut self) -> Result<f64, DecodeError> {
+        let weight = f64::from_bits(self.read_u64()?);
         if weight.is_finite() && weight >= 0.0 {
             Ok(weight)
         } else {
             Err(DecodeError::Invalid("weight"))
         }
     }
-    /// The next text, behind its 16-bit length.
+    /// Takes the next UTF-8 text off the front of the message: a 16-bit length in bytes, then the
+    /// text.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn text(&mut self) -> Result<String, DecodeError> {
-        let length = usize::from(self.u16()?);
-        let text = std::str::from_utf8(self.take(length)?);
+    /// [`DecodeError`] when the text is no UTF-8, or fewer bytes are left.
+    pub fn read_text(&mut self) -> Result<String, DecodeError> {
+        let length = usize::from(self.read_u16()?);
+        let text = std::str::from_utf8(self.read_bytes(length)?);
         text.map(str::to_owned).map_err(|_| DecodeError::Invalid("text"))
     }
-    /// `value`, if no bytes are left.
+    /// Returns `value`, the decoded message, if no bytes follow it.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub fn end<T>(&self, value: T) -> Result<T, DecodeError> {
+    /// [`DecodeError::TrailingBytes`] when bytes are left.
+    pub fn check_end<T>(&self, value: T) -> Result<T, DecodeError> {
         if self.0.is_empty() { Ok(value) } else { Err(DecodeError::TrailingBytes) }
     }
 }

@@ -33,14 +33,15 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// The capacity of all regions of a fabric.
-    pub fn of(fabric: &Fabric, direction: PortDirection) -> Self {
+    /// Computes the capacity of all regions and pairs of a fabric, for ports that are limited in
+    /// `direction`.
+    pub fn of_fabric(fabric: &Fabric, direction: PortDirection) -> Self {
         let regions = fabric.regions().len();
         let port = |region: usize| {
             let wans = fabric.regions()[region].gateways.clone().map(GatewayId);
             let wans = wans.filter_map(|id| fabric.gateway(id).wan);
             let one_way = |wan: WanPort| match direction {
-                PortDirection::Both => both_ways(wan),
+                PortDirection::Both => slower_direction_rate(wan),
                 PortDirection::Ingress => wan.ingress,
                 PortDirection::Egress => wan.egress,
             };
@@ -65,73 +66,80 @@ impl Capacity {
         capacity
     }
 
-    /// Number of regions.
-    pub fn regions(&self) -> usize {
+    /// Returns the number of regions.
+    pub fn region_count(&self) -> usize {
         self.ports.len()
     }
 
-    /// Payload rate of a pair; zero for a pair without a link.
-    pub fn pair(&self, a: usize, b: usize) -> f64 {
-        self.pairs[a * self.regions() + b]
+    /// Returns the payload rate of the link between regions `a` and `b` in bytes per second; zero
+    /// without a link.
+    pub fn pair_rate(&self, a: usize, b: usize) -> f64 {
+        self.pairs[a * self.region_count() + b]
     }
 
-    /// One-way delay of a linked pair, in nanoseconds.
+    /// Returns the one-way delay of the link between regions `a` and `b`, in nanoseconds; zero
+    /// without a link.
     pub fn delay_ns(&self, a: usize, b: usize) -> u64 {
-        self.delays[a * self.regions() + b]
+        self.delays[a * self.region_count() + b]
     }
 
-    /// Whether every pair has a link.
+    /// Whether every pair of regions has a link.
     pub fn is_complete(&self) -> bool {
         self.missing_pairs() == 0
     }
 
-    /// Number of pairs without a link.
+    /// Counts the pairs of regions without a link.
     pub fn missing_pairs(&self) -> usize {
-        self.all_pairs().filter(|(a, b)| self.pair(*a, *b) == 0.0).count()
+        self.all_pairs().filter(|(a, b)| self.pair_rate(*a, *b) == 0.0).count()
     }
 
-    /// Pairs whose link is slower than both ports, so that it can be the bottleneck.
+    /// Returns the pairs of regions whose link is slower than both ports, so that it can be the
+    /// bottleneck.
     pub fn narrow_pairs(&self) -> Vec<(usize, usize)> {
         let narrow = |(a, b): &(usize, usize)| {
-            let offered = self.offered[a * self.regions() + b];
+            let offered = self.offered[a * self.region_count() + b];
             (1e-9..self.ports[*a].min(self.ports[*b])).contains(&offered)
         };
         self.all_pairs().filter(narrow).collect()
     }
 
-    /// Regions whose ports are no faster than their links, so that a port can be the bottleneck.
+    /// Returns the regions whose ports are no faster than their links, so that a port can be the
+    /// bottleneck.
     pub fn narrow_ports(&self) -> Vec<usize> {
-        (0..self.regions()).filter(|region| self.ports[*region] <= self.linked(*region)).collect()
+        (0..self.region_count())
+            .filter(|region| self.ports[*region] <= self.link_rate_sum(*region))
+            .collect()
     }
 
-    /// The rate that no schedule of partials up and results down exceeds.
+    /// Returns the rate that no schedule of partials up and results down exceeds, in payload bytes
+    /// per second.
     ///
     /// Every region sends the buffer once, and each byte takes 2(N-1) messages through all ports.
     pub fn rate_limit(&self) -> f64 {
-        let through = |region: usize| self.ports[region].min(self.linked(region));
-        let each = (0..self.regions()).map(through);
+        let through = |region: usize| self.ports[region].min(self.link_rate_sum(region));
+        let each = (0..self.region_count()).map(through);
         let all: f64 = each.clone().sum();
-        each.fold(f64::INFINITY, f64::min).min(all / (2.0 * (self.regions() as f64 - 1.0)))
+        each.fold(f64::INFINITY, f64::min).min(all / (2.0 * (self.region_count() as f64 - 1.0)))
     }
 
-    /// All pairs of regions, the lower region first.
+    /// Returns all pairs of regions, the lower region first.
     pub fn all_pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let regions = self.regions();
+        let regions = self.region_count();
         (0..regions).flat_map(move |a| (a + 1..regions).map(move |b| (a, b)))
     }
 
-    /// Payload rate of all links of a region together.
-    fn linked(&self, region: usize) -> f64 {
-        (0..self.regions()).map(|other| self.pair(region, other)).sum()
+    /// Returns the payload rate of all links of a region together, in bytes per second.
+    fn link_rate_sum(&self, region: usize) -> f64 {
+        (0..self.region_count()).map(|other| self.pair_rate(region, other)).sum()
     }
 }
 
-/// Rate of a port in its slower direction.
-pub(super) fn both_ways(wan: WanPort) -> BitRate {
+/// Returns the rate of a WAN port in its slower direction.
+pub(super) fn slower_direction_rate(wan: WanPort) -> BitRate {
     wan.egress.min(wan.ingress)
 }
 
-/// The id of the region with index `region`.
+/// Converts the index of a region to its id.
 pub(super) fn region_id(region: usize) -> RegionId {
     RegionId(u16::try_from(region).unwrap_or(u16::MAX))
 }

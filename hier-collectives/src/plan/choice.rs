@@ -4,22 +4,23 @@
 
 use super::analysis::pair_shares::PairShares;
 use super::capacity::{Capacity, PortDirection};
-use super::encoding::{bytes_max, plan_bytes};
+use super::encoding::{encode_plan, plan_bytes_max};
 use super::sizing::segment_bytes;
 use super::tree::{Algorithm, Plan, Tree};
 use super::trees::asymmetric;
-use super::trees::direct::{TIE, owners};
-use super::trees::gateway_tree::{self, SHARES, TreePair};
+use super::trees::direct::{TIE_FRACTION, owner_packing};
+use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
 use units::ByteCount;
 
-/// 16 TiB: a buffer so large that delays do not count.
-const LARGE_BYTES: u64 = 1 << 44;
+/// 16 TiB, the buffer for which plans are compared: so large that delays do not count.
+const LARGE_BUFFER_BYTES: u64 = 1 << 44;
 
-/// 2 KiB of a message are kept for the reason and the express tree, which are added later.
-const LATER_BYTES: usize = 2048;
+/// 2 KiB of a message that are kept free for the reason and the express tree of a plan, which are
+/// added later.
+const LATER_ADDITIONS_BYTES: usize = 2048;
 
 /// An algorithm, the reason for it, and its trees over regions with their rates.
 struct Choice {
@@ -28,8 +29,8 @@ struct Choice {
     trees: Vec<(RootedTree, f64)>,
 }
 
-/// Chooses the plan for large buffers.
-pub(super) fn choose(fabric: &Fabric) -> Plan {
+/// Makes the plan with the least time for large buffers, without an express tree.
+pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
     let segment = segment_bytes(fabric);
     let (regions, gateways) = (fabric.regions().len(), fabric.gateways().len());
     if regions == 1 {
@@ -37,17 +38,17 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
             1 => "one gateway serves every rank".to_owned(),
             _ => format!("one region: each of its {gateways} gateways reduces one share"),
         };
-        let trees = gateway_tree::one_region(fabric);
-        return plan(Algorithm::Local, reason, segment, trees);
+        let trees = gateway_tree::one_region_trees(fabric);
+        return plan_without_express(Algorithm::Local, reason, segment, trees);
     }
-    let capacity = Capacity::of(fabric, PortDirection::Both);
+    let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
     let choice = match regions {
-        2 => swap(&capacity),
-        _ => for_several_regions(fabric, &capacity),
+        2 => choose_swap(&capacity),
+        _ => choose_for_several_regions(fabric, &capacity),
     };
     let pairs = choice.trees.into_iter().map(|(rooted, rate)| (TreePair::common(rooted), rate));
-    let trees = on_gateways(fabric, pairs.collect());
-    let common = plan(choice.algorithm, choice.reason, segment, trees);
+    let trees = assign_to_gateways(fabric, pairs.collect());
+    let common = plan_without_express(choice.algorithm, choice.reason, segment, trees);
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
         return common;
@@ -55,17 +56,19 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
     with_separate_trees(fabric, common)
 }
 
-/// Replaces the trees of `common` by separate trees for partials and results, where those are
-/// faster.
+/// Returns a plan of separate trees for partials and results, where that is faster than `common`.
+///
+/// Else returns `common`, with a reason that says why it was kept.
 fn with_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
-    let trees = on_gateways(fabric, asymmetric::tree_pairs(fabric));
-    let separate = plan(Algorithm::Relay, String::new(), common.segment, trees);
-    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE_BYTES, &PairShares::new());
+    let trees = assign_to_gateways(fabric, asymmetric::asymmetric_tree_pairs(fabric));
+    let separate = plan_without_express(Algorithm::Relay, String::new(), common.segment, trees);
+    let seconds =
+        |plan: &Plan| plan.all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new());
     let (common_seconds, separate_seconds) = (seconds(&common), seconds(&separate));
     let gateways = fabric.gateways().len();
-    let bytes = plan_bytes(&separate).len() + 8 * gateways + LATER_BYTES;
-    let fits = bytes < bytes_max(gateways);
-    if !fits || separate_seconds > common_seconds * (1.0 - TIE) {
+    let bytes = encode_plan(&separate).len() + 8 * gateways + LATER_ADDITIONS_BYTES;
+    let fits = bytes < plan_bytes_max(gateways);
+    if !fits || separate_seconds > common_seconds * (1.0 - TIE_FRACTION) {
         let why = if fits { "would not be faster" } else { "would not fit one message" };
         let reason = format!(
             "; a port counts with its slower direction: separate trees for partials and results {why}"
@@ -80,57 +83,64 @@ fn with_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     Plan { reason, ..separate }
 }
 
-/// Trees over gateways for trees over regions with their rates.
-fn on_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
+/// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
+fn assign_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
     let shares = gateway_tree::whole_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
     let trees: Vec<_> = trees.map(|((pair, _), share)| (pair, share)).collect();
-    gateway_tree::spread(fabric, &trees)
+    gateway_tree::assign_trees(fabric, &trees)
 }
 
-/// A plan without an express tree.
-fn plan(algorithm: Algorithm, reason: String, segment: ByteCount, trees: Vec<Tree>) -> Plan {
+/// Makes a plan of these trees, without an express tree.
+fn plan_without_express(
+    algorithm: Algorithm,
+    reason: String,
+    segment: ByteCount,
+    trees: Vec<Tree>,
+) -> Plan {
     Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 
-/// The choice for two regions.
-fn swap(capacity: &Capacity) -> Choice {
+/// Returns the choice for two regions: both send their partial and both add.
+fn choose_swap(capacity: &Capacity) -> Choice {
     let reason = "two regions: both send their partial once and both add, which takes S/B and one \
                   one-way delay, the least possible"
         .to_owned();
-    let trees = vec![(RootedTree::all_roots(capacity), SHARES as f64)];
+    let trees = vec![(RootedTree::all_roots(capacity), SHARES_TOTAL as f64)];
     Choice { algorithm: Algorithm::Swap, reason, trees }
 }
 
-/// The choice for three regions and more: direct exchange, or relays where those are faster.
-fn for_several_regions(fabric: &Fabric, capacity: &Capacity) -> Choice {
+/// Returns the choice for three regions and more: direct exchange, or relays where those are
+/// faster.
+fn choose_for_several_regions(fabric: &Fabric, capacity: &Capacity) -> Choice {
     let mut direct = None;
     if capacity.is_complete() {
-        if let Some(packing) = owners(capacity) {
-            return direct_exchange(capacity, packing, capacity.rate_limit());
+        if let Some(packing) = owner_packing(capacity) {
+            return choose_direct_exchange(capacity, packing, capacity.rate_limit());
         }
-        let regions = capacity.regions();
+        let regions = capacity.region_count();
         let pool = (0..regions).map(|center| RegionTree::star(regions, center)).collect();
-        direct = Some(packing::pack_these(capacity, pool));
+        direct = Some(packing::pack_pool(capacity, pool));
     }
-    let relay = packing::pack(capacity);
+    let relay = packing::pack_any_trees(capacity);
     match direct {
-        Some(direct) if direct.rate >= relay.rate * (1.0 - TIE) => {
-            direct_exchange(capacity, direct, relay.limit)
+        Some(direct) if direct.rate >= relay.rate * (1.0 - TIE_FRACTION) => {
+            choose_direct_exchange(capacity, direct, relay.limit)
         }
-        direct => relays(fabric, capacity, direct, relay),
+        direct => choose_relays(fabric, capacity, direct, relay),
     }
 }
 
-/// The choice of direct exchange, in which no trees exceed the rate `limit`.
-fn direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
+/// Returns the choice of direct exchange by the trees of `packing`; no trees exceed the rate
+/// `limit`.
+fn choose_direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
     let owners = packing.trees.len();
     let reason = format!(
         "every pair of the {} regions has a link: {owners} regions own shares that fit their \
          ports, and each byte crosses at most twice; {} of the highest possible rate",
-        capacity.regions(),
-        percent(packing.rate / limit)
+        capacity.region_count(),
+        format_percent(packing.rate / limit)
     );
     let rooted = |(tree, rate): (RegionTree, f64)| {
         let owner = tree.center().unwrap_or(0);
@@ -140,9 +150,16 @@ fn direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> Choice 
     Choice { algorithm: Algorithm::Direct, reason, trees }
 }
 
-/// The choice of trees with relays; `direct` is the direct exchange that they beat, if there is one.
-fn relays(fabric: &Fabric, capacity: &Capacity, direct: Option<Packing>, relay: Packing) -> Choice {
-    let of_limit = percent(relay.rate / relay.limit);
+/// Returns the choice of the trees of `relay`, in which some regions relay for others.
+///
+/// `direct` is the slower direct exchange, if the links allow one.
+fn choose_relays(
+    fabric: &Fabric,
+    capacity: &Capacity,
+    direct: Option<Packing>,
+    relay: Packing,
+) -> Choice {
+    let of_limit = format_percent(relay.rate / relay.limit);
     let trees: Vec<(RootedTree, f64)> =
         relay.trees.iter().map(|(tree, rate)| (tree.rooted_at_center(capacity), *rate)).collect();
     if let [(tree, _)] = &relay.trees[..]
@@ -173,7 +190,7 @@ fn relays(fabric: &Fabric, capacity: &Capacity, direct: Option<Packing>, relay: 
     Choice { algorithm: Algorithm::Relay, reason, trees }
 }
 
-/// A fraction as a percentage.
-fn percent(part: f64) -> String {
+/// Formats a fraction as a percentage with one decimal place, such as `99.5 %`.
+fn format_percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }

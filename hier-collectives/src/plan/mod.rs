@@ -1,7 +1,7 @@
 //! The plan of an epoch: the trees and shares over which every collective runs.
 //!
-//! The first gateway of a job makes the plan from the fabric and sends it to all others. Nothing here
-//! does I/O or reads a clock: the same fabric always gives the same plan.
+//! The first gateway of a job makes the plan from the fabric and sends it to all others. Nothing
+//! here does I/O or reads a clock: the same fabric always gives the same plan.
 
 mod analysis;
 mod capacity;
@@ -16,12 +16,13 @@ mod trees;
 pub use crate::operation::{Operation, Phases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use analysis::memory::{MemoryBound, relay_bytes};
-pub use analysis::pair_shares::{PairShare, PairShares, RATE_RESERVE, pair_shares, payload_limit};
+pub use analysis::pair_shares::{
+    PairShare, PairShares, RATE_RESERVE, pair_payload_rate, pair_shares,
+};
 pub use analysis::proof::PlanFault;
-pub(crate) use encoding::put_plan;
-pub use planner::{PlanError, REGIONS_MAX, plan};
+pub use planner::{PlanError, REGIONS_MAX, make_plan};
 pub use sizing::{
-    SEGMENT_BYTES_MAX, lanes, result_window, segment_bytes, trees_max, unsolicited_window,
+    SEGMENT_BYTES_MAX, lane_count, result_window, segment_bytes, trees_max, unsolicited_window,
     unsolicited_window_bytes,
 };
 pub use tree::{Algorithm, Plan, Role, Tree, TreeDirection, Upstream};

@@ -4,13 +4,13 @@
 //! the choice of an algorithm, the express tree and the segment size, all of them pure functions.
 
 use super::choice;
-use super::encoding::{bytes_max, plan_bytes};
+use super::encoding::{encode_plan, plan_bytes_max};
 use super::sizing::{segment_bytes_for_pairs, trees_max};
 use super::tree::Plan;
 use super::trees::express;
 use crate::topology::Fabric;
 
-/// 256 regions at most: planning time grows with their square.
+/// 256 regions, the most that a plan is made for: planning time grows with their square.
 pub const REGIONS_MAX: usize = 256;
 
 /// Why a fabric has no plan.
@@ -39,24 +39,24 @@ pub enum PlanError {
     },
 }
 
-/// Chooses the plan for a fabric.
+/// Makes the plan for a fabric.
 ///
 /// The plan has the least time for a large buffer; of two within 0.5 % it is the simpler one. An
-/// express tree is added for buffers up to the size at which it is sooner. The same fabric always
-/// gives the same plan.
+/// express tree is added for buffers up to the size at which it is sooner. One fabric always gives
+/// one plan.
 ///
 /// # Errors
 /// [`PlanError`] when the fabric is too large.
-pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
+pub fn make_plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     let (regions, gateways) = (fabric.regions().len(), fabric.gateways().len());
     if regions > REGIONS_MAX {
         return Err(PlanError::TooManyRegions { regions });
     }
-    let mut plan = choice::choose(fabric);
+    let mut plan = choice::choose_large_plan(fabric);
     plan.segment = segment_bytes_for_pairs(fabric, &plan);
-    express::add(fabric, &mut plan);
+    express::add_express_tree(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= trees_max(fabric), "peers would refuse the plan");
-    let (bytes, most) = (plan_bytes(&plan).len(), bytes_max(gateways));
+    let (bytes, most) = (encode_plan(&plan).len(), plan_bytes_max(gateways));
     if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });
     }

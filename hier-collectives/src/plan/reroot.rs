@@ -2,21 +2,12 @@
 
 use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
-use crate::operation::{Operation, Phases};
+use crate::operation::Operation;
 use std::collections::BTreeMap;
 
-impl Operation {
-    /// The phases that the operation has along `tree`.
-    pub fn along(self, tree: &Tree) -> Phases {
-        Phases {
-            up: self.goes_up() && tree.direction.has_partials(),
-            down: self.comes_down() && tree.direction.has_results(),
-        }
-    }
-}
-
 impl Plan {
-    /// The plan with its trees rooted as `operation` needs them.
+    /// Returns the plan with its trees rooted as `operation` needs them: at its root, if it has
+    /// one.
     ///
     /// The root changes the direction of an edge's load and not its size, so the shares stay right.
     pub fn rooted_for(&self, operation: Operation) -> Self {
@@ -31,8 +22,10 @@ impl Plan {
 }
 
 impl Tree {
-    /// The same tree rooted at `root`: the edges on the way up from `root` are reversed. The member
-    /// of the root set nearest to `root` becomes the parent of the others.
+    /// Returns the tree with gateway `root` as its only root.
+    ///
+    /// The edges on the way up from `root` are reversed. The member of the root set nearest to
+    /// `root` becomes the parent of the others.
     pub fn rooted_at(&self, root: GatewayId) -> Self {
         let mut parents = self.parents.clone();
         let (mut at, mut reversed) = (root, BTreeMap::new());

@@ -3,65 +3,72 @@
 //! Every gateway computes them from the fabric and the plan, so that all agree without a message.
 
 use super::tree::Plan;
-use super::trees::packing::SPREAD_TREES;
+use super::trees::packing::SPREAD_TREES_MAX;
 use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
-/// One core moves about 8 Gbit/s over one QUIC connection with packets of 1,500 bytes.
+/// 8 Gbit/s, the rate for which one lane is made: one core moves as much over one QUIC connection
+/// with packets of 1,500 bytes.
 /// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_mtu`.
 const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
 
-/// One core moves about 20 Gbit/s over one QUIC connection with jumbo packets.
+/// 20 Gbit/s, the rate for which one lane is made with jumbo packets, which cost a core less for
+/// each byte.
 const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
 
-/// Packets count as jumbo from an MTU of 8,000 bytes on.
+/// 8,000 bytes, the MTU from which packets count as jumbo.
 const JUMBO_MTU_MIN: u16 = 8_000;
 
-/// Four lanes at least, so that equal-cost paths are all used.
+/// 4 lanes, the fewest of a link, so that equal-cost paths are all used.
 const LANES_MIN: u64 = 4;
 
-/// Sixteen lanes at most, since each costs a thread's time.
+/// 16 lanes, the most of a link, since each costs a thread's time.
 const LANES_MAX: u64 = 16;
 
-/// The unsolicited window holds at least 4 segments, so that short paths keep their pipeline.
+/// 4 segments, the smallest unsolicited window, so that short paths keep their pipeline.
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
-/// 2 BDP: how far a peer may send ahead of results. One waits for partials of other peers, one is in flight.
+/// 2 unsolicited windows, about 2 BDP: how far a peer may send ahead of results. One waits for
+/// partials of other peers, one is in flight.
 const RESULT_WINDOW_BDP: u64 = 2;
 
-/// 4 MiB, the longest segment of any plan: all lanes end together.
+/// 4 MiB, the longest segment of any plan, so that all lanes end nearly together.
 pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
-/// 256 KiB, the shortest segment of a fast path: a header and a receipt cost nothing beside it.
+/// 256 KiB, the shortest segment of a fast path: a header and a receipt cost next to nothing beside
+/// it.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// 128 KiB, the shortest segment of a slow path, where 256 KiB take more than 10 ms at each hop.
 const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 
-/// 2 MiB, the longest segment that is chosen for its duration alone.
+/// 2 MiB, the longest segment that is chosen by `SEGMENT_SECONDS_MIN` alone.
 const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// 2 ms: segments take at least this long on the slowest port or link, because each has a fixed cost.
+/// 2 ms: a segment takes at least this long on the slowest port or link, because each has a fixed
+/// cost.
 const SEGMENT_SECONDS_MIN: f64 = 0.002;
 
-/// 40 ms, the longest duration of a segment over a pair with a small share of its ports.
+/// 40 ms, the longest duration of a segment over a pair of gateways with a small share of its
+/// ports.
 /// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
 const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
 
-/// 64 KiB, the shortest segment that is chosen for a pair.
+/// 64 KiB, the shortest segment that is chosen for a pair of gateways.
 const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
 
-/// A pair shortens segments to a quarter at most: similar fabric files must have similar segments.
+/// 4: a pair of gateways shortens segments to a quarter at most. Similar fabric files must have
+/// similar segments.
 const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 
-/// A pair with less than 1/32 of the largest flow is too small to delay the others.
+/// 32: a pair of gateways with less than 1/32 of the largest flow is too small to shorten segments.
 const SMALL_FLOW_DIVISOR: u64 = 32;
 
-/// Number of QUIC connections over which each link is striped.
+/// Returns the number of QUIC connections over which each link is striped.
 ///
 /// lanes = clamp(rate of the fastest link / rate of a lane, `LANES_MIN`, `LANES_MAX`).
-pub fn lanes(fabric: &Fabric) -> u16 {
+pub fn lane_count(fabric: &Fabric) -> u16 {
     let is_jumbo = fabric.mtu() >= JUMBO_MTU_MIN;
     let per_lane = if is_jumbo { JUMBO_LANE_BITS_PER_SECOND } else { LANE_BITS_PER_SECOND };
     let fastest = fabric.links().iter().map(|link| link.rate.bits_per_second()).max().unwrap_or(0);
@@ -69,10 +76,11 @@ pub fn lanes(fabric: &Fabric) -> u16 {
     u16::try_from(lanes).unwrap_or(u16::MAX)
 }
 
-/// Unsolicited window: bytes that a gateway may send to a peer beyond its grants.
+/// Returns the unsolicited window between two gateways: bytes that one may send beyond the other's
+/// grants.
 ///
 /// It is one BDP of the link, so that distance costs nothing when ranks do not post at once, and at
-/// least `WINDOW_SEGMENTS_MIN` segments. The peer keeps that much memory free.
+/// least `WINDOW_SEGMENTS_MIN` segments. The receiver keeps that much memory free.
 pub fn unsolicited_window(
     fabric: &Fabric,
     one: GatewayId,
@@ -83,20 +91,24 @@ pub fn unsolicited_window(
     unsolicited_window_bytes(fabric.link(from, to), plan)
 }
 
-/// Bytes that one side may send over `link` without a grant: one BDP, at least 4 segments. `None`
-/// stands for a pair inside one region.
+/// Returns the bytes that one side may send over `link` without a grant: one BDP, at least
+/// `WINDOW_SEGMENTS_MIN` segments.
+///
+/// `None` stands for a pair of gateways inside one region.
 pub fn unsolicited_window_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
     ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
 }
 
-/// Result window: bytes that a gateway grants a peer ahead of its results, where partials of
-/// several peers come together.
+/// Returns the result window between two gateways: bytes that one grants the other ahead of its
+/// results.
+///
+/// It applies where partials of several peers come together.
 pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
     ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window(fabric, one, other, plan).get())
 }
 
-/// Segment size of a fabric, in bytes: a power of two.
+/// Returns the segment size that suits a fabric, in bytes: a power of two.
 ///
 /// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
 /// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
@@ -109,12 +121,12 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     // Five times 2 ms are the 10 ms of `SLOW_SEGMENT_BYTES_MIN`.
     let is_slow = narrowest.is_some_and(|bytes| 5 * bytes < SEGMENT_BYTES_MIN);
     let least = if is_slow { SLOW_SEGMENT_BYTES_MIN } else { SEGMENT_BYTES_MIN };
-    let of_bdp = largest / (4 * u64::from(lanes(fabric)));
+    let of_bdp = largest / (4 * u64::from(lane_count(fabric)));
     let timed = narrowest.unwrap_or(0).min(TIMED_SEGMENT_BYTES_MAX);
     ByteCount::new(1 << of_bdp.max(timed).clamp(least, SEGMENT_BYTES_MAX).ilog2())
 }
 
-/// Segment size of a plan, in bytes.
+/// Returns the segment size of a plan, in bytes.
 ///
 /// It is that of the fabric, or less where the plan leaves a pair of gateways a small part of its
 /// ports. A long segment would be the last of its tree, at each hop.
@@ -136,33 +148,33 @@ pub(super) fn segment_bytes_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount
     ByteCount::new(plan.segment.get().min(1 << wanted.ilog2()))
 }
 
-/// The most trees that a plan for this fabric can have, whatever its rates.
+/// Returns the most trees that a plan for this fabric can have, whatever its rates.
 ///
-/// A packing has one tree for each port and pair that can be full, or `SPREAD_TREES` if that is
+/// A packing has one tree for each port and pair that can be full, or `SPREAD_TREES_MAX` if that is
 /// less. Separate packings for partials and results cut each other, which doubles the trees. Each
 /// gateway of a region with several cuts one more tree. Each tree then has two directions, and the
-/// express tree adds one. It bounds the state that a peer's plan can make us keep.
+/// express tree adds one. So a peer's plan can make a gateway keep no more state than this.
 pub fn trees_max(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
-    2 * (2 * full.min(SPREAD_TREES) + fabric.gateways().len()) + 1
+    2 * (2 * full.min(SPREAD_TREES_MAX) + fabric.gateways().len()) + 1
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{lanes, segment_bytes};
-    use crate::plan::plan;
-    use crate::testing::{FabricBuilder, mbit, path, port};
+    use super::{lane_count, segment_bytes};
+    use crate::plan::make_plan;
+    use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
     use units::BitRate;
 
     /// KiB of a segment, for regions whose gateways have ports of these Mbit/s, all pairs linked.
     fn segment_kib(regions: &[&[u64]]) -> u64 {
         let mut builder = FabricBuilder::default();
         for (index, ports) in regions.iter().enumerate() {
-            let gateways = ports.iter().map(|rate| (1, Some(port(mbit(*rate)))));
+            let gateways = ports.iter().map(|rate| (1, Some(symmetric_port(mbit(*rate)))));
             builder = builder.region(&format!("r{index}"), gateways);
         }
-        let fabric = builder.all_pairs(path(mbit(1000), 60)).build();
-        plan(&fabric).expect("a plan").segment.get() >> 10
+        let fabric = builder.all_pairs(lossless_link(mbit(1000), 60)).build();
+        make_plan(&fabric).expect("a plan").segment.get() >> 10
     }
 
     /// One lane for each 8 Gbit/s at 1,500 bytes, and for each 20 Gbit/s at 9,000.
@@ -170,8 +182,8 @@ mod tests {
     fn lanes_follow_the_rate_of_the_fastest_link_and_mtu() {
         let of = |mtu: u16, [near, far]: [u64; 2]| {
             let builder = regions(&["a", "b", "c"]).mtu(mtu);
-            let builder = builder.link("a", "b", path(gbit(near), 60));
-            lanes(&builder.link("a", "c", path(gbit(far), 60)).build())
+            let builder = builder.link("a", "b", lossless_link(gbit(near), 60));
+            lane_count(&builder.link("a", "c", lossless_link(gbit(far), 60)).build())
         };
         for (rate, at_1500, at_9000) in
             [(1, 4, 4), (32, 4, 4), (33, 5, 4), (80, 10, 4), (100, 13, 5), (400, 16, 16)]
@@ -183,7 +195,7 @@ mod tests {
 
     /// Regions with one gateway each, whose ports limit nothing.
     fn regions(names: &[&str]) -> FabricBuilder {
-        let wide = Some(port(gbit(400)));
+        let wide = Some(symmetric_port(gbit(400)));
         names
             .iter()
             .fold(FabricBuilder::default(), |builder, name| builder.region(name, [(1, wide)]))
@@ -205,7 +217,7 @@ mod tests {
     #[test]
     fn segments_last_up_to_two_milliseconds_on_short_paths() {
         for (rate, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
-            let fabric = regions(&["a", "b"]).all_pairs(path(gbit(rate), 1)).build();
+            let fabric = regions(&["a", "b"]).all_pairs(lossless_link(gbit(rate), 1)).build();
             assert_eq!(segment_bytes(&fabric).get() >> 10, kib, "{rate} Gbit/s");
         }
     }

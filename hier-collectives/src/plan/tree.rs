@@ -38,7 +38,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name in output.
+    /// Returns the algorithm's name in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -48,7 +48,7 @@ impl Algorithm {
             Self::Hub => "hub",
         }
     }
-    /// The algorithm with wire code `code`.
+    /// Returns the algorithm with wire code `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         let all = [Self::Local, Self::Swap, Self::Direct, Self::Relay, Self::Hub];
         all.into_iter().find(|known| *known as u8 == code)
@@ -91,7 +91,7 @@ pub enum TreeDirection {
 }
 
 impl TreeDirection {
-    /// The name in output.
+    /// Returns the direction's name in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Both => "partials and results",
@@ -99,15 +99,15 @@ impl TreeDirection {
             Self::Results => "results",
         }
     }
-    /// The direction with wire code `code`.
+    /// Returns the direction with wire code `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::Both, Self::Partials, Self::Results].into_iter().find(|known| *known as u8 == code)
     }
-    /// Whether partials go up.
+    /// Whether partials go up the tree.
     pub fn has_partials(self) -> bool {
         self != Self::Results
     }
-    /// Whether results come down.
+    /// Whether results come down the tree.
     pub fn has_results(self) -> bool {
         self != Self::Partials
     }
@@ -132,7 +132,7 @@ pub enum Upstream {
 }
 
 impl Plan {
-    /// The role of `gateway` in each tree.
+    /// Returns the role of `gateway` in each tree of the plan.
     pub fn roles(&self, gateway: GatewayId) -> Vec<Role> {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
     }
@@ -142,12 +142,13 @@ impl Plan {
         self.trees.iter().any(|tree| tree.direction == TreeDirection::Results)
     }
 
-    /// The largest buffer that takes the express tree; `None` without an express tree.
+    /// Returns the size of the largest buffer that takes the express tree; `None` without an
+    /// express tree.
     pub fn express_limit(&self) -> Option<ByteCount> {
         self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
     }
 
-    /// Whether a buffer of this size takes the express tree.
+    /// Whether a buffer of `bytes` bytes takes the express tree.
     pub fn uses_express(&self, bytes: u64) -> bool {
         self.express_limit().is_some_and(|most| bytes <= most.get())
     }
@@ -159,7 +160,7 @@ impl Tree {
         self.share == 0
     }
 
-    /// The pairs of gateways that exchange data along the tree.
+    /// Returns the pairs of gateways that exchange data along the tree.
     pub fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
         let roots =
             self.roots.iter().enumerate().flat_map(|(index, one)| {
@@ -168,7 +169,7 @@ impl Tree {
         self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(roots)
     }
 
-    /// The role of `gateway` in the tree.
+    /// Returns the role of `gateway` in the tree.
     pub fn role(&self, gateway: GatewayId) -> Role {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
         let upstream = match self.parents.get(&gateway) {

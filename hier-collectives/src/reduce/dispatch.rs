@@ -1,11 +1,11 @@
-//! Chooses the loop for a dtype and an operation.
+//! Chooses the loop of a reduction by dtype and operation.
 
+use super::accumulator::{Accumulator, MeanAccumulator};
 use super::element::{Bf16, Element, F16, WideF32};
 use super::error::ReduceError;
 #[cfg(target_arch = "x86_64")]
 use super::f16x8::F16x8;
 use super::fold::{self, Max, Min, Prod, Reduction, Sum};
-use super::number::{Number, Real};
 use super::operand::Operand;
 use crate::descriptor::{Dtype, ReduceOp};
 
@@ -26,12 +26,13 @@ pub unsafe fn reduce(
     operands: &[Operand],
     elements: usize,
 ) {
-    let reduction = Reduction { out, operands, start: 0, elements, wide: fold::wide_vectors() };
+    let reduction = Reduction { out, operands, start: 0, elements, wide: fold::has_wide_vectors() };
     // SAFETY: the caller's promise is the reduction's.
-    unsafe { dispatch(op, dtype, reduction) }
+    unsafe { dispatch_dtype(op, dtype, reduction) }
 }
 
-/// [`reduce`] on slices of bytes with their weights, with every precondition checked.
+/// Combines slices of bytes with their weights into `out`, as [`reduce`] does, with every
+/// precondition checked.
 ///
 /// # Errors
 /// [`ReduceError`] that names the violated precondition; `out` is then unchanged.
@@ -41,7 +42,7 @@ pub fn reduce_slices(
     out: &mut [u8],
     operands: &[(&[u8], f64)],
 ) -> Result<(), ReduceError> {
-    let elements = check(op, dtype, out.len(), operands)?;
+    let elements = check_operands(op, dtype, out.len(), operands)?;
     let raw = |&(bytes, weight): &(&[u8], f64)| Operand { bytes: bytes.as_ptr(), weight };
     let raw: Vec<Operand> = operands.iter().map(raw).collect();
     // SAFETY: every length was checked, and `&mut` overlaps no `&`.
@@ -49,8 +50,10 @@ pub fn reduce_slices(
     Ok(())
 }
 
-/// Checks all preconditions; returns the number of elements.
-fn check(
+/// Checks all preconditions of a reduction; returns the number of elements.
+///
+/// `want` is the length of the output in bytes.
+fn check_operands(
     op: ReduceOp,
     dtype: Dtype,
     want: usize,
@@ -71,56 +74,57 @@ fn check(
         if got != want {
             return Err(ReduceError::Length { index, got, want });
         }
-        if op == ReduceOp::Avg && !fold::is_weight(weight) {
+        if op == ReduceOp::Avg && !fold::is_valid_weight(weight) {
             return Err(ReduceError::Weight { index, weight });
         }
     }
     Ok(want / size)
 }
 
-/// Chooses the element type of the dtype.
+/// Runs a reduction with the element type of `dtype`.
 ///
 /// # Safety
-/// The same as of [`reduce`].
-pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, reduction: Reduction<'_>) {
+/// The conditions of [`reduce`] hold.
+pub(super) unsafe fn dispatch_dtype(op: ReduceOp, dtype: Dtype, reduction: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on; each element type has the dtype's size.
     unsafe {
         match dtype {
-            Dtype::F32 => float::<f32, WideF32>(op, reduction),
-            Dtype::F64 => float::<f64, f64>(op, reduction),
-            Dtype::F16 => half(op, reduction),
-            Dtype::Bf16 => float::<Bf16, Bf16>(op, reduction),
-            Dtype::I32 => number::<i32>(op, reduction),
-            Dtype::I64 => number::<i64>(op, reduction),
-            Dtype::U8 => number::<u8>(op, reduction),
+            Dtype::F32 => reduce_float::<f32, WideF32>(op, reduction),
+            Dtype::F64 => reduce_float::<f64, f64>(op, reduction),
+            Dtype::F16 => reduce_f16(op, reduction),
+            Dtype::Bf16 => reduce_float::<Bf16, Bf16>(op, reduction),
+            Dtype::I32 => reduce_by_operation::<i32>(op, reduction),
+            Dtype::I64 => reduce_by_operation::<i64>(op, reduction),
+            Dtype::U8 => reduce_by_operation::<u8>(op, reduction),
         }
     }
 }
 
-/// Reduces binary16, through the vector converters where the machine has them.
+/// Runs a reduction of binary16, through the vector converters where the machine has them.
 ///
 /// # Safety
-/// The same as of [`reduce`].
-unsafe fn half(op: ReduceOp, reduction: Reduction<'_>) {
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_f16(op: ReduceOp, reduction: Reduction<'_>) {
     #[cfg(target_arch = "x86_64")]
     if reduction.wide {
         let whole = reduction.grouped(F16x8::LANES);
         let rest = reduction.starting_at(whole.elements * F16x8::LANES);
         // SAFETY: the two parts make up the reduction, and the converters are there.
         return unsafe {
-            float::<F16x8, F16x8>(op, whole);
-            float::<F16, F16>(op, rest);
+            reduce_float::<F16x8, F16x8>(op, whole);
+            reduce_float::<F16, F16>(op, rest);
         };
     }
     // SAFETY: the caller's promise is passed on.
-    unsafe { float::<F16, F16>(op, reduction) }
+    unsafe { reduce_float::<F16, F16>(op, reduction) }
 }
 
-/// Averages through `M`, whose accumulator may be wider, and all other operations through `E`.
+/// Runs a reduction of floats: averages through `M`, whose accumulator may be wider, and all else
+/// through `E`.
 ///
 /// # Safety
-/// The same as of [`reduce`].
-unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_float<E: Element<Acc: Accumulator>, M: Element<Acc: MeanAccumulator>>(
     op: ReduceOp,
     reduction: Reduction<'_>,
 ) {
@@ -128,23 +132,26 @@ unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(
     unsafe {
         match op {
             ReduceOp::Avg => reduction.run_mean::<M>(),
-            _ => number::<E>(op, reduction),
+            _ => reduce_by_operation::<E>(op, reduction),
         }
     }
 }
 
-/// Chooses the combining operation.
+/// Runs a reduction with the combining operation of `op`: sum, minimum, maximum or product.
 ///
 /// # Safety
-/// The same as of [`reduce`].
-unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, reduction: Reduction<'_>) {
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_by_operation<E: Element<Acc: Accumulator>>(
+    op: ReduceOp,
+    reduction: Reduction<'_>,
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
-            ReduceOp::Sum => reduction.run::<E, _>(Sum),
-            ReduceOp::Min => reduction.run::<E, _>(Min),
-            ReduceOp::Max => reduction.run::<E, _>(Max),
-            ReduceOp::Prod => reduction.run::<E, _>(Prod),
+            ReduceOp::Sum => reduction.run_fold::<E, _>(Sum),
+            ReduceOp::Min => reduction.run_fold::<E, _>(Min),
+            ReduceOp::Max => reduction.run_fold::<E, _>(Max),
+            ReduceOp::Prod => reduction.run_fold::<E, _>(Prod),
             ReduceOp::Avg => debug_assert!(false, "an average of integers is not defined"),
         }
     }

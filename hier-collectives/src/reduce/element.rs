@@ -1,6 +1,6 @@
 //! Element types: the form in memory, and the accumulator.
 
-use super::number::F64Sum;
+use super::accumulator::F64Sum;
 use std::hint::select_unpredictable as select;
 
 /// An element type: its form in memory and its accumulator.
@@ -9,9 +9,10 @@ pub trait Element {
     type Raw: Copy;
     /// The type in which operands are combined.
     type Acc: Copy;
-    /// Widens an element, exactly.
+    /// Widens an element from its form in memory to its accumulator, exactly.
     fn decode(raw: Self::Raw) -> Self::Acc;
-    /// Rounds to nearest even; every NaN becomes the canonical one.
+    /// Rounds an accumulator to the form in memory, to nearest even; every NaN becomes the
+    /// canonical one.
     fn encode(acc: Self::Acc) -> Self::Raw;
 }
 
@@ -20,10 +21,12 @@ macro_rules! integer {
         impl Element for $name {
             type Raw = Self;
             type Acc = Self;
+            /// Returns the integer unchanged: it is its own accumulator.
             #[inline(always)]
             fn decode(raw: Self) -> Self {
                 raw
             }
+            /// Returns the accumulator unchanged: it is its own form in memory.
             #[inline(always)]
             fn encode(acc: Self) -> Self {
                 acc
@@ -36,10 +39,12 @@ integer!(i32, i64, u8);
 impl Element for f32 {
     type Raw = Self;
     type Acc = Self;
+    /// Returns the `f32` unchanged: it is its own accumulator.
     #[inline(always)]
     fn decode(raw: Self) -> Self {
         raw
     }
+    /// Returns the `f32`; every NaN becomes the canonical one.
     #[inline(always)]
     fn encode(acc: Self) -> Self {
         let canonical = Self::from_bits(0x7fc0_0000);
@@ -50,10 +55,12 @@ impl Element for f32 {
 impl Element for f64 {
     type Raw = Self;
     type Acc = Self;
+    /// Returns the `f64` unchanged: it is its own accumulator.
     #[inline(always)]
     fn decode(raw: Self) -> Self {
         raw
     }
+    /// Returns the `f64`; every NaN becomes the canonical one.
     #[inline(always)]
     fn encode(acc: Self) -> Self {
         let canonical = Self::from_bits(0x7ff8_0000_0000_0000);
@@ -67,10 +74,12 @@ pub struct WideF32;
 impl Element for WideF32 {
     type Raw = f32;
     type Acc = F64Sum;
+    /// Widens an `f32` to `f64`, exactly.
     #[inline(always)]
     fn decode(raw: f32) -> F64Sum {
         F64Sum(f64::from(raw))
     }
+    /// Rounds an average to `f32`, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
     fn encode(acc: F64Sum) -> f32 {
         <f32 as Element>::encode(acc.0 as f32)
@@ -83,10 +92,12 @@ pub struct Bf16;
 impl Element for Bf16 {
     type Raw = u16;
     type Acc = f32;
+    /// Widens a bfloat16 to `f32`, exactly.
     #[inline(always)]
     fn decode(raw: u16) -> f32 {
         f32::from_bits(u32::from(raw) << 16)
     }
+    /// Rounds an `f32` to bfloat16, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
     fn encode(acc: f32) -> u16 {
         let bits = acc.to_bits();
@@ -100,44 +111,46 @@ impl Element for Bf16 {
 /// IEEE 754 binary16, converted in integer steps that every vector unit has.
 pub struct F16;
 
-/// The exponents of binary16 and binary32 differ by this bias.
-const REBIAS: u32 = (127 - 15) << 23;
-/// 2^-14, the least normal binary16.
-const LEAST_NORMAL: u32 = (127 - 14) << 23;
-/// 2^16, above every finite binary16.
-const ABOVE_ALL: u32 = (127 + 16) << 23;
-/// 0.5, whose last mantissa bit is worth 2^-24, the least binary16.
-const SUBNORMAL_UNIT: u32 = (127 - 1) << 23;
+/// Difference of the exponent biases of binary16 and binary32, at the place of a binary32 exponent.
+const F16_EXPONENT_REBIAS_BITS: u32 = (127 - 15) << 23;
+/// Bits of 2^-14 as a binary32: the least normal binary16.
+const F16_LEAST_NORMAL_BITS: u32 = (127 - 14) << 23;
+/// Bits of 2^16 as a binary32: above every finite binary16.
+const F16_ABOVE_ALL_BITS: u32 = (127 + 16) << 23;
+/// Bits of 0.5 as a binary32, whose last mantissa bit is worth 2^-24, the least binary16.
+const F16_SUBNORMAL_UNIT_BITS: u32 = (127 - 1) << 23;
 
 impl Element for F16 {
     type Raw = u16;
     type Acc = f32;
+    /// Widens a binary16 to `f32`, exactly.
     #[inline(always)]
     fn decode(raw: u16) -> f32 {
         let sign = u32::from(raw & 0x8000) << 16;
         let shifted = u32::from(raw & 0x7fff) << 13;
-        let normal = shifted + REBIAS;
+        let normal = shifted + F16_EXPONENT_REBIAS_BITS;
         // Infinity and NaN: the exponent is all ones in both formats.
-        let special = normal + REBIAS;
+        let special = normal + F16_EXPONENT_REBIAS_BITS;
         // One exponent too high on purpose: subtracting its hidden bit normalises.
-        let above = f32::from_bits(shifted + LEAST_NORMAL);
-        let subnormal = (above - f32::from_bits(LEAST_NORMAL)).to_bits();
+        let above = f32::from_bits(shifted + F16_LEAST_NORMAL_BITS);
+        let subnormal = (above - f32::from_bits(F16_LEAST_NORMAL_BITS)).to_bits();
         let magnitude = select(shifted < 0x0080_0000, subnormal, normal);
         let magnitude = select(shifted >= 0x0f80_0000, special, magnitude);
         f32::from_bits(sign | magnitude)
     }
+    /// Rounds an `f32` to binary16, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
     fn encode(acc: f32) -> u16 {
         let bits = acc.to_bits();
         let sign = (bits >> 16) & 0x8000;
         let magnitude = bits & 0x7fff_ffff;
         let half_even = 0x0fff + ((magnitude >> 13) & 1);
-        let normal = magnitude.wrapping_sub(REBIAS).wrapping_add(half_even) >> 13;
+        let normal = magnitude.wrapping_sub(F16_EXPONENT_REBIAS_BITS).wrapping_add(half_even) >> 13;
         // The addition itself rounds at the unit of the subnormals.
-        let aligned = f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL_UNIT);
-        let subnormal = aligned.to_bits().wrapping_sub(SUBNORMAL_UNIT);
-        let finite = select(magnitude < LEAST_NORMAL, subnormal, normal);
-        let rounded = select(magnitude >= ABOVE_ALL, 0x7c00, finite);
+        let aligned = f32::from_bits(magnitude) + f32::from_bits(F16_SUBNORMAL_UNIT_BITS);
+        let subnormal = aligned.to_bits().wrapping_sub(F16_SUBNORMAL_UNIT_BITS);
+        let finite = select(magnitude < F16_LEAST_NORMAL_BITS, subnormal, normal);
+        let rounded = select(magnitude >= F16_ABOVE_ALL_BITS, 0x7c00, finite);
         let encoded = (sign | rounded) as u16;
         select(acc.is_nan(), 0x7e00, encoded)
     }

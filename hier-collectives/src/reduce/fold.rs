@@ -1,15 +1,16 @@
 //! The loop of all reductions: operands are combined left to right, block by block.
 
+use super::accumulator::{Accumulator, MeanAccumulator};
 use super::element::Element;
-use super::number::{Number, Real};
 use super::operand::Operand;
 use std::mem::MaybeUninit;
 
-/// 512 bytes of each operand at a time, so that the prefetchers keep up with many operands.
+/// 512 bytes of each operand are combined at a time, so that the prefetchers keep up with many
+/// operands.
 /// Tested by `cargo bench -p hier-collectives`.
 const BLOCK_BYTES: usize = 512;
 
-/// 512 accumulators of a block at most, as the dtype of one byte needs.
+/// 512 elements, the most of a block: the dtype of one byte needs as many accumulators.
 const BLOCK_ELEMENTS_MAX: usize = 512;
 
 /// One call of [`super::reduce`].
@@ -23,25 +24,26 @@ pub struct Reduction<'a> {
     pub start: usize,
     /// One past the last element to reduce.
     pub elements: usize,
-    /// Whether to use 256-bit vectors; only where [`wide_vectors`] is true.
+    /// Whether to use 256-bit vectors; only where [`has_wide_vectors`] is true.
     pub wide: bool,
 }
 
 impl Reduction<'_> {
-    /// The same reduction from element `start` on.
+    /// Returns the reduction from element `start` on.
     pub fn starting_at(self, start: usize) -> Self {
         Self { start, ..self }
     }
-    /// The same reduction over whole groups of `lanes` elements.
+    /// Returns the reduction over whole groups of `lanes` elements, each group counted as one
+    /// element.
     pub fn grouped(self, lanes: usize) -> Self {
         Self { elements: self.elements / lanes, ..self }
     }
 
-    /// Runs the reduction with one combining operation.
+    /// Combines all operands block by block with `operation` and writes the output.
     ///
     /// # Safety
-    /// The same as of [`super::reduce`]; `E::Raw` is the dtype's form in memory.
-    pub unsafe fn run<E: Element, O: Combine<E::Acc>>(self, operation: O) {
+    /// The conditions of [`super::reduce`] hold, and `E::Raw` is the dtype's form in memory.
+    pub unsafe fn run_fold<E: Element, O: Combine<E::Acc>>(self, operation: O) {
         let size = match self.operands.len() {
             0..=2 => self.elements.max(1),
             _ => BLOCK_ELEMENTS_MAX.min(BLOCK_BYTES / size_of::<E::Raw>()),
@@ -54,24 +56,24 @@ impl Reduction<'_> {
             unsafe {
                 #[cfg(target_arch = "x86_64")]
                 if self.wide {
-                    fold_avx2::<E, O>(block, operation);
+                    fold_block_avx2::<E, O>(block, operation);
                     continue;
                 }
-                fold::<E, O>(block, operation);
+                fold_block::<E, O>(block, operation);
             }
         }
     }
 
-    /// Runs the weighted mean.
+    /// Writes the weighted mean of all operands to the output; NaN where the weights have no mean.
     ///
     /// # Safety
-    /// The same as of [`Self::run`].
-    pub unsafe fn run_mean<E: Element<Acc: Real>>(self) {
+    /// The conditions of [`Self::run_fold`] hold.
+    pub unsafe fn run_mean<E: Element<Acc: MeanAccumulator>>(self) {
         let total: f64 = self.operands.iter().map(|operand| operand.weight).sum();
-        let weighted = self.operands.iter().all(|operand| is_weight(operand.weight));
+        let weighted = self.operands.iter().all(|operand| is_valid_weight(operand.weight));
         if weighted && total > 0.0 && total.is_finite() {
             // SAFETY: the caller's promise is passed on.
-            return unsafe { self.run::<E, _>(Mean { total }) };
+            return unsafe { self.run_fold::<E, _>(Mean { total }) };
         }
         let out = self.out.cast::<E::Raw>();
         for index in self.start..self.elements {
@@ -81,13 +83,14 @@ impl Reduction<'_> {
     }
 }
 
-/// Whether an average can use `weight`.
-pub fn is_weight(weight: f64) -> bool {
+/// Whether `weight` is finite and not negative, as an average needs it.
+pub fn is_valid_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 
-/// Whether this machine has 256-bit vectors and half-float converters, which change only the speed.
-pub fn wide_vectors() -> bool {
+/// Whether this machine has 256-bit vectors and half-float converters, which change only the speed
+/// of a reduction.
+pub fn has_wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("f16c");
@@ -99,11 +102,12 @@ pub fn wide_vectors() -> bool {
 pub trait Combine<A>: Copy {
     /// Factor of an operand's values.
     type Scale: Copy;
-    /// The factor of an operand of this weight; `None` if the operand is left out.
+    /// Returns the factor of an operand with this weight; `None` if the operand is left out.
     fn scale(self, weight: f64) -> Option<Self::Scale>;
-    /// The term of one value of an operand.
+    /// Returns the term that one value of an operand adds to the combination: the value times
+    /// `scale`.
     fn term(value: A, scale: Self::Scale) -> A;
-    /// The accumulated value combined with the term to its right.
+    /// Combines the accumulated value with the term to its right.
     fn combine(accumulated: A, term: A) -> A;
 }
 
@@ -112,16 +116,20 @@ macro_rules! unscaled {
         #[derive(Clone, Copy)]
         pub struct $name;
 
-        impl<A: Number> Combine<A> for $name {
+        impl<A: Accumulator> Combine<A> for $name {
             type Scale = ();
+            /// Returns the unit: sum, minimum, maximum and product ignore the weight of an operand.
             #[inline(always)]
             fn scale(self, _weight: f64) -> Option<()> {
                 Some(())
             }
+            /// Returns the value of an operand unchanged.
             #[inline(always)]
             fn term(value: A, (): ()) -> A {
                 value
             }
+            /// Combines the accumulated value with the term to its right: by sum, minimum, maximum
+            /// or product.
             #[inline(always)]
             fn combine(accumulated: A, term: A) -> A {
                 accumulated.$method(term)
@@ -143,16 +151,19 @@ struct Mean {
     total: f64,
 }
 
-impl<A: Real> Combine<A> for Mean {
+impl<A: MeanAccumulator> Combine<A> for Mean {
     type Scale = A;
+    /// Returns the coefficient of an operand in the weighted mean; `None` for weight 0.
     #[inline(always)]
     fn scale(self, weight: f64) -> Option<A> {
         (weight > 0.0).then(|| A::coefficient(weight, self.total))
     }
+    /// Multiplies one value of an operand by the operand's coefficient.
     #[inline(always)]
     fn term(value: A, scale: A) -> A {
         value.scaled(scale)
     }
+    /// Adds the term to its right to the accumulated sum of the weighted mean.
     #[inline(always)]
     fn combine(accumulated: A, term: A) -> A {
         accumulated.add_bounded(term)
@@ -167,42 +178,42 @@ struct Block<'a> {
     count: usize,
 }
 
-/// [`fold`] compiled for AVX2: the same operations on wider vectors give the same bits.
+/// Combines one block as [`fold_block`] does, compiled for AVX2: wider vectors give equal bits.
 ///
 /// # Safety
-/// The same as of [`fold`], on a machine with AVX2 and F16C.
+/// The conditions of [`fold_block`] hold, on a machine with AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn fold_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold_block_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
     // SAFETY: the caller's promise is passed on.
-    unsafe { fold::<E, O>(block, operation) }
+    unsafe { fold_block::<E, O>(block, operation) }
 }
 
-/// Combines one block.
+/// Combines one block of all operands, left to right, and writes its output.
 ///
 /// # Safety
 /// The block lies within its reduction, and `E::Raw` is the dtype's form in memory.
 #[inline(always)]
-unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold_block<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
     let Block { reduction, start, count } = block;
-    let out = Results::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
+    let out = BlockOutput::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
     let mut terms = reduction.operands.iter().filter_map(|operand| {
         let values = operand.bytes.cast::<E::Raw>().wrapping_add(start);
         let scale = operation.scale(operand.weight)?;
-        Some(Terms::<E, O> { values, scale })
+        Some(BlockOperand::<E, O> { values, scale })
     });
     let Some(first) = terms.next() else {
         return debug_assert!(false, "a reduction needs an operand");
     };
     let Some(second) = terms.next() else {
         for i in 0..count {
-            out.set(i, first.get(i));
+            out.store(i, first.term_at(i));
         }
         return;
     };
     let Some(mut third) = terms.next() else {
         for i in 0..count {
-            out.set(i, O::combine(first.get(i), second.get(i)));
+            out.store(i, O::combine(first.term_at(i), second.term_at(i)));
         }
         return;
     };
@@ -212,27 +223,27 @@ unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
     let [from, to] = &mut buffers;
     let (mut from, mut to) = (&mut from[..count], &mut to[..count]);
     for (i, to) in from.iter_mut().enumerate() {
-        to.write(O::combine(first.get(i), second.get(i)));
+        to.write(O::combine(first.term_at(i), second.term_at(i)));
     }
     // SAFETY: the pass before wrote all of `from`.
     unsafe {
         loop {
             let Some(fourth) = terms.next() else {
                 for (i, from) in from.iter().enumerate() {
-                    out.set(i, O::combine(from.assume_init(), third.get(i)));
+                    out.store(i, O::combine(from.assume_init(), third.term_at(i)));
                 }
                 return;
             };
             let Some(fifth) = terms.next() else {
                 for (i, from) in from.iter().enumerate() {
-                    let folded = O::combine(from.assume_init(), third.get(i));
-                    out.set(i, O::combine(folded, fourth.get(i)));
+                    let folded = O::combine(from.assume_init(), third.term_at(i));
+                    out.store(i, O::combine(folded, fourth.term_at(i)));
                 }
                 return;
             };
             for (i, (from, to)) in from.iter().zip(to.iter_mut()).enumerate() {
-                let folded = O::combine(from.assume_init(), third.get(i));
-                to.write(O::combine(folded, fourth.get(i)));
+                let folded = O::combine(from.assume_init(), third.term_at(i));
+                to.write(O::combine(folded, fourth.term_at(i)));
             }
             std::mem::swap(&mut from, &mut to);
             third = fifth;
@@ -241,14 +252,15 @@ unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
 }
 
 /// One operand of a block.
-struct Terms<E: Element, O: Combine<E::Acc>> {
+struct BlockOperand<E: Element, O: Combine<E::Acc>> {
     values: *const E::Raw,
     scale: O::Scale,
 }
 
-impl<E: Element, O: Combine<E::Acc>> Terms<E, O> {
+impl<E: Element, O: Combine<E::Acc>> BlockOperand<E, O> {
+    /// Reads element `index` of the operand in the block and returns its term.
     #[inline(always)]
-    fn get(&self, index: usize) -> E::Acc {
+    fn term_at(&self, index: usize) -> E::Acc {
         // SAFETY: only the fold that made this calls it, below its `count`.
         let raw = unsafe { self.values.add(index).read_unaligned() };
         O::term(E::decode(raw), self.scale)
@@ -256,11 +268,12 @@ impl<E: Element, O: Combine<E::Acc>> Terms<E, O> {
 }
 
 /// The output of a block.
-struct Results<E: Element>(*mut E::Raw);
+struct BlockOutput<E: Element>(*mut E::Raw);
 
-impl<E: Element> Results<E> {
+impl<E: Element> BlockOutput<E> {
+    /// Writes `value` to element `index` of the output of the block.
     #[inline(always)]
-    fn set(&self, index: usize, value: E::Acc) {
+    fn store(&self, index: usize, value: E::Acc) {
         // SAFETY: only the fold that made this calls it, below its `count`.
         unsafe { self.0.add(index).write_unaligned(E::encode(value)) }
     }

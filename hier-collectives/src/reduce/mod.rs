@@ -14,22 +14,22 @@
 //! * Integers wrap.
 //! * Min and max follow IEEE 754-2019 `minimum` and `maximum`: NaN wins, -0 < +0.
 //! * A float result that is NaN has one bit pattern: quiet, positive, no payload.
-//! * Avg is `sum(c_i * x_i)` with `c_i = w_i / sum(w)` in `f64`. It is summed in `f64` for `f32` and
-//!   `f64`, and in `f32` for 16-bit floats. An operand of weight 0 is not read. A mean of finite
-//!   numbers is finite. Without any weight the mean is NaN.
+//! * Avg is `sum(c_i * x_i)` with `c_i = w_i / sum(w)` in `f64`. It is summed in `f64` for `f32`
+//!   and `f64`, and in `f32` for 16-bit floats. An operand of weight 0 is not read. A mean of
+//!   finite numbers is finite. Without any weight the mean is NaN.
 //! * A single operand is copied, and its NaNs become canonical.
 #![expect(
     unsafe_code,
     reason = "operands lie in memory shared with other processes: raw pointers, no references"
 )]
 
+mod accumulator;
 mod dispatch;
 mod element;
 mod error;
 #[cfg(target_arch = "x86_64")]
 mod f16x8;
 mod fold;
-mod number;
 mod operand;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Actions for the shell, the names of memory, and the errors of peers.
+//! Actions for the gateway's engine, the names of memory, and the errors of peers.
 
 use crate::descriptor::{Dtype, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
@@ -23,7 +23,7 @@ pub enum Buffer {
 
 /// A range of a buffer, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct BufferView {
     /// The buffer.
     pub buffer: Buffer,
     /// The bytes of the buffer.
@@ -32,9 +32,9 @@ pub struct View {
 
 /// An operand of a reduction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Input {
+pub struct ReduceInput {
     /// The bytes of the operand.
-    pub view: View,
+    pub view: BufferView,
     /// The weight of the operand in an average.
     pub weight: f64,
 }
@@ -60,7 +60,7 @@ handle!(
     LeaseId
 );
 
-/// The order of a segment among those of its group to one peer.
+/// The order of a segment among all segments of its job to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Priority {
     /// The class of its operation: smaller classes go first.
@@ -73,16 +73,16 @@ pub struct Priority {
 /// The parity of a segment near the end of a transfer. It is sent unless later segments hide the
 /// time that a retransmission takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tail {
+pub struct TailParity {
     /// Parity shards; 0 for none.
     pub parity: u16,
-    /// Bytes. The parity is left out where so many bytes wait behind the segment, or where more
-    /// bytes than that would be under way with parity and without a receipt.
+    /// Bytes. No parity is sent where so many bytes wait behind the segment, or where more bytes
+    /// with parity would be under way without a receipt.
     pub room: u64,
 }
 
-/// An action for the shell. Actions are independent of each other unless they name the same task,
-/// lease, scratch or peer.
+/// An action for the gateway's engine. Actions are independent of each other unless they name the
+/// same task, lease, scratch or peer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Deliver a control message, after every earlier one to the same peer.
@@ -100,11 +100,11 @@ pub enum Action {
         /// The header that precedes the bytes.
         header: SegmentHeader,
         /// The bytes.
-        source: View,
+        source: BufferView,
         /// The order among other segments.
         priority: Priority,
         /// The parity that protects it.
-        tail: Tail,
+        tail: TailParity,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_task_done`.
     Reduce {
@@ -115,18 +115,18 @@ pub enum Action {
         /// The element type.
         dtype: Dtype,
         /// The operands.
-        inputs: Vec<Input>,
+        inputs: Vec<ReduceInput>,
         /// The destination; overlaps no operand.
-        out: View,
+        out: BufferView,
     },
     /// Copy `from` to each of `to`; then call `handle_task_done`.
     Copy {
         /// The task.
         task: TaskId,
         /// The source.
-        from: View,
+        from: BufferView,
         /// The destinations.
-        to: Vec<View>,
+        to: Vec<BufferView>,
     },
     /// The session does not use the scratch any more.
     Release(ScratchId),
@@ -154,12 +154,12 @@ pub enum Action {
     /// `handle_planned`.
     Plan(Arc<Fabric>),
     /// A fact for logs and metrics.
-    Note(Note),
+    Note(SessionNote),
 }
 
 /// A fact for logs and metrics.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Note {
+pub enum SessionNote {
     /// An epoch began.
     EpochBegan {
         /// The epoch.
@@ -225,20 +225,20 @@ pub enum Arrival {
         /// The element type.
         dtype: Dtype,
         /// The local operand.
-        local: Input,
+        local: ReduceInput,
         /// The weight of the arriving operand.
         net_weight: f64,
         /// Whether the arriving operand comes first.
         net_first: bool,
         /// The destination.
-        out: View,
+        out: BufferView,
     },
     /// Write the bytes unchanged.
     Land {
         /// The permission.
         lease: LeaseId,
         /// The destination.
-        into: View,
+        into: BufferView,
     },
     /// Stop the stream.
     Discard(Discard),
@@ -247,7 +247,7 @@ pub enum Arrival {
 /// The reason for which a segment is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Discard {
-    /// The group has no session here.
+    /// The job has no session here.
     Group,
     /// The segment belongs to another epoch.
     Epoch,
@@ -255,12 +255,12 @@ pub enum Discard {
     Duplicate,
     /// The collective failed.
     Failed,
-    /// Its descriptor differs from ours; the announcement will say how.
+    /// The segment's descriptor differs from ours; the peer's announcement will say how.
     Disagreement,
 }
 
-/// A message or segment against the protocol. The peer is at fault: close its connection, unless
-/// its ranks can cause the error ([`PeerError::is_of_ranks`]).
+/// A message or segment against the protocol. The engine closes the peer's connection, unless the
+/// peer's ranks can cause the error ([`PeerError::is_caused_by_ranks`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The gateway is not a peer of this session.
@@ -316,10 +316,10 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// Whether the trainers of a peer can cause this. Then it concerns the group alone: see
-    /// [`Session::handle_overreach`](super::Session::handle_overreach). After a failure of which a
-    /// peer hears late, its next segments may seem unsolicited.
-    pub fn is_of_ranks(&self) -> bool {
+    /// Whether a peer's trainers can cause this error, so that it concerns their job alone and not
+    /// the connection. [`Session::handle_overreach`](super::Session::handle_overreach) then ends
+    /// the epoch. A peer that learns late of a failure may send segments that count as unsolicited.
+    pub fn is_caused_by_ranks(&self) -> bool {
         use PeerError::{TooFarAhead, TooManyAsks, UnsolicitedOverrun};
         matches!(self, TooFarAhead { .. } | TooManyAsks { .. } | UnsolicitedOverrun { .. })
     }

@@ -1,44 +1,49 @@
 //! The actions that the session's parts emit, in the order in which they emit them.
 
-use super::action::{Action, Buffer, View};
+use super::action::{Action, Buffer, BufferView};
 use crate::ids::{GatewayId, RankId};
 use crate::post::RankEvent;
 use crate::wire::Message;
 use std::collections::VecDeque;
 
-/// Actions that the shell has not taken yet. Every part of the session fills it;
-/// `Session::poll_action` drains it. It has no bound: the shell drains it after every call.
+/// Actions that the gateway's engine has not taken yet. Every part of the session adds some, and
+/// `Session::poll_action` removes them. The queue has no bound: it is drained after every call.
 #[derive(Debug, Default)]
 pub(super) struct ActionQueue(VecDeque<Action>);
 
 impl ActionQueue {
+    /// Appends an action for the engine.
     pub fn push(&mut self, action: Action) {
         self.0.push_back(action);
     }
 
+    /// Removes and returns the oldest action.
     pub fn pop(&mut self) -> Option<Action> {
         self.0.pop_front()
     }
 
-    pub fn message(&mut self, to: GatewayId, message: Message) {
+    /// Queues a control message to a gateway.
+    pub fn push_message(&mut self, to: GatewayId, message: Message) {
         self.push(Action::Message { to, message });
     }
 
-    pub fn messages(&mut self, to: GatewayId, messages: impl IntoIterator<Item = Message>) {
-        messages.into_iter().for_each(|message| self.message(to, message));
+    /// Queues several control messages to one gateway, in order.
+    pub fn push_messages(&mut self, to: GatewayId, messages: impl IntoIterator<Item = Message>) {
+        messages.into_iter().for_each(|message| self.push_message(to, message));
     }
 
-    /// Sends one message to each of several peers, in their order.
+    /// Queues one control message to each of several gateways.
     pub fn broadcast(&mut self, peers: impl IntoIterator<Item = GatewayId>, message: &Message) {
-        peers.into_iter().for_each(|to| self.message(to, message.clone()));
+        peers.into_iter().for_each(|to| self.push_message(to, message.clone()));
     }
 
+    /// Queues an event for a local rank.
     pub fn notify(&mut self, rank: RankId, event: RankEvent) {
         self.push(Action::Notify { rank, event });
     }
 
-    /// Releases a view of our own memory; a slot of a rank is left alone.
-    pub fn release(&mut self, view: &View) {
+    /// Queues the release of a view of gateway scratch; does nothing for a view of a rank's slot.
+    pub fn release_scratch(&mut self, view: &BufferView) {
         if let Buffer::Scratch(scratch) = view.buffer {
             self.push(Action::Release(scratch));
         }

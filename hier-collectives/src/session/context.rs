@@ -1,10 +1,11 @@
-//! The surroundings of a call into the session's parts.
+//! The arguments that the methods of all parts of a session share.
 
 use super::action_queue::ActionQueue;
 use super::epoch::state::EpochState;
 use units::TimeNs;
 
-/// The facts that a part reads and the queue that it fills while it handles an event.
+/// The epoch and time that a part of the session reads during an event, and the queue that it
+/// fills.
 pub(super) struct Context<'a> {
     /// The epoch; only the session itself changes it.
     pub epoch: &'a EpochState,

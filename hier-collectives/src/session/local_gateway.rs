@@ -4,7 +4,7 @@ use crate::ids::{GatewayId, RankId};
 use crate::topology::{Fabric, Link};
 use std::sync::Arc;
 
-/// The fabric and this gateway's number in it. It also names ranks and gateways in texts.
+/// The fabric and this gateway's number in it, which also name ranks and gateways in texts.
 #[derive(Debug)]
 pub(super) struct LocalGateway {
     fabric: Arc<Fabric>,
@@ -12,33 +12,38 @@ pub(super) struct LocalGateway {
 }
 
 impl LocalGateway {
+    /// Creates the place of gateway `id` in its fabric.
     pub fn new(fabric: Arc<Fabric>, id: GatewayId) -> Self {
         Self { fabric, id }
     }
 
+    /// Returns the number of this gateway in the fabric.
     pub fn id(&self) -> GatewayId {
         self.id
     }
 
+    /// Returns the fabric with all regions, gateways and links.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// The link between our region and a peer's; none inside a region.
+    /// Returns the link between this gateway's region and a peer's; none inside a region.
     pub fn link_to(&self, peer: GatewayId) -> Option<&Link> {
         self.fabric.link(self.fabric.gateway(self.id).region, self.fabric.gateway(peer).region)
     }
 
-    /// A rank with its region, for texts: "rank 3 (us-east)".
+    /// Names a rank with its region for texts, such as "rank 3 (us-east)".
     pub fn rank_name(&self, rank: RankId) -> String {
         let region = self.fabric.regions().iter().find(|r| r.ranks.contains(&rank.0));
         format!("rank {rank} ({})", region.map_or("no region", |region| &region.name))
     }
 
+    /// Returns a gateway's name in the fabric file.
     pub fn gateway_name(&self, gateway: GatewayId) -> &str {
         &self.fabric.gateway(gateway).name
     }
 
+    /// Returns this gateway's name in the fabric file.
     pub fn own_name(&self) -> &str {
         self.gateway_name(self.id)
     }

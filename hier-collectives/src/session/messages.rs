@@ -1,9 +1,9 @@
-//! Control messages from peers: each goes to the part that it concerns.
+//! Control messages from peers, each handled by the part of the session that it concerns.
 
 use super::action::PeerError;
 use super::context::Context;
 use super::dispatcher::Session;
-use super::epoch::membership::{EpochStart, Join};
+use super::epoch::membership::{EpochStart, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::epoch::state::JoinReply;
 use crate::descriptor::Descriptor;
@@ -14,7 +14,7 @@ use crate::wire::Message;
 use units::TimeNs;
 
 impl Session {
-    /// A control message arrived from a peer.
+    /// Takes a control message from a peer.
     ///
     /// # Errors
     /// [`PeerError`]: the message is against the protocol and had no effect.
@@ -27,13 +27,14 @@ impl Session {
         if !self.epoch.members().contains(from) {
             return Err(PeerError::UnknownPeer(from));
         }
-        let result = self.dispatch(from, message, now);
+        let result = self.dispatch_message(from, message, now);
         self.report_progress_if_slow(now);
         result
     }
 
-    /// Messages that open an epoch or repeat, whatever epoch is under way.
-    fn dispatch(
+    /// Handles messages that open an epoch or ask for repeats. Passes all others to
+    /// `dispatch_in_epoch`.
+    fn dispatch_message(
         &mut self,
         from: GatewayId,
         message: Message,
@@ -41,7 +42,7 @@ impl Session {
     ) -> Result<(), PeerError> {
         match message {
             Message::Join { boot, last, next, committed } => {
-                self.on_join(from, Join { boot, last, next, committed }, now)
+                self.on_join(from, JoinRequest { boot, last, next, committed }, now)
             }
             Message::Begin { epoch, next, boots, plan, committed } => {
                 self.on_begin(from, EpochStart { epoch, next, boots, plan, committed }, now)
@@ -51,15 +52,16 @@ impl Session {
                 Ok(())
             }
             Message::Repeat => {
-                let distant = self.epoch.members().distant();
-                distant.into_iter().for_each(|peer| self.repeat_to(peer));
+                let distant = self.epoch.members().indirect_peers();
+                distant.into_iter().for_each(|peer| self.repeat_messages_to(peer));
                 Ok(())
             }
             of_epoch => self.dispatch_in_epoch(from, of_epoch, now),
         }
     }
 
-    /// Messages about the epoch under way, its plan, links and commits.
+    /// Handles messages about the epoch under way, its plan, links and commits. Passes all others
+    /// to `dispatch_to_collective`.
     fn dispatch_in_epoch(
         &mut self,
         from: GatewayId,
@@ -71,10 +73,10 @@ impl Session {
                 self.end_epoch(failure, Some(from), now);
             }
             Message::Moving { epoch } if self.epoch.is_current(epoch) => {
-                self.deadlines.note_elsewhere(now);
+                self.deadlines.note_remote_progress(now);
             }
             Message::Pause { epoch, change } if self.epoch.is_current(epoch) => {
-                let oldest = self.collectives.oldest();
+                let oldest = self.collectives.oldest_unposted();
                 self.epoch.handle_pause(from, change, oldest, &mut self.actions)?;
             }
             Message::Paused { epoch, change, from: held } if self.epoch.is_current(epoch) => {
@@ -93,27 +95,27 @@ impl Session {
                 }
             }
             Message::Link { epoch, to, state } if self.epoch.is_current(epoch) => {
-                self.epoch.handle_report(from, to, state)?;
+                self.epoch.handle_link_report(from, to, state)?;
             }
             Message::Done { epoch, from: start, below } if self.epoch.is_current(epoch) => {
-                let oldest = self.collectives.oldest();
-                let (commits, mut cx) = self.commits_at(now);
+                let oldest = self.collectives.oldest_unposted();
+                let (commits, mut cx) = self.commits_and_context(now);
                 commits.handle_done(from, start..below, oldest, &mut cx)?;
             }
             Message::Ask { epoch, from: start, below } if self.epoch.is_current(epoch) => {
-                let oldest = self.collectives.oldest();
-                let (commits, mut cx) = self.commits_at(now);
+                let oldest = self.collectives.oldest_unposted();
+                let (commits, mut cx) = self.commits_and_context(now);
                 commits.handle_ask(from, start..below, oldest, &mut cx)?;
             }
             Message::Drain { epoch, from: start } if self.epoch.is_current(epoch) => {
-                self.close(from, start, now);
+                self.close_collectives_from(from, start, now);
             }
             of_collective => return self.dispatch_to_collective(from, of_collective, now),
         }
         Ok(())
     }
 
-    /// Messages about one collective. Others are of an epoch that is over, and have no effect.
+    /// Handles messages about one collective. Messages of an epoch that is over have no effect.
     fn dispatch_to_collective(
         &mut self,
         from: GatewayId,
@@ -122,16 +124,16 @@ impl Session {
     ) -> Result<(), PeerError> {
         match message {
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
-                if self.admits(epoch, sequence)? {
-                    let (collectives, mut cx) = self.collectives_at(now);
+                if self.admits_message(epoch, sequence)? {
+                    let (collectives, mut cx) = self.collectives_and_context(now);
                     collectives.record_announcement(from, sequence, rank, all, &mut cx);
-                    self.on_announced(sequence, rank, descriptor, now);
+                    self.on_announce(sequence, rank, descriptor, now);
                 } else if epoch == self.epoch.number() {
                     self.repeat_receipts(from, sequence, now);
                 }
             }
             Message::Grant { epoch, sequence, tree, limit } => {
-                let is_admitted = self.admits(epoch, sequence)?;
+                let is_admitted = self.admits_message(epoch, sequence)?;
                 if is_admitted {
                     self.on_grant(from, sequence, tree, limit, now)?;
                 }
@@ -139,16 +141,16 @@ impl Session {
             Message::Receipt { epoch, sequence, tree, segments }
                 if self.epoch.is_current(epoch) =>
             {
-                let (transfer, mut cx) = self.transfer_at(now);
+                let (transfer, mut cx) = self.transfer_and_context(now);
                 transfer.handle_receipts(from, sequence, tree, segments, &mut cx);
-                self.settle(sequence, now);
+                self.settle_collective(sequence, now);
             }
             Message::Receipt { .. } => {}
             Message::Fail { epoch, sequence, failure } => {
-                if self.epoch.is_current(epoch) && self.collectives.is_good(sequence) {
-                    self.end_over_divergence(from, sequence, now);
-                } else if self.admits(epoch, sequence)? {
-                    self.fail(sequence, failure, Some(from), now);
+                if self.epoch.is_current(epoch) && self.collectives.has_result(sequence) {
+                    self.end_epoch_over_divergence(from, sequence, now);
+                } else if self.admits_message(epoch, sequence)? {
+                    self.fail_collective(sequence, failure, Some(from), now);
                 }
             }
             _ => {}
@@ -156,15 +158,26 @@ impl Session {
         Ok(())
     }
 
-    fn admits(&self, epoch: Epoch, sequence: Sequence) -> Result<bool, PeerError> {
-        self.collectives.admits(epoch, sequence, &self.epoch)
+    /// Whether a message about a collective has effect: it is of the current epoch, and the
+    /// collective is not long complete.
+    ///
+    /// # Errors
+    /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one.
+    fn admits_message(&self, epoch: Epoch, sequence: Sequence) -> Result<bool, PeerError> {
+        self.collectives.admits_message(epoch, sequence, &self.epoch)
     }
 
-    fn on_join(&mut self, from: GatewayId, join: Join, now: TimeNs) -> Result<(), PeerError> {
+    /// Handles a peer's request to enter the next epoch (Join).
+    fn on_join(
+        &mut self,
+        from: GatewayId,
+        join: JoinRequest,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
         match self.epoch.check_join(from, &join)? {
             JoinReply::RepeatBegin => {
                 let begin = self.epoch.begin_message(self.commits.committed());
-                self.actions.messages(from, begin);
+                self.actions.push_messages(from, begin);
                 return Ok(());
             }
             JoinReply::EndEpoch(failure) => self.end_epoch(failure, Some(from), now),
@@ -175,6 +188,8 @@ impl Session {
         Ok(())
     }
 
+    /// Handles Begin of the first gateway: leaves the epoch under way and enters the one that
+    /// begins.
     fn on_begin(
         &mut self,
         from: GatewayId,
@@ -186,10 +201,10 @@ impl Session {
         }
         let text = format!("epoch {} began", start.epoch);
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
-        if start.next < self.collectives.next() {
-            // It answers an old request of ours. No number is given out twice, since memory may
-            // still be in use by it. So this epoch ends before it began, and the next is requested.
-            self.epoch.skip(start.epoch);
+        if start.next < self.collectives.next_sequence() {
+            // Begin answers an old request of ours. No sequence is used twice, since its memory may
+            // still be in use. So this epoch ends before it began, and the next is requested.
+            self.epoch.skip_epoch(start.epoch);
             self.request_entry();
             return Ok(());
         }
@@ -197,35 +212,42 @@ impl Session {
         Ok(())
     }
 
-    /// A peer entered an epoch, or repeats that: a lane was lost over there, and with it perhaps
-    /// our last messages.
+    /// Handles a peer's Ready, sent when it entered an epoch or repeated after a lost lane. Sends
+    /// all messages of this epoch that the peer may lack.
     fn on_ready(&mut self, from: GatewayId, epoch: Epoch, link: Option<LinkState>, now: TimeNs) {
         let news = self.epoch.members_mut().note_ready(from, epoch, link);
         if !news || epoch != self.epoch.number() {
             return;
         }
         if !self.epoch.is_active() {
-            // It entered an epoch that we have left since: it was not ready for our End then.
-            self.actions.messages(from, self.epoch.end_message());
+            // The peer entered an epoch that we have left since, and was not ready for our End.
+            self.actions.push_messages(from, self.epoch.end_message());
             return;
         }
-        self.send_facts(from);
-        let (transfer, mut cx) = self.transfer_at(now);
-        transfer.send_everywhere(&mut cx);
+        self.send_catch_up(from);
+        let (transfer, mut cx) = self.transfer_and_context(now);
+        transfer.send_to_all_peers(&mut cx);
     }
 
-    fn on_announced(
+    /// Handles a peer's announcement of a post: compares the descriptor, and fails the collective
+    /// if it awaits a lost rank.
+    fn on_announce(
         &mut self,
         sequence: Sequence,
         rank: RankId,
         descriptor: Descriptor,
         now: TimeNs,
     ) {
-        if self.agree(sequence, rank, descriptor, now) {
+        if self.agree_on_descriptor(sequence, rank, descriptor, now) {
             self.fail_if_rank_lost(sequence, now);
         }
     }
 
+    /// Handles a peer's grant: the peer's ranks have posted, and segments up to `limit` may be
+    /// sent.
+    ///
+    /// # Errors
+    /// [`PeerError::NoSuchTree`]: the collective's plan has no such tree.
     fn on_grant(
         &mut self,
         from: GatewayId,
@@ -234,20 +256,21 @@ impl Session {
         limit: u32,
         now: TimeNs,
     ) -> Result<(), PeerError> {
-        if !self.epoch.may_have(sequence, tree) {
+        if !self.epoch.may_have_tree(sequence, tree) {
             return Err(PeerError::NoSuchTree(tree));
         }
         // Nobody grants before all its ranks have posted.
-        let (collectives, cx) = self.collectives_at(now);
-        collectives.note_posted(sequence, [from], &cx);
-        let (transfer, mut cx) = self.transfer_at(now);
+        let (collectives, cx) = self.collectives_and_context(now);
+        collectives.note_gateways_posted(sequence, [from], &cx);
+        let (transfer, mut cx) = self.transfer_and_context(now);
         transfer.handle_grant(from, sequence, tree, limit, &mut cx);
         Ok(())
     }
 
-    /// A peer sends messages about a collective that is complete here: it lacks our receipts.
+    /// Repeats the receipts of a collective that is complete here to a peer that still sends
+    /// messages about it.
     fn repeat_receipts(&mut self, to: GatewayId, sequence: Sequence, now: TimeNs) {
-        let Some(descriptor) = self.collectives.finished(sequence) else { return };
+        let Some(descriptor) = self.collectives.finished_descriptor(sequence) else { return };
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         self.transfer.repeat_receipts(to, sequence, descriptor, cx);
     }

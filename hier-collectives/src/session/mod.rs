@@ -1,6 +1,6 @@
-//! The protocol of one group on one gateway, without I/O: epochs, collectives, transfers.
+//! The protocol of one job on one gateway, without I/O: epochs, collectives, transfers.
 //!
-//! [`Session`] owns the machines and routes events between them:
+//! [`Session`] owns its parts and routes events between them:
 //!
 //! ```text
 //!              Session (dispatcher, messages, lifecycle)
@@ -9,10 +9,10 @@
 //!      members, plan  posts, outcomes    steps      segments, grants, windows
 //! ```
 //!
-//! The epoch knows none of the others; collectives, commits and transfers read it through a
-//! `Context`. All of them emit [`Action`]s into one queue. The caller, called the shell, drains it and does the
-//! I/O: here, the gateway's engine. A
-//! session handles names and numbers, never bytes, and runs on whatever thread calls it.
+//! The epoch knows none of the other parts; collectives, commits and transfers read it through a
+//! `Context`. All of them emit [`Action`]s into one queue. The gateway's engine drains the queue
+//! and does the I/O. A session handles names and numbers, never bytes, and runs on whatever thread
+//! calls it.
 
 mod action;
 mod action_queue;
@@ -27,11 +27,11 @@ mod status;
 mod transfer;
 
 pub use action::{
-    Action, Arrival, Buffer, Discard, Input, LeaseId, Note, PeerError, Priority, ScratchId, Tail,
-    TaskId, View,
+    Action, Arrival, Buffer, BufferView, Discard, LeaseId, PeerError, Priority, ReduceInput,
+    ScratchId, SessionNote, TailParity, TaskId,
 };
 pub use collective::commits::COMMITS_MAX;
-pub use collective::deadline::MOVING_EVERY;
+pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
 pub use dispatcher::{Session, SessionConfig};
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 

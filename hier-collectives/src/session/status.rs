@@ -82,7 +82,7 @@ pub struct CommitStatus {
 }
 
 impl Session {
-    /// A snapshot for people.
+    /// Returns a snapshot of the session for status output.
     pub fn status(&self) -> SessionStatus {
         let members = self.epoch.members();
         let peer = |gateway| PeerStatus {
@@ -94,19 +94,26 @@ impl Session {
         SessionStatus {
             epoch: self.epoch.number(),
             plan: self.epoch.plan().cloned(),
-            peers: members.ids().map(peer).collect(),
-            ranks: self.collectives.ranks().map(|(rank, local)| (rank, local.attached)).collect(),
-            collectives: collectives.map(|(sequence, c)| self.collective(sequence, c)).collect(),
+            peers: members.peer_ids().map(peer).collect(),
+            ranks: self
+                .collectives
+                .local_ranks()
+                .map(|(rank, local)| (rank, local.attached))
+                .collect(),
+            collectives: collectives
+                .map(|(sequence, c)| self.collective_status(sequence, c))
+                .collect(),
             commits: self
                 .commits
                 .pending()
-                .map(|(rank, commit)| self.commit(rank, commit))
+                .map(|(rank, commit)| self.commit_status(rank, commit))
                 .collect(),
             draining: self.drain_status(),
         }
     }
 
-    fn collective(&self, sequence: Sequence, collective: &Collective) -> CollectiveStatus {
+    /// Builds the status of a collective under way.
+    fn collective_status(&self, sequence: Sequence, collective: &Collective) -> CollectiveStatus {
         CollectiveStatus {
             sequence,
             descriptor: collective.descriptor.map(|(_, descriptor)| descriptor),
@@ -123,20 +130,22 @@ impl Session {
         }
     }
 
-    fn commit(&self, rank: RankId, commit: &PendingCommit) -> CommitStatus {
+    /// Builds the status of a commit that waits.
+    fn commit_status(&self, rank: RankId, commit: &PendingCommit) -> CommitStatus {
         CommitStatus {
             rank,
             step: commit.step,
-            awaited_gateways: self.commits.awaited(&commit.range, self.epoch.local()),
+            awaited_gateways: self.commits.unreported_gateways(&commit.range, self.epoch.local()),
             begun: commit.begun,
         }
     }
 
+    /// Builds the status of a drain and of the work that it waits for; none without a drain.
     fn drain_status(&self) -> Option<DrainStatus> {
-        let until = self.epoch.draining()?;
-        let ranks = self.collectives.ranks();
-        let owing =
-            ranks.filter(|(rank, posts)| self.commits.owes(*rank, posts, &self.collectives));
+        let until = self.epoch.drain_end()?;
+        let ranks = self.collectives.local_ranks();
+        let owing = ranks
+            .filter(|(rank, posts)| self.commits.is_commit_due(*rank, posts, &self.collectives));
         Some(DrainStatus {
             until,
             collectives: self.collectives.unfinished().collect(),

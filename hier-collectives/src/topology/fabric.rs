@@ -4,13 +4,14 @@
 
 use super::error::FabricError;
 use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
-use super::region::{Gateway, RATE_MIN_BITS, Region};
+use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use super::spec::{LinkSpec, RegionGateway, RegionSpec};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::ops::RangeInclusive;
 
-/// The MTU of a path is from 1,280 bytes, the least of IPv6, to the longest UDP payload.
-const MTU_RANGE: RangeInclusive<u16> = 1280..=65_507;
+/// 1,280 to 65,507 bytes: the IP MTU of a path is from the least of IPv6 to the longest UDP
+/// payload.
+const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.
 ///
@@ -26,7 +27,8 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Numbers regions, gateways and ranks, and checks that all regions are connected.
+    /// Builds a fabric: numbers regions, gateways and ranks, and checks that all regions are
+    /// connected.
     ///
     /// # Errors
     /// All faults at once, so that a config can be corrected in one pass.
@@ -41,15 +43,19 @@ impl Fabric {
         if regions.is_empty() {
             faults.push(FabricError::NoRegion);
         }
-        if !MTU_RANGE.contains(&mtu) {
-            let text = format!("mtu {mtu} is outside {} to {}", MTU_RANGE.start(), MTU_RANGE.end());
+        if !MTU_RANGE_BYTES.contains(&mtu) {
+            let text = format!(
+                "mtu {mtu} is outside {} to {}",
+                MTU_RANGE_BYTES.start(),
+                MTU_RANGE_BYTES.end()
+            );
             faults.push(FabricError::BadValue(text));
         }
         let mut fabric =
             Self { name: name.to_owned(), mtu, regions: vec![], gateways: vec![], links: vec![] };
         let several = regions.len() > 1;
         for region in regions {
-            check_region(&region, several, &mut faults);
+            check_region_spec(&region, several, &mut faults);
             fabric.add_region(region);
         }
         let mut names: Vec<&str> = fabric.gateways.iter().map(|g| g.name.as_str()).collect();
@@ -67,49 +73,49 @@ impl Fabric {
         if faults.is_empty() { Ok(fabric) } else { Err(faults) }
     }
 
-    /// Name of the fabric.
+    /// Returns the name of the fabric.
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// IP MTU of every long-haul path, in bytes.
+    /// Returns the IP MTU of every long-haul path, in bytes.
     pub fn mtu(&self) -> u16 {
         self.mtu
     }
-    /// All regions, in name order.
+    /// Returns all regions, in name order.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
-    /// All gateways, in (region name, gateway name) order.
+    /// Returns all gateways, in (region name, gateway name) order.
     pub fn gateways(&self) -> &[Gateway] {
         &self.gateways
     }
-    /// All links, by the numbers of their regions.
+    /// Returns all links, in the order of their regions.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
-    /// Number of ranks in all regions.
+    /// Returns the number of ranks in all regions.
     pub fn world_size(&self) -> u32 {
         self.regions.last().map_or(0, |region| region.ranks.end)
     }
-    /// The region with number `id`.
+    /// Returns the region with number `id`.
     pub fn region(&self, id: RegionId) -> &Region {
         &self.regions[usize::from(id.0)]
     }
-    /// The gateway with number `id`.
+    /// Returns the gateway with number `id`.
     pub fn gateway(&self, id: GatewayId) -> &Gateway {
         &self.gateways[usize::from(id.0)]
     }
-    /// Number of the gateway called `name`.
+    /// Returns the number of the gateway called `name`.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// Number of the gateway that serves `rank`.
+    /// Returns the number of the gateway that serves `rank`.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// The link between two regions, if there is one.
+    /// Returns the link between two regions, if there is one.
     pub fn link(&self, one: RegionId, other: RegionId) -> Option<&Link> {
         let index = self.link_index((one.min(other), one.max(other))).ok()?;
         self.links.get(index)
@@ -121,17 +127,18 @@ impl Fabric {
         let ports = one.wan.is_some() && other.wan.is_some();
         one.region == other.region || (ports && self.link(one.region, other.region).is_some())
     }
-    /// The same fabric with the states of `links`; links that it does not have are left out.
+    /// Returns a copy of the fabric that has `links` as its links; those between regions that it
+    /// does not link are left out.
     pub fn with_links(&self, links: Vec<Link>) -> Self {
         let known = |link: &Link| self.link_index((link.a, link.b)).is_ok();
         Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
     }
-    /// Numbers of all gateways, ascending.
+    /// Returns the numbers of all gateways, ascending.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
         (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)
     }
 
-    /// Appends a region, its gateways and its ranks.
+    /// Appends a region, its gateways and its ranks to the fabric.
     fn add_region(&mut self, mut region: RegionSpec) {
         let id = RegionId(u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
         let first_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
@@ -152,7 +159,7 @@ impl Fabric {
         });
     }
 
-    /// Inserts a link in the order of its regions, or notes its faults.
+    /// Inserts a link in the order of its regions; adds what is wrong with it to `faults`.
     fn add_link(&mut self, link: LinkSpec, faults: &mut Vec<FabricError>) {
         let find = |name: &str| {
             let index = self.regions.iter().position(|region| region.name == name);
@@ -168,7 +175,7 @@ impl Fabric {
         if self.link(from, to).is_some() {
             return faults.push(FabricError::LinkTwice(one, other));
         }
-        if link.rate.bits_per_second() < RATE_MIN_BITS {
+        if link.rate.bits_per_second() < RATE_MIN_BITS_PER_SECOND {
             let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
             faults.push(FabricError::BadValue(text));
         }
@@ -187,12 +194,12 @@ impl Fabric {
         }
     }
 
-    /// Index of the link between two regions, or the index at which it would be inserted.
+    /// Finds the index of the link between two regions, or the index at which it would be inserted.
     fn link_index(&self, ends: (RegionId, RegionId)) -> Result<usize, usize> {
         self.links.binary_search_by_key(&ends, |link| (link.a, link.b))
     }
 
-    /// Notes each region that no path of links reaches from the first.
+    /// Adds a fault for each region that no path of links reaches from the first region.
     fn check_connected(&self, faults: &mut Vec<FabricError>) {
         let mut reached = vec![false; self.regions.len()];
         reached[0] = true;
@@ -212,8 +219,9 @@ impl Fabric {
     }
 }
 
-/// Notes the faults of a region; `several` says whether the fabric has other regions.
-fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError>) {
+/// Adds what is wrong with a region to `faults`; `several` says whether the fabric has other
+/// regions.
+fn check_region_spec(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError>) {
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
     let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();
@@ -231,7 +239,7 @@ fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError
     }
     for RegionGateway { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
-        if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS {
+        if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS_PER_SECOND {
             let text = format!("gateway `{name}`: a port below 8 kbit/s");
             faults.push(FabricError::BadValue(text));
         }

@@ -1,14 +1,14 @@
 //! Long-haul links between regions.
 
-use super::region::RATE_MIN_BITS;
-use crate::codec::{DecodeError, Reader, put_u32, put_u64};
+use super::region::RATE_MIN_BITS_PER_SECOND;
+use crate::codec::{DecodeError, FieldReader, write_u32, write_u64};
 use crate::ids::RegionId;
 use units::{BitRate, ByteCount, Fraction, Span};
 
-/// The loss of a link is below 50 %, in parts per billion.
+/// 500,000,000 parts per billion, which is 50 %: the loss of a link is below it.
 pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
 
-/// 60 s, the longest round trip of a link.
+/// 60 s, the longest round trip that a link may have.
 pub(super) const RTT_MAX: Span = Span::from_secs(60);
 
 /// The long-haul path between two regions.
@@ -27,7 +27,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Bandwidth-delay product (BDP).
+    /// Returns the bandwidth-delay product (BDP) of the link: its rate times its RTT, in bytes.
     pub fn bdp(&self) -> ByteCount {
         let bits =
             u128::from(self.rate.bits_per_second()) * u128::from(self.rtt.ns()) / 1_000_000_000;
@@ -47,32 +47,31 @@ pub struct LinkState {
 }
 
 impl LinkState {
-    /// The state that the fabric configures for `link`.
-    pub fn of(link: &Link) -> Self {
+    /// Returns the state that the fabric configures for `link`.
+    pub fn from_fabric(link: &Link) -> Self {
         Self { rate: link.rate, rtt: link.rtt, loss: link.loss }
     }
 
-    /// Whether every value is in the range that a fabric allows.
+    /// Whether rate, RTT and loss are in the range that a fabric allows.
     pub fn is_valid(&self) -> bool {
-        self.rate.bits_per_second() >= RATE_MIN_BITS
+        self.rate.bits_per_second() >= RATE_MIN_BITS_PER_SECOND
             && self.loss.ppb() < LOSS_BELOW_PPB
             && self.rtt <= RTT_MAX
     }
-}
 
-/// Appends the state of a link: rate, RTT, loss.
-pub(crate) fn put_link_state(out: &mut Vec<u8>, state: LinkState) {
-    put_u64(out, state.rate.bits_per_second());
-    put_u64(out, state.rtt.ns());
-    put_u32(out, state.loss.ppb());
-}
+    /// Appends the state of a link to the message `out`: rate, RTT, loss.
+    pub(crate) fn write_to(self, out: &mut Vec<u8>) {
+        write_u64(out, self.rate.bits_per_second());
+        write_u64(out, self.rtt.ns());
+        write_u32(out, self.loss.ppb());
+    }
 
-impl Reader<'_> {
-    /// Reads the state of a link.
-    pub(crate) fn link_state(&mut self) -> Result<LinkState, DecodeError> {
-        let (rate, rtt) = (BitRate::from_bits_per_second(self.u64()?), Span::from_ns(self.u64()?));
-        let loss = Fraction::from_ppb(self.u32()?).ok_or(DecodeError::Invalid("loss"))?;
-        let state = LinkState { rate, rtt, loss };
+    /// Reads the state of a link: rate, RTT, loss. A value out of range is an error.
+    pub(crate) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (rate, rtt) =
+            (BitRate::from_bits_per_second(reader.read_u64()?), Span::from_ns(reader.read_u64()?));
+        let loss = Fraction::from_ppb(reader.read_u32()?).ok_or(DecodeError::Invalid("loss"))?;
+        let state = Self { rate, rtt, loss };
         if state.is_valid() { Ok(state) } else { Err(DecodeError::Invalid("link")) }
     }
 }

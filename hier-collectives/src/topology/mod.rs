@@ -8,7 +8,6 @@ mod spec;
 
 pub use error::FabricError;
 pub use fabric::Fabric;
-pub(crate) use link::put_link_state;
 pub use link::{Link, LinkState};
 pub use region::{Gateway, Region, WanPort};
 pub use spec::{LinkSpec, RegionGateway, RegionSpec};

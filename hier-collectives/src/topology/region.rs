@@ -40,4 +40,4 @@ pub struct WanPort {
 }
 
 /// 8 kbit/s, the lowest rate of a port or a link.
-pub(super) const RATE_MIN_BITS: u64 = 8_000;
+pub(super) const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;

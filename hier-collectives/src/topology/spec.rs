@@ -26,7 +26,7 @@ pub struct RegionGateway {
 }
 
 impl RegionGateway {
-    /// A gateway with this name, number of ranks and long-haul port.
+    /// Makes a gateway with this name, number of ranks and long-haul port.
     pub fn new(name: impl Into<String>, ranks: u32, wan: Option<WanPort>) -> Self {
         Self { name: name.into(), ranks, wan }
     }

@@ -1,6 +1,6 @@
 //! The envelope: the addresses in front of a control message.
 
-use crate::codec::{DecodeError, Reader, put_u16, put_u64};
+use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use crate::ids::{GatewayId, GroupId};
 
 /// Job, sender and receiver of a control message.
@@ -15,28 +15,29 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Encoded length in bytes.
+    /// 12 bytes, the encoded length of an envelope.
     pub const BYTES: usize = GroupId::BYTES + 4;
 
-    /// The wire form.
+    /// Returns the wire form of the envelope: job, sender, receiver.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Vec::with_capacity(Self::BYTES);
-        put_u64(&mut out, self.group.0);
-        put_u16(&mut out, self.from.0);
-        put_u16(&mut out, self.to.0);
+        write_u64(&mut out, self.group.0);
+        write_u16(&mut out, self.from.0);
+        write_u16(&mut out, self.to.0);
         let mut fixed = [0; Self::BYTES];
         fixed.copy_from_slice(&out);
         fixed
     }
 
-    /// Reads the wire form off the front of a frame; the rest is the message.
+    /// Reads an envelope off the front of a frame; the rest of the frame, which it returns too, is
+    /// the message.
     ///
     /// # Errors
     /// [`DecodeError`] when the frame is shorter.
     pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
-        let mut reader = Reader(frame);
-        let (group, from) = (GroupId(reader.u64()?), GatewayId(reader.u16()?));
-        let to = GatewayId(reader.u16()?);
+        let mut reader = FieldReader(frame);
+        let (group, from) = (GroupId(reader.read_u64()?), GatewayId(reader.read_u16()?));
+        let to = GatewayId(reader.read_u16()?);
         Ok((Self { group, from, to }, reader.0))
     }
 }

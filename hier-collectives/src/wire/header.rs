@@ -1,6 +1,6 @@
 //! The header of a segment, in front of its payload on a stream.
 
-use crate::codec::{DecodeError, Reader, put_u16, put_u32, put_u64};
+use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::fec::parity_max;
 use crate::ids::{Epoch, SegmentIndex, Sequence, TreeIndex};
 
@@ -33,36 +33,36 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Encoded length in bytes.
+    /// 44 bytes, the encoded length of a segment header.
     pub const BYTES: usize = 44;
 
-    /// The wire form.
+    /// Returns the wire form of the segment header.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Vec::with_capacity(Self::BYTES);
-        put_u64(&mut out, self.epoch.0);
-        put_key(&mut out, self.key);
-        put_u32(&mut out, self.bytes);
-        put_u64(&mut out, self.digest);
-        put_u64(&mut out, self.weight.to_bits());
-        put_u16(&mut out, self.parity);
+        write_u64(&mut out, self.epoch.0);
+        self.key.write_to(&mut out);
+        write_u32(&mut out, self.bytes);
+        write_u64(&mut out, self.digest);
+        write_u64(&mut out, self.weight.to_bits());
+        write_u16(&mut out, self.parity);
         let mut fixed = [0; Self::BYTES];
         fixed.copy_from_slice(&out);
         fixed
     }
 
-    /// Reads the wire form.
+    /// Decodes the wire form of a segment header.
     ///
     /// # Errors
     /// [`DecodeError`] when a field is out of range.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         let header = Self {
-            epoch: Epoch(reader.u64()?),
-            key: reader.key()?,
-            bytes: reader.u32()?,
-            digest: reader.u64()?,
-            weight: reader.weight()?,
-            parity: reader.u16()?,
+            epoch: Epoch(reader.read_u64()?),
+            key: SegmentKey::read_from(&mut reader)?,
+            bytes: reader.read_u32()?,
+            digest: reader.read_u64()?,
+            weight: reader.read_weight()?,
+            parity: reader.read_u16()?,
         };
         if header.parity > parity_max(u64::from(header.bytes)) {
             return Err(DecodeError::Invalid("parity"));
@@ -75,17 +75,17 @@ impl SegmentHeader {
     }
 }
 
-/// Appends the key of a segment.
-fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
-    put_u64(out, key.sequence.0);
-    put_u16(out, key.tree.0);
-    put_u32(out, key.segment.0);
-}
+impl SegmentKey {
+    /// Appends the key of a segment to the message `out`: collective, tree, index.
+    fn write_to(self, out: &mut Vec<u8>) {
+        write_u64(out, self.sequence.0);
+        write_u16(out, self.tree.0);
+        write_u32(out, self.segment.0);
+    }
 
-impl Reader<'_> {
-    /// Reads the key of a segment.
-    fn key(&mut self) -> Result<SegmentKey, DecodeError> {
-        let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
-        Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
+    /// Reads the key of a segment: collective, tree, index.
+    fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (sequence, tree) = (Sequence(reader.read_u64()?), TreeIndex(reader.read_u16()?));
+        Ok(Self { sequence, tree, segment: SegmentIndex(reader.read_u32()?) })
     }
 }

@@ -1,7 +1,7 @@
 //! The hello, the first message of a lane.
 
 use super::limits::WIRE_VERSION;
-use crate::codec::{DecodeError, Reader, put_text, put_u16, put_u64};
+use crate::codec::{DecodeError, FieldReader, write_text, write_u16, write_u64};
 use crate::ids::BootId;
 
 /// The first message of a lane, by which the gateways identify each other.
@@ -23,35 +23,35 @@ impl Hello {
     /// 1 KiB, the longest hello without its length prefix: nine times the longest of this version.
     pub const MAX_BYTES: usize = 1024;
 
-    /// The wire form, without a length prefix.
+    /// Returns the wire form of the hello, without a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put_u16(&mut out, self.version);
+        write_u16(&mut out, self.version);
         out.extend(self.fabric);
-        put_u64(&mut out, self.boot.0);
-        put_u16(&mut out, self.lane);
-        put_text(&mut out, &self.gateway);
+        write_u64(&mut out, self.boot.0);
+        write_u16(&mut out, self.lane);
+        write_text(&mut out, &self.gateway);
         out
     }
 
-    /// Reads the wire form.
+    /// Decodes the wire form of a hello, without a length prefix.
     ///
-    /// The version is first, and the caller checks it. So another version can be reported although the
-    /// rest of its hello has another layout.
+    /// The version is first, and the caller checks it. So another version can be reported although
+    /// the rest of its hello has another layout.
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed hello of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
-        let version = reader.u16()?;
+        let mut reader = FieldReader(bytes);
+        let version = reader.read_u16()?;
         if version != WIRE_VERSION {
             let fabric = [0; 32];
             return Ok(Self { version, fabric, gateway: String::new(), boot: BootId(0), lane: 0 });
         }
         let mut fabric = [0; 32];
-        fabric.copy_from_slice(reader.take(32)?);
-        let (boot, lane) = (BootId(reader.u64()?), reader.u16()?);
-        let gateway = reader.text()?;
-        reader.end(Self { version, fabric, gateway, boot, lane })
+        fabric.copy_from_slice(reader.read_bytes(32)?);
+        let (boot, lane) = (BootId(reader.read_u64()?), reader.read_u16()?);
+        let gateway = reader.read_text()?;
+        reader.check_end(Self { version, fabric, gateway, boot, lane })
     }
 }

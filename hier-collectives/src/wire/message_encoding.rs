@@ -1,107 +1,107 @@
 //! The wire form of control messages.
 
 use super::message::Message;
-use crate::codec::{DecodeError, Reader, put_u16, put_u32, put_u64};
-use crate::descriptor::put_descriptor;
+use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
+use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
-use crate::plan::put_plan;
-use crate::post::{put_committed, put_failure};
-use crate::topology::put_link_state;
+use crate::plan::Plan;
+use crate::post::{Committed, Failure};
+use crate::topology::LinkState;
 use std::ops::Range;
 
 impl Message {
-    /// The wire form, without a length prefix.
+    /// Returns the wire form of the control message, without a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        out.push(self.kind());
+        out.push(self.wire_code());
         match self {
             Self::Join { boot, last, next, committed } => {
-                [boot.0, last.0, next.0].into_iter().for_each(|n| put_u64(&mut out, n));
-                put_committed(&mut out, *committed);
+                [boot.0, last.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
+                Committed::write_optional(*committed, &mut out);
             }
             Self::Begin { epoch, next, boots, plan, committed } => {
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, next.0);
-                put_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
-                boots.iter().for_each(|boot| put_u64(&mut out, boot.0));
-                put_plan(&mut out, plan);
-                put_committed(&mut out, *committed);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, next.0);
+                write_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
+                boots.iter().for_each(|boot| write_u64(&mut out, boot.0));
+                plan.write_to(&mut out);
+                Committed::write_optional(*committed, &mut out);
             }
             Self::Ready { epoch, link } => {
-                put_u64(&mut out, epoch.0);
+                write_u64(&mut out, epoch.0);
                 out.push(u8::from(link.is_some()));
-                link.iter().for_each(|state| put_link_state(&mut out, *state));
+                link.iter().for_each(|state| state.write_to(&mut out));
             }
             Self::Announce { epoch, sequence, rank, descriptor, all } => {
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, sequence.0);
-                put_u32(&mut out, rank.0);
-                put_descriptor(&mut out, descriptor);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, sequence.0);
+                write_u32(&mut out, rank.0);
+                descriptor.write_to(&mut out);
                 out.push(u8::from(*all));
             }
             Self::Grant { epoch, sequence, tree, limit } => {
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, sequence.0);
-                put_u16(&mut out, tree.0);
-                put_u32(&mut out, *limit);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, sequence.0);
+                write_u16(&mut out, tree.0);
+                write_u32(&mut out, *limit);
             }
             Self::Receipt { epoch, sequence, tree, segments } => {
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, sequence.0);
-                put_u16(&mut out, tree.0);
-                put_u32(&mut out, segments.start);
-                put_u32(&mut out, segments.end);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, sequence.0);
+                write_u16(&mut out, tree.0);
+                write_u32(&mut out, segments.start);
+                write_u32(&mut out, segments.end);
             }
             Self::Fail { epoch, sequence, failure } => {
-                put_u64(&mut out, epoch.0);
-                put_u64(&mut out, sequence.0);
-                put_failure(&mut out, failure);
+                write_u64(&mut out, epoch.0);
+                write_u64(&mut out, sequence.0);
+                failure.write_to(&mut out);
             }
             Self::End { epoch, failure } => {
-                put_u64(&mut out, epoch.0);
-                put_failure(&mut out, failure);
+                write_u64(&mut out, epoch.0);
+                failure.write_to(&mut out);
             }
             Self::Done { epoch, from, below } | Self::Ask { epoch, from, below } => {
-                [epoch.0, from.0, below.0].into_iter().for_each(|n| put_u64(&mut out, n));
+                [epoch.0, from.0, below.0].into_iter().for_each(|n| write_u64(&mut out, n));
             }
             Self::Drain { epoch, from } => {
-                [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
+                [epoch.0, from.0].into_iter().for_each(|n| write_u64(&mut out, n));
             }
-            Self::Moving { epoch } => put_u64(&mut out, epoch.0),
-            other => other.put_plan_message(&mut out),
+            Self::Moving { epoch } => write_u64(&mut out, epoch.0),
+            other => other.write_plan_message(&mut out),
         }
         out
     }
 
-    /// Appends the fields of messages about plans, links and forwarding.
-    fn put_plan_message(&self, out: &mut Vec<u8>) {
+    /// Appends the fields of a message about plans or links to the message `out`.
+    fn write_plan_message(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
-                put_u64(out, epoch.0);
-                put_u32(out, *change);
+                write_u64(out, epoch.0);
+                write_u32(out, *change);
             }
             Self::Paused { epoch, change, from } => {
-                put_u64(out, epoch.0);
-                put_u32(out, *change);
-                put_u64(out, from.0);
+                write_u64(out, epoch.0);
+                write_u32(out, *change);
+                write_u64(out, from.0);
             }
             Self::Change { epoch, change, from, plan } => {
-                put_u64(out, epoch.0);
-                put_u32(out, *change);
-                put_u64(out, from.0);
-                put_plan(out, plan);
+                write_u64(out, epoch.0);
+                write_u32(out, *change);
+                write_u64(out, from.0);
+                plan.write_to(out);
             }
             Self::Link { epoch, to, state } => {
-                put_u64(out, epoch.0);
-                put_u16(out, to.0);
-                put_link_state(out, *state);
+                write_u64(out, epoch.0);
+                write_u16(out, to.0);
+                state.write_to(out);
             }
             _ => {}
         }
     }
 
-    /// The wire code of the message's type.
-    fn kind(&self) -> u8 {
+    /// Returns the wire code of the message's kind.
+    fn wire_code(&self) -> u8 {
         match self {
             Self::Join { .. } => 1,
             Self::Begin { .. } => 2,
@@ -123,113 +123,120 @@ impl Message {
         }
     }
 
-    /// Reads the wire form.
+    /// Decodes the wire form of a control message, without a length prefix.
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed message.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
-        let message = match reader.u8()? {
+        let mut reader = FieldReader(bytes);
+        let message = match reader.read_u8()? {
             1 => Self::Join {
-                boot: BootId(reader.u64()?),
-                last: Epoch(reader.u64()?),
-                next: Sequence(reader.u64()?),
-                committed: reader.committed()?,
+                boot: BootId(reader.read_u64()?),
+                last: Epoch(reader.read_u64()?),
+                next: Sequence(reader.read_u64()?),
+                committed: Committed::read_optional(&mut reader)?,
             },
             2 => Self::Begin {
-                epoch: Epoch(reader.u64()?),
-                next: Sequence(reader.u64()?),
-                boots: reader.boots()?,
-                plan: reader.plan()?,
-                committed: reader.committed()?,
+                epoch: Epoch(reader.read_u64()?),
+                next: Sequence(reader.read_u64()?),
+                boots: read_boot_ids(&mut reader)?,
+                plan: Plan::read_from(&mut reader)?,
+                committed: Committed::read_optional(&mut reader)?,
             },
             3 => Self::Ready {
-                epoch: Epoch(reader.u64()?),
-                link: if reader.flag()? { Some(reader.link_state()?) } else { None },
+                epoch: Epoch(reader.read_u64()?),
+                link: reader.read_flag()?.then(|| LinkState::read_from(&mut reader)).transpose()?,
             },
             4 => Self::Announce {
-                epoch: Epoch(reader.u64()?),
-                sequence: Sequence(reader.u64()?),
-                rank: RankId(reader.u32()?),
-                descriptor: reader.descriptor()?,
-                all: reader.flag()?,
+                epoch: Epoch(reader.read_u64()?),
+                sequence: Sequence(reader.read_u64()?),
+                rank: RankId(reader.read_u32()?),
+                descriptor: Descriptor::read_from(&mut reader)?,
+                all: reader.read_flag()?,
             },
             5 => Self::Grant {
-                epoch: Epoch(reader.u64()?),
-                sequence: Sequence(reader.u64()?),
-                tree: TreeIndex(reader.u16()?),
-                limit: reader.u32()?,
+                epoch: Epoch(reader.read_u64()?),
+                sequence: Sequence(reader.read_u64()?),
+                tree: TreeIndex(reader.read_u16()?),
+                limit: reader.read_u32()?,
             },
             6 => Self::Receipt {
-                epoch: Epoch(reader.u64()?),
-                sequence: Sequence(reader.u64()?),
-                tree: TreeIndex(reader.u16()?),
-                segments: reader.segments()?,
+                epoch: Epoch(reader.read_u64()?),
+                sequence: Sequence(reader.read_u64()?),
+                tree: TreeIndex(reader.read_u16()?),
+                segments: read_segment_range(&mut reader)?,
             },
             7 => Self::Fail {
-                epoch: Epoch(reader.u64()?),
-                sequence: Sequence(reader.u64()?),
-                failure: reader.failure()?,
+                epoch: Epoch(reader.read_u64()?),
+                sequence: Sequence(reader.read_u64()?),
+                failure: Failure::read_from(&mut reader)?,
             },
-            8 => Self::End { epoch: Epoch(reader.u64()?), failure: reader.failure()? },
+            8 => Self::End {
+                epoch: Epoch(reader.read_u64()?),
+                failure: Failure::read_from(&mut reader)?,
+            },
             9 => {
-                let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
+                let (epoch, (from, below)) =
+                    (Epoch(reader.read_u64()?), read_collective_range(&mut reader)?);
                 Self::Done { epoch, from, below }
             }
             10 => {
-                let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
+                let (epoch, (from, below)) =
+                    (Epoch(reader.read_u64()?), read_collective_range(&mut reader)?);
                 Self::Ask { epoch, from, below }
             }
-            kind => reader.plan_message(kind)?,
+            kind => read_plan_message(&mut reader, kind)?,
         };
-        reader.end(message)
+        reader.check_end(message)
     }
 }
 
-impl Reader<'_> {
-    /// Reads the fields of messages about plans, links and forwarding.
-    fn plan_message(&mut self, kind: u8) -> Result<Message, DecodeError> {
-        Ok(match kind {
-            11 => Message::Drain { epoch: Epoch(self.u64()?), from: Sequence(self.u64()?) },
-            12 => Message::Repeat,
-            13 => Message::Pause { epoch: Epoch(self.u64()?), change: self.u32()? },
-            14 => Message::Paused {
-                epoch: Epoch(self.u64()?),
-                change: self.u32()?,
-                from: Sequence(self.u64()?),
-            },
-            16 => Message::Link {
-                epoch: Epoch(self.u64()?),
-                to: RegionId(self.u16()?),
-                state: self.link_state()?,
-            },
-            15 => Message::Change {
-                epoch: Epoch(self.u64()?),
-                change: self.u32()?,
-                from: Sequence(self.u64()?),
-                plan: self.plan()?,
-            },
-            17 => Message::Moving { epoch: Epoch(self.u64()?) },
-            _ => return Err(DecodeError::Unknown("message")),
-        })
-    }
+/// Reads the fields of a message about plans, links or forwarding, of wire code `kind`.
+fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
+    Ok(match kind {
+        11 => {
+            Message::Drain { epoch: Epoch(reader.read_u64()?), from: Sequence(reader.read_u64()?) }
+        }
+        12 => Message::Repeat,
+        13 => Message::Pause { epoch: Epoch(reader.read_u64()?), change: reader.read_u32()? },
+        14 => Message::Paused {
+            epoch: Epoch(reader.read_u64()?),
+            change: reader.read_u32()?,
+            from: Sequence(reader.read_u64()?),
+        },
+        16 => Message::Link {
+            epoch: Epoch(reader.read_u64()?),
+            to: RegionId(reader.read_u16()?),
+            state: LinkState::read_from(reader)?,
+        },
+        15 => Message::Change {
+            epoch: Epoch(reader.read_u64()?),
+            change: reader.read_u32()?,
+            from: Sequence(reader.read_u64()?),
+            plan: Plan::read_from(reader)?,
+        },
+        17 => Message::Moving { epoch: Epoch(reader.read_u64()?) },
+        _ => return Err(DecodeError::Unknown("message")),
+    })
+}
 
-    /// Reads a range of collectives that is not empty.
-    fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError> {
-        let (from, below) = (Sequence(self.u64()?), Sequence(self.u64()?));
-        if from < below { Ok((from, below)) } else { Err(DecodeError::Invalid("range")) }
-    }
+/// Reads a range of collectives, which must not be empty: the first, and one past the last.
+fn read_collective_range(
+    reader: &mut FieldReader<'_>,
+) -> Result<(Sequence, Sequence), DecodeError> {
+    let (from, below) = (Sequence(reader.read_u64()?), Sequence(reader.read_u64()?));
+    if from < below { Ok((from, below)) } else { Err(DecodeError::Invalid("range")) }
+}
 
-    /// Reads a range of segments that is not empty.
-    fn segments(&mut self) -> Result<Range<u32>, DecodeError> {
-        let segments = self.u32()?..self.u32()?;
-        if segments.is_empty() { Err(DecodeError::Invalid("range")) } else { Ok(segments) }
-    }
+/// Reads a range of segments, which must not be empty: the first, and one past the last.
+fn read_segment_range(reader: &mut FieldReader<'_>) -> Result<Range<u32>, DecodeError> {
+    let segments = reader.read_u32()?..reader.read_u32()?;
+    if segments.is_empty() { Err(DecodeError::Invalid("range")) } else { Ok(segments) }
+}
 
-    /// Reads boot ids behind their number.
-    fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
-        let count = usize::from(self.u16()?);
-        let mut fields = Reader(self.take(count * 8)?);
-        (0..count).map(|_| fields.u64().map(BootId)).collect()
-    }
+/// Reads the boot ids of gateways: a 16-bit count, then the ids.
+fn read_boot_ids(reader: &mut FieldReader<'_>) -> Result<Vec<BootId>, DecodeError> {
+    let count = usize::from(reader.read_u16()?);
+    let mut fields = FieldReader(reader.read_bytes(count * 8)?);
+    (0..count).map(|_| fields.read_u64().map(BootId)).collect()
 }

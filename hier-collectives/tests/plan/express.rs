@@ -26,12 +26,14 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
     let room = |(one, other)| unsolicited_window(fabric, one, other, plan).get();
     let least = far.map(room).min().expect("regions");
-    SizeClass::Large.room(least).max(SizeClass::Medium.room(least).min(MEDIUM_BYTES))
+    SizeClass::Large
+        .usable_window(least)
+        .max(SizeClass::Medium.usable_window(least).min(MEDIUM_BYTES))
 }
 
 /// Sizes next to the limit, and half of it: the chosen trees are never later, except by rounding.
 fn check(fabric: &Fabric) {
-    let plan = plan::plan(fabric).expect("small enough");
+    let plan = plan::make_plan(fabric).expect("small enough");
     let Some(most) = plan.express_limit().map(ByteCount::get) else { return };
     let allowed = EXPRESS_MAX.get().min(room(fabric, &plan));
     assert!(most <= allowed, "{most}, {allowed} at most: {plan:?}");
@@ -67,7 +69,7 @@ fn seconds(fabric: &Fabric, plan: &Plan, bytes: u64) -> f64 {
 #[test]
 fn a_mebibyte_over_far_and_wide_links_takes_one_hop() {
     let fabric = simple(&[10_000; 3], 100, |_, _| Some(10_000));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.express_limit(), Some(EXPRESS_MAX), "{}", plan.reason);
     assert!((0.050..0.053).contains(&seconds(&fabric, &plan, 1 << 20)), "{}", plan.reason);
     assert!(seconds(&fabric, &plan, EXPRESS_MAX.get() + 1) > 0.1);
@@ -78,7 +80,7 @@ fn a_barrier_over_a_thin_mesh_takes_one_hop() {
     // 14 kB fill a pair for 120 ms, four times what a hop less saves; shared among all pairs they
     // fill each for half of that, and pass on a quarter.
     let fabric = simple(&[1000; 4], 60, |_, _| Some(1));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     let most = plan.express_limit().expect("an express tree").get();
     assert!((12 << 10..16 << 10).contains(&most), "{}", plan.reason);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::default());
@@ -92,7 +94,7 @@ fn the_express_limit_balances_delay_and_bytes() {
     // Half a round trip less, (N-1)S instead of 2(N-1)/N S: for four, a third of a BDP; a
     // little more, since owners also wait for whole segments.
     let fabric = simple(&[300; 4], 60, |_, _| Some(300));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     let most = plan.express_limit().expect("an express tree").get() as f64;
     let third = 300e6 / 8.0 * 0.060 / 3.0;
     assert!((1.0..1.4).contains(&(most / third)), "{most}: {}", plan.reason);
@@ -104,7 +106,7 @@ fn a_pair_with_a_small_share_counts_as_slow() {
     let mut found = 0;
     for seed in 0..200 {
         let fabric = wild(&mut SplitMix64(seed), 4, 0);
-        let plan = plan::plan(&fabric).expect("small");
+        let plan = plan::make_plan(&fabric).expect("small");
         let Some(most) = plan.express_limit() else { continue };
         let rates = plan.pair_shares(&fabric);
         let tree = plan.trees.last().expect("trees");

@@ -5,7 +5,7 @@ use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, Wa
 use units::{Fraction, Span};
 
 pub fn port(rate: u64) -> WanPort {
-    testing::port(mbit(rate))
+    testing::symmetric_port(mbit(rate))
 }
 
 /// A region by its number and its gateways' ranks and ports.
@@ -55,7 +55,8 @@ pub fn simple(
     fabric(regions, links)
 }
 
-/// One gateway in each region, with ports of these Mbit/s out and in. All pairs have a link of 40 ms.
+/// One gateway in each region, with ports of these Mbit/s out and in. All pairs have a link of 40
+/// ms.
 pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
     let wan = |(out, inward): (u64, u64)| WanPort { egress: mbit(out), ingress: mbit(inward) };
     let regions = ports.iter().enumerate().map(|(i, port)| region(i, &[(1, Some(wan(*port)))]));
@@ -64,9 +65,9 @@ pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
     fabric(regions.collect(), links)
 }
 
-/// A random fabric. Regions have one gateway or up to three, some of them without a port. Half of the
-/// fabrics have asymmetric ports. Links have any rate and delay, or are wider than ports, and about
-/// `missing` percent of them are left out.
+/// A random fabric. Regions have one gateway or up to three, some of them without a port. Half of
+/// the fabrics have asymmetric ports. Links have any rate and delay, or are wider than ports, and
+/// about `missing` percent of them are left out.
 pub fn wild(dice: &mut SplitMix64, regions: usize, missing: u64) -> Fabric {
     let (alike, wide, single) = (dice.chance(50), dice.chance(30), dice.chance(50));
     let (least_port, least_link) = if wide { (2_000, 10_000) } else { (50, 20) };

@@ -10,20 +10,20 @@ use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// Approximate number of segments of the buffer.
-const SEGMENTS: u64 = 300;
-/// Memory for partials of own ranks, in segments.
-const PARTIALS: u64 = 3;
+/// 300 segments, the approximate length of the buffer.
+const BUFFER_SEGMENTS: u64 = 300;
+/// 3 segments, the memory for partials of own ranks.
+const PARTIALS_SEGMENTS: u64 = 3;
 
 /// The most memory that gateways held, as fractions of the bound.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Used {
+pub struct UsedMemory {
     pub partials: f64,
     pub ahead: f64,
     pub relayed: f64,
 }
 
-impl Used {
+impl UsedMemory {
     pub fn max(self, other: Self) -> Self {
         Self {
             partials: self.partials.max(other.partials),
@@ -60,26 +60,26 @@ struct Simulation<'a> {
     progress: Vec<Vec<Progress>>,
 }
 
-/// Simulates an all-reduce in a random order, in which gateways stop at random, and checks the memory
-/// of each against the bound.
+/// Simulates an all-reduce in a random order, in which gateways stop at random, and checks the
+/// memory of each against the bound.
 ///
 /// # Panics
 /// When a gateway holds more, or is stuck.
-pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64) -> Used {
-    let mut play = Simulation::new(fabric, plan);
-    let mut used = Used::default();
+pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64) -> UsedMemory {
+    let mut simulation = Simulation::new(fabric, plan);
+    let mut used = UsedMemory::default();
     loop {
-        // Every other time all go on that can, so that the end is seen.
-        for stand in [true, false] {
+        // In every other round no gateway stops, so that the end is seen.
+        for may_stop in [true, false] {
             let mut moved = false;
             for gateway in fabric.gateway_ids() {
-                if !(stand && dice.chance(50)) {
-                    moved |= play.go_on(gateway);
+                if !(may_stop && dice.chance(50)) {
+                    moved |= simulation.take_possible_steps(gateway);
                 }
             }
-            used = used.max(play.hold_against_plan());
-            if !stand && !moved {
-                play.assert_done();
+            used = used.max(simulation.check_against_bound());
+            if !may_stop && !moved {
+                simulation.assert_done();
                 return used;
             }
         }
@@ -89,15 +89,15 @@ pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64)
 impl<'a> Simulation<'a> {
     fn new(fabric: &'a Fabric, plan: &'a Plan) -> Self {
         let segment = plan.segment.get().next_multiple_of(CUT_BYTES);
-        let parts = shard::parts(plan, SEGMENTS * segment);
-        let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segments())).collect();
+        let parts = shard::divide_buffer(plan, BUFFER_SEGMENTS * segment);
+        let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segment_count())).collect();
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
         let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].direction.has_partials();
         let order = counts.iter().enumerate().filter(partials);
         let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
-        let bound = |id| plan.memory(fabric, id, ByteCount::new(PARTIALS * segment));
-        let mut play = Self {
+        let bound = |id| plan.memory_bound(fabric, id, ByteCount::new(PARTIALS_SEGMENTS * segment));
+        let mut simulation = Self {
             fabric,
             plan,
             roles: fabric.gateway_ids().map(|id| plan.roles(id)).collect(),
@@ -108,16 +108,16 @@ impl<'a> Simulation<'a> {
             counts,
         };
         for gateway in fabric.gateway_ids() {
-            play.open_windows(gateway);
+            simulation.open_windows(gateway);
             if fabric.gateway(gateway).ranks.len() < 2 {
-                play.give_all(gateway);
+                simulation.give_all_contributions(gateway);
             }
         }
-        play
+        simulation
     }
 
-    /// The contribution of a single rank is the partial.
-    fn give_all(&mut self, me: GatewayId) {
+    /// Marks all partials of a gateway with one rank as ready: its contribution is the partial.
+    fn give_all_contributions(&mut self, me: GatewayId) {
         self.begun[usize::from(me.0)] = self.order.len();
         for (progress, count) in self.progress[usize::from(me.0)].iter_mut().zip(&self.counts) {
             progress.local = *count;
@@ -162,7 +162,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Number of segments that hold no memory: the result is here, and all receivers have the partial.
+    /// Number of segments that hold no memory: the result is here, and all receivers have the
+    /// partial.
     fn done(&self, me: GatewayId, tree: usize) -> u64 {
         let with = self.upstream(me, tree).into_iter().map(|to| self.arrived(to, me, tree));
         with.fold(self.progress(me, tree).result, u64::min)
@@ -173,7 +174,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Performs all steps that a gateway can take now.
-    fn go_on(&mut self, me: GatewayId) -> bool {
+    fn take_possible_steps(&mut self, me: GatewayId) -> bool {
         let mut moved = false;
         loop {
             let mut again = self.begin_locals(me);
@@ -199,7 +200,7 @@ impl<'a> Simulation<'a> {
         if begun == self.order.len() {
             return false;
         }
-        let room = PARTIALS.saturating_sub(self.local_held(me));
+        let room = PARTIALS_SEGMENTS.saturating_sub(self.local_held(me));
         let until = self.order.len().min(begun + usize::try_from(room).expect("small"));
         for index in begun..until {
             let tree = self.order[index];
@@ -259,7 +260,7 @@ impl<'a> Simulation<'a> {
         trees.map(|tree| self.progress(me, tree).local - self.done(me, tree)).sum()
     }
 
-    fn hold_against_plan(&self) -> Used {
+    fn check_against_bound(&self) -> UsedMemory {
         let segment = self.plan.segment.get().next_multiple_of(CUT_BYTES);
         let of = |me: GatewayId| {
             let bound = self.bounds[usize::from(me.0)];
@@ -271,13 +272,13 @@ impl<'a> Simulation<'a> {
                 assert!(held <= of.get(), "{me} holds {held} bytes {kind}, of {of}");
                 if held == 0 { 0.0 } else { held as f64 / of.get() as f64 }
             };
-            Used {
+            UsedMemory {
                 partials: part(partials, bound.partials, "of partials"),
                 ahead: part(ahead, bound.result_windows, "that wait"),
                 relayed: part(relayed, bound.relayed, "of subtrees"),
             }
         };
-        self.fabric.gateway_ids().map(of).fold(Used::default(), Used::max)
+        self.fabric.gateway_ids().map(of).fold(UsedMemory::default(), UsedMemory::max)
     }
 
     /// Segments that arrived and were not added, and subtrees' partials without a result.

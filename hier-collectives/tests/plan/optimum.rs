@@ -9,12 +9,12 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// A buffer so large that delays do not count.
-const LARGE: ByteCount = ByteCount::new(1 << 44);
+/// 16 TiB, a buffer so large that delays do not count.
+const LARGE_BUFFER: ByteCount = ByteCount::new(1 << 44);
 
 fn predicted(fabric: &Fabric) -> f64 {
-    let plan = plan::plan(fabric).expect("small enough");
-    plan.forecast(fabric, Operation::AllReduce, LARGE).predicted.as_secs_f64()
+    let plan = plan::make_plan(fabric).expect("small enough");
+    plan.forecast(fabric, Operation::AllReduce, LARGE_BUFFER).predicted.as_secs_f64()
 }
 
 fn payload(mbit: f64) -> f64 {
@@ -23,7 +23,7 @@ fn payload(mbit: f64) -> f64 {
 
 #[test]
 fn symmetric_ports_are_planned_near_the_bound() {
-    let size = LARGE.get() as f64;
+    let size = LARGE_BUFFER.get() as f64;
     let mut worst = 0.0f64;
     for seed in 0..10_000 {
         let mut dice = SplitMix64(seed);
@@ -38,7 +38,7 @@ fn symmetric_ports_are_planned_near_the_bound() {
         let optimum = size / payload(rate);
         let ratio = predicted(&fabric) / optimum;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} for {ports:?}");
-        let bound = bound::all_reduce(&fabric, LARGE).as_secs_f64();
+        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         assert!((bound / optimum - 1.0).abs() < 0.001, "seed {seed}: bound {bound}, {optimum}");
         worst = worst.max(ratio);
     }
@@ -57,14 +57,14 @@ fn asymmetric_ports_are_planned_near_the_bound() {
         let ports: Vec<(u64, u64)> = (0..regions).map(|_| (some(), some())).collect();
         // Links as wide as any port: only these limit it.
         let fabric = unlike(&ports, 20_000);
-        let bound = bound::all_reduce(&fabric, LARGE).as_secs_f64();
+        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         let ratio = predicted(&fabric) / bound;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} for {ports:?}");
         worst = worst.max(ratio);
         let lesser = ports.iter().map(|(out, inward)| *out.min(inward) as f64);
         let all = lesser.clone().sum::<f64>() / (2.0 * (regions as f64 - 1.0));
         let rate = lesser.fold(all, f64::min);
-        gained += LARGE.get() as f64 / payload(rate) / (ratio * bound);
+        gained += LARGE_BUFFER.get() as f64 / payload(rate) / (ratio * bound);
     }
     println!(
         "at most {worst:.5} of the bound, {:.2} times as fast as by the lesser direction on average",
@@ -137,7 +137,7 @@ fn narrow_pairs_are_planned_near_the_best_packing() {
         let missing = [0, 30, 60][usize::try_from(dice.range(0, 2)).expect("small")];
         let rates = rates(&mut dice, regions, missing, 1000);
         let fabric = simple(&vec![100_000; regions], 40, |a, b| rates.get(&(a, b)).copied());
-        let optimum = LARGE.get() as f64 / payload(tree_packing(regions, &rates));
+        let optimum = LARGE_BUFFER.get() as f64 / payload(tree_packing(regions, &rates));
         let ratio = predicted(&fabric) / optimum;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} for {rates:?}");
         let narrowest = bound::min_cut(&fabric).bits_per_second();
@@ -207,9 +207,9 @@ fn ports_and_pairs_are_planned_near_the_best_packing() {
         let rates = rates(&mut dice, regions, 30, 800);
         let fabric = simple(&ports, 40, |a, b| rates.get(&(a, b)).copied());
         let (predicted, optimum) = (predicted(&fabric), best_packing(&ports, &rates));
-        let ratio = predicted * payload(optimum) / LARGE.get() as f64;
+        let ratio = predicted * payload(optimum) / LARGE_BUFFER.get() as f64;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} {ports:?} {rates:?}");
-        let bound = bound::all_reduce(&fabric, LARGE).as_secs_f64();
+        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         assert!(predicted > bound * 0.99999, "seed {seed}: {predicted} below {bound}");
         worst = worst.max(ratio);
     }
@@ -219,19 +219,19 @@ fn ports_and_pairs_are_planned_near_the_best_packing() {
 #[test]
 fn an_equal_mesh_of_narrow_pairs_is_used_whole() {
     let fabric = simple(&[10_000; 4], 60, |_, _| Some(100));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Direct);
     // Even shares: 2S/(Nc). A ring: 2(N-1)/N S/c.
-    let ring = 1.5 * LARGE.get() as f64 / payload(100.0);
+    let ring = 1.5 * LARGE_BUFFER.get() as f64 / payload(100.0);
     assert!(ring / predicted(&fabric) > 2.99);
 }
 
 #[test]
 fn owner_shares_follow_the_ports() {
     let fabric = simple(&[400, 250, 100, 100], 60, |_, _| Some(400));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Direct);
-    let even = 1.5 * LARGE.get() as f64 / payload(100.0);
+    let even = 1.5 * LARGE_BUFFER.get() as f64 / payload(100.0);
     assert!(even / predicted(&fabric) > 1.41, "{}", even / predicted(&fabric));
     let owned = plan.owner_fractions(&fabric, u64::MAX);
     assert!(owned[0] > owned[1] && owned[1] > owned[2], "{owned:?}");

@@ -21,7 +21,7 @@ fn hops_of(tree: &Tree, operation: Operation) -> usize {
         let deep = tree.parents.keys().map(depth).filter(|(at, _)| at == top);
         deep.map(|(_, depth)| depth).max().unwrap_or(0)
     };
-    if !operation.goes_up() || !operation.comes_down() {
+    if !operation.has_up_phase() || !operation.has_down_phase() {
         return below(&tree.roots[0]);
     }
     let ready = |top: &GatewayId| {
@@ -32,15 +32,15 @@ fn hops_of(tree: &Tree, operation: Operation) -> usize {
 }
 
 fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String {
-    row_of(name, fabric, plan::plan(fabric).expect("small"), operation, bytes)
+    row_of(name, fabric, plan::make_plan(fabric).expect("small"), operation, bytes)
 }
 
 fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: u64) -> String {
     let held = plan.rooted_for(operation);
     let carried = if operation.has_data() { bytes } else { 0 };
-    let used = held.trees.iter().zip(shard::parts(&held, carried));
+    let used = held.trees.iter().zip(shard::divide_buffer(&held, carried));
     let used: Vec<&Tree> =
-        used.filter(|(_, part)| part.segments() > 0).map(|(tree, _)| tree).collect();
+        used.filter(|(_, part)| part.segment_count() > 0).map(|(tree, _)| tree).collect();
     let (mut hops, mut before) = (0, 0);
     for tree in &used {
         before = match tree.direction {
@@ -109,16 +109,21 @@ fn the_page_on_algorithms_describes_the_plans() {
         row("three equal regions", &three, Operation::Broadcast { from: down }, large),
         row("three equal regions", &three, Operation::Barrier, large),
         row("one region", &all(&[500]), Operation::AllReduce, large),
-        control("ports 400, 250, 100, 100: even", &uneven, baseline::even, large),
-        control("four equal regions: ring", &four, baseline::ring, large),
-        control("six equal regions: ring", &six, baseline::ring, large),
+        control("ports 400, 250, 100, 100: even", &uneven, baseline::even_plan, large),
+        control("four equal regions: ring", &four, baseline::ring_plan, large),
+        control("six equal regions: ring", &six, baseline::ring_plan, large),
         control(
             "four equal regions: halving and doubling",
             &four,
-            baseline::halving_doubling,
+            baseline::halving_doubling_plan,
             large,
         ),
-        control("six equal regions: halving and doubling", &six, baseline::halving_doubling, large),
+        control(
+            "six equal regions: halving and doubling",
+            &six,
+            baseline::halving_doubling_plan,
+            large,
+        ),
     ];
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/algorithms.md");
     let page = std::fs::read_to_string(path).expect("readable");

@@ -1,7 +1,7 @@
 //! Every fabric has a valid plan.
 
 use crate::fabrics::wild;
-use crate::memory::{Used, assert_within_memory};
+use crate::memory::{UsedMemory, assert_within_memory};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, Tree, Upstream};
 use hier_collectives::testing::SplitMix64;
@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-const SIZE: ByteCount = ByteCount::new(1 << 32);
+/// 4 GiB, the buffer whose forecasts are checked.
+const BUFFER_SIZE: ByteCount = ByteCount::new(1 << 32);
 
-/// Simulates each tree by the gateways' roles alone, and counts how often each contribution is in each
-/// result.
+/// Simulates each tree by the gateways' roles alone, and counts how often each contribution is in
+/// each result.
 fn assert_exactly_once(plan: &Plan, gateways: u16) {
     let roles: Vec<_> = (0..gateways).map(|id| plan.roles(GatewayId(id))).collect();
     let mut summed: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
@@ -75,7 +76,8 @@ fn add(sum: &mut [u32], partial: &[u32]) {
 
 /// Checks that only gateways with a port and a link exchange between regions.
 ///
-/// A gateway without a port owns nothing, and gateways of a region send in proportion to their ports.
+/// A gateway without a port owns nothing, and gateways of a region send in proportion to their
+/// ports.
 fn assert_possible(fabric: &Fabric, plan: &Plan) {
     let edges = plan.trees.iter().flat_map(|tree| {
         let roots = tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |two| (one, two)));
@@ -93,7 +95,7 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
     for (gateway, owned) in fabric.gateways().iter().zip(plan.owner_fractions(fabric, u64::MAX)) {
         assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
     }
-    let forecast = plan.forecast(fabric, Operation::AllReduce, SIZE);
+    let forecast = plan.forecast(fabric, Operation::AllReduce, BUFFER_SIZE);
     for region in fabric.regions().iter().filter(|_| several && !apart) {
         let mine = region.gateways.clone().map(|id| {
             let wan = fabric.gateway(GatewayId(id)).wan;
@@ -114,15 +116,16 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
 
 /// Checks that the forecast memory of each gateway is within the plan's bound, for a huge buffer.
 fn assert_bounded(fabric: &Fabric, plan: &Plan) {
-    let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(SIZE.get() << 10));
+    let forecast =
+        plan.forecast(fabric, Operation::AllReduce, ByteCount::new(BUFFER_SIZE.get() << 10));
     for (id, load) in fabric.gateway_ids().zip(&forecast.gateways) {
-        let memory = plan.memory(fabric, id, ByteCount::new(0));
+        let memory = plan.memory_bound(fabric, id, ByteCount::new(0));
         assert!(load.held <= memory.result_windows, "{id} holds {} of {memory:?}", load.held);
     }
 }
 
-fn check(fabric: &Fabric) -> Used {
-    let plan = plan::plan(fabric).expect("small enough");
+fn check(fabric: &Fabric) -> UsedMemory {
+    let plan = plan::make_plan(fabric).expect("small enough");
     let gateways = u16::try_from(fabric.gateways().len()).expect("small");
     plan.prove(gateways).unwrap_or_else(|fault| panic!("{fault}: {plan:?}"));
     assert_exactly_once(&plan, gateways);
@@ -132,7 +135,7 @@ fn check(fabric: &Fabric) -> Used {
     for root in [GatewayId(0), GatewayId(gateways - 1)] {
         for operation in [Operation::Reduce { to: root }, Operation::Broadcast { from: root }] {
             plan.rooted_for(operation).prove(gateways).expect("held elsewhere, as good");
-            let forecast = plan.forecast(fabric, operation, SIZE);
+            let forecast = plan.forecast(fabric, operation, BUFFER_SIZE);
             let (predicted, bound) = (forecast.predicted, forecast.bound);
             assert!(predicted >= bound, "{operation:?}: {predicted} below {bound}");
         }
@@ -162,7 +165,7 @@ proptest! {
 #[test]
 fn stopped_gateways_let_others_fill_their_memory() {
     let used = (0..80).map(|seed| check(&wild(&mut SplitMix64(seed), 2 + seed as usize % 6, 40)));
-    let used = used.fold(Used::default(), Used::max);
+    let used = used.fold(UsedMemory::default(), UsedMemory::max);
     println!("{used:?}");
     assert!(used.partials > 0.99 && used.ahead > 0.5 && used.relayed > 0.3, "{used:?}");
 }
@@ -171,7 +174,7 @@ fn stopped_gateways_let_others_fill_their_memory() {
 #[test]
 fn separate_trees_are_among_the_proved_plans() {
     let apart = |seed: &u64| {
-        let plan = plan::plan(&wild(&mut SplitMix64(*seed), 3 + *seed as usize % 6, 20));
+        let plan = plan::make_plan(&wild(&mut SplitMix64(*seed), 3 + *seed as usize % 6, 20));
         plan.expect("small").has_separate_trees()
     };
     let count = (0..40).filter(apart).count();
@@ -184,18 +187,19 @@ fn the_same_fabric_gives_the_same_plan() {
     for seed in 0..20 {
         let fabric = wild(&mut SplitMix64(seed), 9, 40);
         let again = wild(&mut SplitMix64(seed), 9, 40);
-        let (one, other) = (plan::plan(&fabric), plan::plan(&again));
+        let (one, other) = (plan::make_plan(&fabric), plan::make_plan(&again));
         assert_eq!(one.map(|plan| plan.hash()), other.map(|plan| plan.hash()), "seed {seed}");
     }
 }
 
-const FABRICS: u64 = 3000;
+/// 3,000 random fabrics whose plans are proved.
+const FABRICS_PROVED: u64 = 3000;
 
 #[test]
 #[ignore = "takes minutes: cargo test -p hier-collectives --test plan -- --ignored"]
 fn thousands_of_fabrics_of_up_to_64_regions() {
-    let (mut gateways, mut trees, mut used) = (0, 0, Used::default());
-    for seed in 0..FABRICS {
+    let (mut gateways, mut trees, mut used) = (0, 0, UsedMemory::default());
+    for seed in 0..FABRICS_PROVED {
         let mut dice = SplitMix64(seed);
         let regions = usize::try_from(dice.range(1, 64)).expect("small");
         let missing = dice.range(0, 99);
@@ -203,10 +207,10 @@ fn thousands_of_fabrics_of_up_to_64_regions() {
         let checked = std::panic::catch_unwind(|| check(&fabric));
         used = used.max(checked.unwrap_or_else(|_| panic!("seed {seed}")));
         gateways += fabric.gateways().len();
-        trees += plan::plan(&fabric).expect("small enough").trees.len();
+        trees += plan::make_plan(&fabric).expect("small enough").trees.len();
     }
     println!(
-        "proved {FABRICS} fabrics of 1 to 64 regions: {gateways} gateways, {trees} trees; of their \
+        "proved {FABRICS_PROVED} fabrics of 1 to 64 regions: {gateways} gateways, {trees} trees; of their \
          memory gateways held at most {used:.2?}"
     );
 }

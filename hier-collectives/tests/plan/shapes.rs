@@ -15,7 +15,7 @@ fn two_regions_swap_with_any_gateways() {
         region(1, &[(1, Some(port(200))), (1, Some(port(200)))]),
     ];
     let fabric = fabric(regions, vec![link(0, 1, 400, 80)]);
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Swap);
     // 3:1 on one side, 1:1 on the other: they meet on the union of the cuts, 1/2 and 3/4.
     let shares: Vec<u64> = plan.trees.iter().map(|tree| tree.share).collect();
@@ -33,7 +33,7 @@ fn two_regions_swap_with_any_gateways() {
 #[test]
 fn a_star_of_links_is_a_hub() {
     let fabric = simple(&[100, 1000, 100, 100], 20, |a, b| (a == 1 || b == 1).then_some(100));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Hub);
     assert_eq!(plan.trees.len(), 1);
     assert_eq!(plan.trees[0].roots, [GatewayId(1)]);
@@ -43,12 +43,12 @@ fn a_star_of_links_is_a_hub() {
 #[test]
 fn asymmetric_ports_get_separate_trees() {
     let fabric = unlike(&[(1000, 500), (500, 1000), (1000, 500), (500, 1000)], 1000);
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
     assert!(plan.reason.contains("1.50 times as fast"), "{}", plan.reason);
     // Where the least port limits, nothing is gained.
     let fabric = unlike(&[(1000, 100), (1000, 1000), (1000, 1000)], 1000);
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
     assert!(plan.trees.iter().all(|tree| tree.direction == TreeDirection::Both), "{plan:?}");
 }
@@ -75,7 +75,7 @@ fn asymmetric_ports_never_leave_a_fabric_without_plan() {
             }
         }
     }
-    let plan = plan::plan(&fabric(regions, links)).expect("one with trees for both, at least");
+    let plan = plan::make_plan(&fabric(regions, links)).expect("one with trees for both, at least");
     println!("{} trees: {}", plan.trees.len(), plan.reason);
 }
 
@@ -89,7 +89,7 @@ fn ratio(fabric: &Fabric, plan: &Plan) -> f64 {
 fn a_missing_pair_beside_a_limiting_port_costs_nothing() {
     let ports = [900, 350, 350, 120, 80];
     let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Hub);
     assert!(ratio(&fabric, &plan) < 1.001);
 }
@@ -98,7 +98,7 @@ fn a_missing_pair_beside_a_limiting_port_costs_nothing() {
 fn a_missing_pair_is_relayed() {
     let ports = [400, 300, 300, 250, 250];
     let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Relay);
     assert!(plan.trees.len() > 2, "{plan:?}");
     assert!(ratio(&fabric, &plan) < 1.005, "{}", ratio(&fabric, &plan));
@@ -107,7 +107,7 @@ fn a_missing_pair_is_relayed() {
 #[test]
 fn a_small_buffer_takes_one_hop() {
     let fabric = simple(&[1000, 600, 300], 60, |_, _| Some(1000));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     let express = plan.trees.last().expect("trees");
     assert!(express.is_express() && express.roots.len() == 3, "{plan:?}");
     let time = |bytes| {
@@ -117,8 +117,8 @@ fn a_small_buffer_takes_one_hop() {
     // It includes 6 ms on the pair with the smallest share.
     assert!((0.03..0.037).contains(&time(64 << 10)), "{}", time(64 << 10));
     assert!(time(plan.express_bytes.get()) < time(plan.express_bytes.get() + 1));
-    let parts = shard::parts(&plan, 8);
-    assert_eq!(parts.iter().map(shard::Part::segments).sum::<u32>(), 1);
+    let parts = shard::divide_buffer(&plan, 8);
+    assert_eq!(parts.iter().map(shard::BufferPart::segment_count).sum::<u32>(), 1);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::new(1 << 30));
     assert_eq!(barrier.predicted, barrier.bound);
 }
@@ -126,14 +126,14 @@ fn a_small_buffer_takes_one_hop() {
 #[test]
 fn a_chain_has_its_root_in_the_middle() {
     let fabric = simple(&[100; 4], 20, |a, b| (b == a + 1).then_some(100));
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.trees[0].roots, [GatewayId(1), GatewayId(2)]);
 }
 
 #[test]
 fn one_region_shares_among_its_gateways() {
     let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
-    let plan = plan::plan(&fabric).expect("small");
+    let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Local);
     assert_eq!(plan.owner_fractions(&fabric, u64::MAX), [1.0 / 3.0; 3]);
     assert_eq!(plan.prove(3), Ok(()));
@@ -147,7 +147,7 @@ fn sixty_four_regions_with_gaps_are_planned_near_the_bound() {
         let fabric = simple(&ports, 60, |a, b| {
             (b == a + 1 || !dice.chance(30)).then(|| ports[a].min(ports[b]))
         });
-        let plan = plan::plan(&fabric).expect("small");
+        let plan = plan::make_plan(&fabric).expect("small");
         plan.prove(64).expect("sound");
         assert_eq!(plan.algorithm, Algorithm::Relay);
         let ratio = ratio(&fabric, &plan);
@@ -162,7 +162,7 @@ fn many_narrow_pairs_are_planned_without_pricing() {
         let fabric = simple(&vec![100_000; regions], 60, |a, b| {
             (b == a + 1 || !dice.chance(missing)).then(|| dice.range(100, 1000))
         });
-        let plan = plan::plan(&fabric).expect("small");
+        let plan = plan::make_plan(&fabric).expect("small");
         println!("{}", plan.reason);
         assert_eq!(plan.algorithm, Algorithm::Relay);
         let ratio = ratio(&fabric, &plan);

@@ -6,4 +6,4 @@
 mod rank;
 mod reference;
 
-pub(crate) use rank::{BenchError, Measurement, RankBench, sha256, synchronize};
+pub(crate) use rank::{BenchError, Measurement, RankBench, sha256_hex, synchronize_ranks};

@@ -2,7 +2,7 @@
 //!
 //! Every rank computes the contributions of all ranks, so each one checks by itself.
 
-use super::reference::{ReferenceElement, encode, epsilon, weight_of};
+use super::reference::{ReferenceElement, append_bench_element, bench_weight, reference_epsilon};
 use aws_lc_rs::digest;
 use gateway::client::{
     AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, PostError,
@@ -22,8 +22,8 @@ use units::{ByteCount, Span};
 /// The work of one rank of a benchmark.
 #[derive(Debug)]
 pub(crate) struct RankBench {
-    /// Connection to the gateway.
-    pub way: GatewayAddress,
+    /// Address at which the gateway accepts its trainers.
+    pub gateway: GatewayAddress,
     /// Name of the job.
     pub job: String,
     /// Token of the job.
@@ -92,7 +92,7 @@ pub(crate) enum BenchError {
 }
 
 impl RankBench {
-    /// Attaches, runs all iterations and checks the last result.
+    /// Attaches to the gateway, runs and times all iterations, and checks the last result.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -104,14 +104,14 @@ impl RankBench {
             gateway_timeout: Span::ZERO,
             ..AttachOptions::new(&self.job, self.token, self.rank.0, arena)
         };
-        let client = Client::attach(&self.way, attach).await?;
+        let client = Client::attach(&self.gateway, attach).await?;
         let mut tensor = client.allocate(self.dtype, self.elements)?;
-        tensor.write(&self.contribution(self.rank.0));
+        tensor.write(&self.rank_contribution(self.rank.0));
         let clock = RealHost;
-        let weight = weight_of(self.rank.0);
+        let weight = bench_weight(self.rank.0);
         let (mut posted_at, mut ready_at, mut result) = (Vec::new(), Vec::new(), Vec::new());
         for left in (0..self.iterations.get()).rev() {
-            synchronize(&client).await?;
+            synchronize_ranks(&client).await?;
             posted_at.push(clock.now());
             let spec = CollectiveSpec { weight, ..CollectiveSpec::new(self.pattern, self.op) };
             let posted = client.post(tensor, spec).await;
@@ -127,16 +127,16 @@ impl RankBench {
         if matches!(self.pattern, Pattern::Reduce { to } if to != self.rank) {
             result.clear();
         }
-        let operation = self.pattern.over(&self.fabric);
+        let operation = self.pattern.over_gateways(&self.fabric);
         let operation = operation.expect("it was carried out");
         let seconds: Vec<f64> = posted_at
             .iter()
             .zip(&ready_at)
             .map(|(posted, ready)| ready.since(*posted).as_secs_f64())
             .collect();
-        let bound = bound::least_time(&self.fabric, operation, ByteCount::new(bytes));
+        let bound = bound::operation_bound(&self.fabric, operation, ByteCount::new(bytes));
         let bound = bound.as_secs_f64();
-        let (max_abs_error, tolerance) = self.check(&result);
+        let (max_abs_error, tolerance) = self.check_result(&result);
         Ok(Measurement {
             rank: self.rank.0,
             operation: self.pattern.name(),
@@ -147,50 +147,54 @@ impl RankBench {
             seconds,
             posted_ns: posted_at.iter().map(|at| at.ns()).collect(),
             ready_ns: ready_at.iter().map(|at| at.ns()).collect(),
-            digest: sha256(&result),
+            digest: sha256_hex(&result),
             max_abs_error,
             tolerance,
         })
     }
 
-    /// Returns the contribution of a rank.
-    fn contribution(&self, rank: u32) -> Vec<u8> {
+    /// Returns the bytes of the buffer that `rank` contributes to the collective.
+    fn rank_contribution(&self, rank: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((self.elements * self.dtype.size()) as usize);
         for index in 0..self.elements {
-            encode(self.dtype, rank, index, &mut bytes);
+            append_bench_element(self.dtype, rank, index, &mut bytes);
         }
         bytes
     }
 
-    /// Returns the largest error of a result, and the largest that passes.
-    fn check(&self, result: &[u8]) -> (f64, f64) {
+    /// Compares a result with the reference reduction. Returns the largest absolute error of an
+    /// element, and the largest that passes.
+    fn check_result(&self, result: &[u8]) -> (f64, f64) {
         let ranks = match self.pattern {
             Pattern::Broadcast { from } => from.0..from.0 + 1,
             _ => 0..self.fabric.world_size(),
         };
         let size = self.dtype.size() as usize;
-        let total: f64 = ranks.clone().map(weight_of).sum();
+        let total: f64 = ranks.clone().map(bench_weight).sum();
         let (mut worst, mut scale) = (0.0f64, 0.0f64);
         let mut element = Vec::with_capacity(8);
         for (index, bytes) in (0u64..).zip(result.chunks_exact(size)) {
             let mut exact: Option<ReferenceElement> = None;
             for rank in ranks.clone() {
                 element.clear();
-                encode(self.dtype, rank, index, &mut element);
-                let next = ReferenceElement::read(self.dtype, &element, weight_of(rank) / total);
-                exact = Some(exact.map_or(next.first(self.op), |sum| sum.and(self.op, next)));
+                append_bench_element(self.dtype, rank, index, &mut element);
+                let next =
+                    ReferenceElement::decode(self.dtype, &element, bench_weight(rank) / total);
+                exact = Some(
+                    exact.map_or(next.start_reduction(self.op), |sum| sum.combine(self.op, next)),
+                );
             }
             let Some(exact) = exact else { continue };
-            let got = ReferenceElement::read(self.dtype, bytes, 1.0);
-            worst = worst.max(exact.distance(&got));
+            let got = ReferenceElement::decode(self.dtype, bytes, 1.0);
+            worst = worst.max(exact.abs_difference(&got));
             scale = scale.max(exact.magnitude());
         }
-        (worst, scale * ranks.len() as f64 * epsilon(self.dtype))
+        (worst, scale * ranks.len() as f64 * reference_epsilon(self.dtype))
     }
 }
 
-/// Waits for all ranks: an all-reduce of one element.
-pub(crate) async fn synchronize(client: &Client) -> Result<(), BenchError> {
+/// Waits until all ranks of the job have called this function, by an all-reduce of one byte.
+pub(crate) async fn synchronize_ranks(client: &Client) -> Result<(), BenchError> {
     let tensor = client.allocate(Dtype::U8, 1)?;
     let mut operation = client.all_reduce(tensor, ReduceOp::Max).await?;
     operation.ready().await?;
@@ -198,8 +202,8 @@ pub(crate) async fn synchronize(client: &Client) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Returns the SHA-256 in hexadecimal.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of `bytes` as 64 hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -219,7 +223,7 @@ mod tests {
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
         RankBench {
             pattern: Pattern::AllReduce,
-            way: GatewayAddress::Socket("/nowhere".into()),
+            gateway: GatewayAddress::Socket("/nowhere".into()),
             job: "b".to_owned(),
             token: Token([0; 32]),
             rank: RankId(0),
@@ -236,16 +240,19 @@ mod tests {
         for dtype in Dtype::ALL {
             for op in ReduceOp::ALL.into_iter().filter(|op| op.accepts(dtype)) {
                 let bench = bench(dtype, op);
-                let inputs: Vec<Vec<u8>> = (0..4).map(|rank| bench.contribution(rank)).collect();
-                let operands: Vec<(&[u8], f64)> =
-                    (0..).zip(&inputs).map(|(rank, x)| (x.as_slice(), weight_of(rank))).collect();
+                let inputs: Vec<Vec<u8>> =
+                    (0..4).map(|rank| bench.rank_contribution(rank)).collect();
+                let operands: Vec<(&[u8], f64)> = (0..)
+                    .zip(&inputs)
+                    .map(|(rank, x)| (x.as_slice(), bench_weight(rank)))
+                    .collect();
                 let mut result = vec![0; inputs[0].len()];
                 reduce_slices(op, dtype, &mut result, &operands).expect("fits");
-                let (error, tolerance) = bench.check(&result);
+                let (error, tolerance) = bench.check_result(&result);
                 assert!(error <= tolerance, "{dtype} {op}: {error:e} > {tolerance:e}");
                 let last = result.len() - 1;
                 result[last] ^= 0x10;
-                let (error, tolerance) = bench.check(&result);
+                let (error, tolerance) = bench.check_result(&result);
                 assert!(error > tolerance, "{dtype} {op}: {error:e} <= {tolerance:e}");
             }
         }

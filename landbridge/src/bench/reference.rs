@@ -6,13 +6,13 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 
 /// Returns the weight of a rank in an average, 1 to 4: unequal, so that an unweighted average fails
 /// the check.
-pub(super) fn weight_of(rank: u32) -> f64 {
+pub(super) fn bench_weight(rank: u32) -> f64 {
     f64::from(rank % 4 + 1)
 }
 
-/// Appends an element of a rank's contribution: a float with a magnitude from 0.5 to 1.5, or any
-/// integer.
-pub(super) fn encode(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
+/// Appends element `index` of the contribution of `rank` to `out`, little-endian: a seeded float of
+/// magnitude 0.5 to 1.5, or any integer.
+pub(super) fn append_bench_element(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
     let mut z = (index ^ (u64::from(rank) << 40)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -28,8 +28,9 @@ pub(super) fn encode(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns twice the unit roundoff: a region rounds its sum, and so does the sum over regions.
-pub(super) fn epsilon(dtype: Dtype) -> f64 {
+/// Returns the relative error that a result may have for each rank: twice the unit roundoff of
+/// `dtype`, and 0 for integers. A region rounds its sum, and so does the sum over regions.
+pub(super) fn reference_epsilon(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F32 => 2f64.powi(-23),
         Dtype::F64 => 2f64.powi(-52),
@@ -49,8 +50,9 @@ pub(super) enum ReferenceElement {
 }
 
 impl ReferenceElement {
-    /// Decodes an element that has the fraction `share` of the weights of an average.
-    pub(super) fn read(dtype: Dtype, bytes: &[u8], share: f64) -> Self {
+    /// Decodes a little-endian element, whose rank has the fraction `share` of the weights of an
+    /// average.
+    pub(super) fn decode(dtype: Dtype, bytes: &[u8], share: f64) -> Self {
         let mut wide = [0; 8];
         wide[..bytes.len()].copy_from_slice(bytes);
         let bits = u64::from_le_bytes(wide);
@@ -65,16 +67,16 @@ impl ReferenceElement {
         }
     }
 
-    /// Starts a reduction with this element.
-    pub(super) fn first(self, op: ReduceOp) -> Self {
+    /// Returns the partial of a reduction whose first operand is this element.
+    pub(super) fn start_reduction(self, op: ReduceOp) -> Self {
         match self {
             Self::Float(value, share) if op == ReduceOp::Avg => Self::Float(value * share, share),
             other => other,
         }
     }
 
-    /// Continues a reduction with another element.
-    pub(super) fn and(self, op: ReduceOp, next: Self) -> Self {
+    /// Returns the partial of a reduction after its next operand.
+    pub(super) fn combine(self, op: ReduceOp, next: Self) -> Self {
         match (self, next) {
             (Self::Float(a, share), Self::Float(b, next_share)) => {
                 let value = match op {
@@ -104,8 +106,8 @@ impl ReferenceElement {
         }
     }
 
-    /// Returns the absolute difference; infinite where it is not a number.
-    pub(super) fn distance(&self, other: &Self) -> f64 {
+    /// Returns the absolute difference of two elements; infinite if it is NaN or the types differ.
+    pub(super) fn abs_difference(&self, other: &Self) -> f64 {
         match (self, other) {
             (Self::Float(a, _), Self::Float(b, _)) => {
                 let distance = (a - b).abs();
@@ -116,7 +118,7 @@ impl ReferenceElement {
         }
     }
 
-    /// Returns the magnitude of a float, and 0 of an integer, which has no tolerance.
+    /// Returns the absolute value of a float, and 0 for an integer, which must be exact.
     pub(super) fn magnitude(&self) -> f64 {
         match self {
             Self::Float(value, _) => value.abs(),

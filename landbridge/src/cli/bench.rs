@@ -1,8 +1,8 @@
 //! `landbridge bench`: one rank of a benchmark of running gateways.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
-use super::output::table::table;
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
 use crate::bench::{Measurement, RankBench};
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
@@ -30,26 +30,26 @@ enum CollectiveCommand {
     /// waits for the others.
     #[command(after_help = "Example: landbridge bench all-reduce \
         --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
-    AllReduce(OneRankArgs),
+    AllReduce(BenchRankArgs),
     /// Reduce seeded data to one rank; otherwise like all-reduce.
-    Reduce(RootedArgs),
+    Reduce(BenchRootArgs),
     /// Broadcast one rank's seeded data; otherwise like all-reduce.
-    Broadcast(RootedArgs),
+    Broadcast(BenchRootArgs),
     /// Wait for all ranks, and time it.
-    Barrier(OneRankArgs),
+    Barrier(BenchRankArgs),
 }
 
 #[derive(Debug, Args)]
-struct RootedArgs {
+struct BenchRootArgs {
     /// The rank that receives the result, or sends the data
     #[arg(long, value_name = "N", default_value = "0")]
     root: u32,
     #[command(flatten)]
-    args: OneRankArgs,
+    args: BenchRankArgs,
 }
 
 #[derive(Debug, Args)]
-struct OneRankArgs {
+struct BenchRankArgs {
     /// The region file of the rank's gateway
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -77,13 +77,14 @@ struct OneRankArgs {
 }
 
 impl BenchCommand {
+    /// Runs `landbridge bench`: one rank of the benchmark of the chosen collective.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         match self.collective {
             CollectiveCommand::AllReduce(args) => args.run(Pattern::AllReduce),
-            CollectiveCommand::Reduce(RootedArgs { root, args }) => {
+            CollectiveCommand::Reduce(BenchRootArgs { root, args }) => {
                 args.run(Pattern::Reduce { to: RankId(root) })
             }
-            CollectiveCommand::Broadcast(RootedArgs { root, args }) => {
+            CollectiveCommand::Broadcast(BenchRootArgs { root, args }) => {
                 args.run(Pattern::Broadcast { from: RankId(root) })
             }
             CollectiveCommand::Barrier(args) => args.run(Pattern::Barrier),
@@ -91,7 +92,9 @@ impl BenchCommand {
     }
 }
 
-impl OneRankArgs {
+impl BenchRankArgs {
+    /// Runs one rank of a benchmark of the collective `pattern` and prints times, digest and
+    /// verdict.
     fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
         if !self.op.accepts(self.dtype) {
             let (op, dtype) = (self.op, self.dtype);
@@ -122,15 +125,15 @@ impl OneRankArgs {
             let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
             return Err(CommandError::Usage(text));
         }
-        if pattern.over(fabric).is_none() {
+        if pattern.over_gateways(fabric).is_none() {
             let text = format!("--root must be below {}, the number of ranks", fabric.world_size());
             return Err(CommandError::Usage(text));
         }
         let elements = self.size.get() / self.dtype.size();
         let bench = RankBench {
-            way: GatewayAddress::Socket(gateway.socket.clone()),
+            gateway: GatewayAddress::Socket(gateway.socket.clone()),
             job: job.name.clone(),
-            token: token_file::load(&job.token)?,
+            token: token_file::load_token(&job.token)?,
             rank,
             fabric: Arc::new(fabric.clone()),
             elements: if pattern == Pattern::Barrier { 0 } else { elements },
@@ -142,9 +145,9 @@ impl OneRankArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let measured = runtime.block_on(bench.run())?;
         if self.json {
-            show_json(&measured);
+            print_json(&measured);
         } else {
-            show(&describe(&measured));
+            print_text(&describe_measurement(&measured));
         }
         Ok(if measured.max_abs_error <= measured.tolerance {
             Exit::Good
@@ -154,7 +157,8 @@ impl OneRankArgs {
     }
 }
 
-fn describe(measured: &Measurement) -> String {
+/// Returns the measurement of a rank as text: a table of iterations, the digest and the verdict.
+fn describe_measurement(measured: &Measurement) -> String {
     let rows: Vec<[String; 3]> = measured
         .seconds
         .iter()
@@ -171,6 +175,6 @@ fn describe(measured: &Measurement) -> String {
     format!(
         "rank {rank}: {operation}, {op} of {size} {dtype}\n{}\ndigest {digest}\n\
          largest error {max_abs_error:e}, {tolerance:e} allowed: {verdict}\n",
-        table(["iteration", "time", "eta"], &rows)
+        render_table(["iteration", "time", "eta"], &rows)
     )
 }

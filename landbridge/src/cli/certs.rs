@@ -1,9 +1,9 @@
 //! `landbridge certs`: a certificate authority, certificates and job tokens for a fabric.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
+use super::output::print::{print_json, print_text};
 use clap::Args;
-use gateway::certs::{CertificateOptions, FileOutcome, Validity, make};
+use gateway::certs::{CertificateOptions, FileOutcome, Validity, make_certificates};
 use gateway::config::FabricFile;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -44,11 +44,12 @@ struct CertsReport<'a> {
 }
 
 impl CertsCommand {
+    /// Runs `landbridge certs`: makes the missing files and lists them with those that were kept.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let fabric = FabricFile::load(&self.fabric)?;
         let validity = Validity::days(self.days);
         let order = CertificateOptions { validity, jobs: &self.jobs, force: self.force };
-        let outcomes = make(fabric.fabric(), &self.out, &order)?;
+        let outcomes = make_certificates(fabric.fabric(), &self.out, &order)?;
         let mut report = CertsReport { made: vec![], kept: vec![] };
         for outcome in &outcomes {
             match outcome {
@@ -57,13 +58,13 @@ impl CertsCommand {
             }
         }
         if self.json {
-            show_json(&report);
+            print_json(&report);
             return Ok(Exit::Good);
         }
         let line = |word: &str, file: &&Path| format!("{word}  {}\n", file.display());
         let made = report.made.iter().map(|file| line("made", file));
         let kept = report.kept.iter().map(|file| line("kept", file));
-        show(&made.chain(kept).collect::<String>());
+        print_text(&made.chain(kept).collect::<String>());
         Ok(Exit::Good)
     }
 }

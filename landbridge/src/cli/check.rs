@@ -1,8 +1,8 @@
 //! `landbridge check`: faults of config files.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
-use super::output::table::table;
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
 use clap::Args;
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, reserved_bytes};
@@ -40,10 +40,11 @@ struct CheckedFile {
 }
 
 impl CheckCommand {
+    /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
-            let (kind, summary) = match load(&file) {
+            let (kind, summary) = match load_and_plan(&file) {
                 Ok((ConfigFile::Fabric(fabric), _)) => ("fabric", describe_fabric(&fabric)),
                 Ok((ConfigFile::Region(region), plan)) => {
                     ("region", describe_region(&region, &plan))
@@ -61,14 +62,14 @@ impl CheckCommand {
         let faults = Faults::collect(faults);
         if self.json {
             let listed = faults.iter().flat_map(Faults::iter).cloned().collect();
-            show_json(&CheckReport { ok: faults.is_none(), files, faults: listed });
+            print_json(&CheckReport { ok: faults.is_none(), files, faults: listed });
         } else {
             let row = |checked: &CheckedFile| {
                 let file = checked.file.display().to_string();
                 [file, checked.kind.to_owned(), checked.summary.clone()]
             };
             let rows: Vec<_> = files.iter().map(row).collect();
-            show(&table(["file", "kind", "summary"], &rows));
+            print_text(&render_table(["file", "kind", "summary"], &rows));
         }
         match faults {
             None => Ok(Exit::Good),
@@ -78,19 +79,21 @@ impl CheckCommand {
     }
 }
 
-/// Loads a file and plans its fabric: no gateway starts without a plan.
-fn load(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
+/// Loads a config file and plans its fabric: no gateway starts without a plan.
+fn load_and_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
     let file = ConfigFile::load(path)?;
     let fabric = match &file {
         ConfigFile::Fabric(fabric) => fabric,
         ConfigFile::Region(region) => region.fabric(),
     };
-    match plan::plan(fabric.fabric()) {
+    match plan::make_plan(fabric.fabric()) {
         Ok(plan) => Ok((file, plan)),
         Err(error) => Err(Faults::no_plan(path, &error)),
     }
 }
 
+/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, and the
+/// identity.
 fn describe_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -112,6 +115,8 @@ fn describe_fabric(file: &FabricFile) -> String {
     )
 }
 
+/// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
+/// reserve.
 fn describe_region(file: &RegionFile, plan: &Plan) -> String {
     let gateways: Vec<String> = file
         .gateways()
@@ -130,7 +135,7 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
             plan,
             fabric,
             gateway.id,
-            (jobs.len(), file.fabric().lane_networks(gateway.id)),
+            (jobs.len(), file.fabric().count_lane_networks(gateway.id)),
         )
     };
     let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! `landbridge doctor`: prints the findings of [`crate::doctor`].
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
-use super::output::table::table;
-use crate::doctor::{Finding, Verdict, examine};
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
+use crate::doctor::{Finding, Verdict, examine_gateway};
 use clap::Args;
 use gateway::config::RegionFile;
 use serde::Serialize;
@@ -37,22 +37,24 @@ struct DoctorReport<'a> {
 }
 
 impl DoctorCommand {
+    /// Runs `landbridge doctor`: examines one gateway and prints the findings with advice.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let findings = runtime.block_on(examine(&region, gateway));
+        let findings = runtime.block_on(examine_gateway(&region, gateway));
         let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
         if self.json {
-            show_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings });
+            print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings });
         } else {
-            show(&describe(&findings));
+            print_text(&describe_findings(&findings));
         }
         Ok(if ok { Exit::Good } else { Exit::CheckFailed })
     }
 }
 
-fn describe(findings: &[Finding]) -> String {
+/// Returns the findings as a table, with the advice below it.
+fn describe_findings(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let verdict = match finding.verdict {
             Verdict::Ok => "ok",
@@ -64,7 +66,7 @@ fn describe(findings: &[Finding]) -> String {
         [verdict.to_owned(), finding.check.to_owned(), subject, finding.found.clone()]
     };
     let rows: Vec<_> = findings.iter().map(row).collect();
-    let mut text = table(["verdict", "check", "subject", "found"], &rows);
+    let mut text = render_table(["verdict", "check", "subject", "found"], &rows);
     let mut advised =
         findings.iter().filter_map(|finding| Some((finding, finding.advice.as_ref()?)));
     if let Some((finding, advice)) = advised.next() {

@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
-#[command(name = "landbridge", version, after_help = EXIT_CODES)]
+#[command(name = "landbridge", version, after_help = EXIT_CODES_HELP)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -48,7 +48,7 @@ pub(crate) fn main() -> Exit {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            let code = ::wan_sim::cli::explain::<CommandLine>(&error);
+            let code = ::wan_sim::cli::explain_usage_error::<CommandLine>(&error);
             return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
         }
     };
@@ -67,9 +67,10 @@ pub(crate) fn main() -> Exit {
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{error}");
-        error.exit()
+        error.exit_code()
     })
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 success, 1 a check failed, 64 wrong command line or \
+/// Text on exit codes at the end of `landbridge --help`.
+const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed, 64 wrong command line or \
     config, 69 no gateway answers, 77 not possible on this machine, 130 interrupted";

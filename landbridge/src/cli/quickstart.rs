@@ -2,7 +2,7 @@
 
 use super::output::exit::{CommandError, Exit};
 use super::output::parent::exit_with_parent;
-use super::output::print::{show, show_json};
+use super::output::print::{print_json, print_text};
 use crate::quickstart::{self, QuickstartError, QuickstartOptions, RankTask, report};
 use clap::Args;
 use gateway::local::token_file;
@@ -29,10 +29,10 @@ pub(super) struct QuickstartCommand {
     #[arg(long, default_value = "0.1 %")]
     loss: Fraction,
     /// Ranks of the regions east and west, 1 to 8 each
-    #[arg(long, default_value = "3,1", value_parser = ranks)]
+    #[arg(long, default_value = "3,1", value_parser = parse_rank_counts)]
     ranks: (u32, u32),
     /// Size of the buffer that is all-reduced after the training, 1 MiB to 4 GiB
-    #[arg(long, default_value = "64 MiB", value_parser = size)]
+    #[arg(long, default_value = "64 MiB", value_parser = parse_buffer_size)]
     size: ByteCount,
     /// Number of training steps
     #[arg(long, value_name = "N", default_value_t = quickstart::training::data_parallel::STEPS_DEFAULT)]
@@ -67,6 +67,7 @@ pub(super) struct QuickstartRankCommand {
 }
 
 impl QuickstartCommand {
+    /// Runs `landbridge quickstart`: trains, all-reduces, and prints the report with its checks.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let options = QuickstartOptions {
             rtt: self.rtt,
@@ -78,15 +79,15 @@ impl QuickstartCommand {
             iterations: self.iterations,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let report = runtime.block_on(quickstart::run(&options));
+        let report = runtime.block_on(quickstart::run_quickstart(&options));
         // The reference may still be computed after an error: do not wait for it.
         runtime.shutdown_background();
         let report = report?;
-        let checks = report::checks(&report);
+        let checks = report::check_report(&report);
         if self.json {
-            show_json(&report);
+            print_json(&report);
         } else {
-            show(&report::table(&report, &checks));
+            print_text(&report::render_report(&report, &checks));
         }
         for failed in checks.iter().filter(|check| !check.passed) {
             eprintln!("check failed: {}: {}", failed.claim, failed.found);
@@ -97,11 +98,12 @@ impl QuickstartCommand {
 }
 
 impl QuickstartRankCommand {
+    /// Runs one rank of a quickstart, in the process that the quickstart has started for it.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         exit_with_parent()?;
         let task = RankTask {
             socket: self.socket,
-            token: token_file::load(&self.token)?,
+            token: token_file::load_token(&self.token)?,
             rank: self.rank,
             shares: self.shares,
             steps: self.steps,
@@ -115,7 +117,8 @@ impl QuickstartRankCommand {
     }
 }
 
-fn ranks(text: &str) -> Result<(u32, u32), String> {
+/// Parses the numbers of ranks of east and west, such as `3,1`: 1 to 8 each.
+fn parse_rank_counts(text: &str) -> Result<(u32, u32), String> {
     let counts: Vec<Option<u32>> = text
         .split(',')
         .map(|count| count.trim().parse().ok().filter(|n| (1..=8).contains(n)))
@@ -126,7 +129,8 @@ fn ranks(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-fn size(text: &str) -> Result<ByteCount, String> {
+/// Parses the size of a buffer of f32: 1 MiB to 4 GiB, a multiple of 4 bytes.
+fn parse_buffer_size(text: &str) -> Result<ByteCount, String> {
     let size: ByteCount = text.parse().map_err(|error: units::QuantityError| error.to_string())?;
     if size.get() < 1 << 20 || size.get() > 4 << 30 || !size.get().is_multiple_of(4) {
         return Err("a size from 1 MiB to 4 GiB, of whole f32 elements".to_owned());

@@ -1,12 +1,12 @@
 //! `landbridge rate`: an operator's rate limit for a link of a running gateway.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
-use super::output::table::table;
-use super::status::{LINK_HEADER, link_row};
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
+use super::status::{LINK_TABLE_HEADER, link_row};
 use clap::Args;
 use gateway::config::RegionFile;
-use gateway::local::operator::{OperatorRequest, ask};
+use gateway::local::operator::{OperatorRequest, send_operator_request};
 use std::path::PathBuf;
 use units::BitRate;
 
@@ -20,7 +20,7 @@ pub(super) struct RateCommand {
     link: String,
     /// The limit, such as 800Mbit/s, at most the link's rate in the fabric; `scheduled` lifts it
     /// and restores the fabric's schedule
-    #[arg(value_name = "RATE", value_parser = rate_argument)]
+    #[arg(value_name = "RATE", value_parser = parse_rate_argument)]
     rate: RateArgument,
     /// The region file that the gateway runs with
     #[arg(long, value_name = "FILE")]
@@ -33,11 +33,12 @@ pub(super) struct RateCommand {
     json: bool,
 }
 
-/// A rate; `None` for the schedule's.
+/// The RATE argument; `None` for `scheduled`.
 #[derive(Debug, Clone, Copy)]
 struct RateArgument(Option<BitRate>);
 
-fn rate_argument(text: &str) -> Result<RateArgument, String> {
+/// Parses the RATE argument: a rate such as `800Mbit/s`, or `scheduled`.
+fn parse_rate_argument(text: &str) -> Result<RateArgument, String> {
     if text == "scheduled" {
         return Ok(RateArgument(None));
     }
@@ -46,16 +47,19 @@ fn rate_argument(text: &str) -> Result<RateArgument, String> {
 }
 
 impl RateCommand {
+    /// Runs `landbridge rate`: sets the limit of a link at the gateway and prints the link.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
         let bits_per_second = self.rate.0.map(BitRate::bits_per_second);
-        let link =
-            ask(&gateway.socket, &OperatorRequest::Hold { link: self.link, bits_per_second })?;
+        let link = send_operator_request(
+            &gateway.socket,
+            &OperatorRequest::SetRate { link: self.link, bits_per_second },
+        )?;
         if self.json {
-            show_json(&link);
+            print_json(&link);
         } else {
-            show(&table(LINK_HEADER, &[link_row(&link)]));
+            print_text(&render_table(LINK_TABLE_HEADER, &[link_row(&link)]));
         }
         Ok(Exit::Good)
     }

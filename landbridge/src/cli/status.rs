@@ -1,8 +1,8 @@
 //! `landbridge status`: a running gateway's status as tables.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{show, show_json};
-use super::output::table::table;
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
 use clap::Args;
 use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
@@ -27,26 +27,31 @@ pub(super) struct StatusCommand {
 }
 
 impl StatusCommand {
+    /// Runs `landbridge status`: fetches the status of a gateway and prints it.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
         let status = fetch_status(gateway.status)?;
         if self.json {
-            show_json(&status);
+            print_json(&status);
         } else {
-            show(&describe(&status));
+            print_text(&describe_gateway(&status));
         }
         Ok(Exit::Good)
     }
 }
 
-fn describe(status: &observed::GatewayReport) -> String {
+/// Returns the status of a gateway as text: tables of peers and links, then each job.
+fn describe_gateway(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n\n");
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
-    text.push_str(&table(header, &status.peers.iter().map(peer_row).collect::<Vec<_>>()));
+    text.push_str(&render_table(header, &status.peers.iter().map(peer_row).collect::<Vec<_>>()));
     text.push('\n');
-    text.push_str(&table(LINK_HEADER, &status.links.iter().map(link_row).collect::<Vec<_>>()));
+    text.push_str(&render_table(
+        LINK_TABLE_HEADER,
+        &status.links.iter().map(link_row).collect::<Vec<_>>(),
+    ));
     for job in &status.jobs {
         text.push('\n');
         text.push_str(&describe_job(job));
@@ -54,6 +59,7 @@ fn describe(status: &observed::GatewayReport) -> String {
     text
 }
 
+/// Returns the status of a job as text: epoch, plan, ranks, straggler, collectives and commits.
 fn describe_job(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
@@ -70,7 +76,7 @@ fn describe_job(job: &observed::JobReport) -> String {
         [rank.rank.to_string(), state.to_owned(), speed]
     };
     let rows: Vec<_> = job.ranks.iter().map(rank_row).collect();
-    text.push_str(&table(["rank", "trainer", "samples"], &rows));
+    text.push_str(&render_table(["rank", "trainer", "samples"], &rows));
     if let Some(straggler) = &job.straggler {
         let (kind, name) = (&straggler.kind, &straggler.name);
         let (behind, times) = (straggler.behind_seconds, straggler.collectives);
@@ -84,17 +90,18 @@ fn describe_job(job: &observed::JobReport) -> String {
     } else {
         let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
         let rows: Vec<_> = job.collectives.iter().map(collective_row).collect();
-        text.push_str(&table(header, &rows));
+        text.push_str(&render_table(header, &rows));
     }
     if !job.commits.is_empty() {
         let header = ["commit of step", "by rank", "awaited regions", "since"];
         let rows: Vec<_> = job.commits.iter().map(commit_row).collect();
-        text.push_str(&table(header, &rows));
+        text.push_str(&render_table(header, &rows));
     }
     text
 }
 
-/// Returns one line: the time left and what the gateway waits for.
+/// Returns one line on a gateway that shuts down: the time left, and the collectives and commits
+/// that it waits for.
 fn describe_drain(drain: &observed::DrainReport, commits: usize) -> String {
     let mut awaited = Vec::new();
     match drain.collectives.len() {
@@ -118,6 +125,8 @@ fn describe_drain(drain: &observed::DrainReport, commits: usize) -> String {
     format!("shutting down within {left:.1} s: waiting for {awaited}\n")
 }
 
+/// Returns the table row of a commit: step, rank, regions that are awaited, seconds since the rank
+/// asked.
 fn commit_row(commit: &observed::CommitReport) -> [String; 4] {
     let regions = commit.awaited.join(", ");
     [
@@ -128,6 +137,8 @@ fn commit_row(commit: &observed::CommitReport) -> [String; 4] {
     ]
 }
 
+/// Returns the table row of a peer gateway: state, lanes, RTT, loss, bytes sent and received,
+/// problem.
 fn peer_row(peer: &observed::PeerReport) -> [String; 8] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
@@ -141,15 +152,17 @@ fn peer_row(peer: &observed::PeerReport) -> [String; 8] {
         format!("{}/{}", peer.lanes_up, peer.lanes),
         peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
         format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
-        size(peer.sent_bytes),
-        size(peer.received_bytes),
+        short_size(peer.sent_bytes),
+        short_size(peer.received_bytes),
         peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
 
-/// Header of [`link_row`].
-pub(super) const LINK_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
+/// Column headers of the row that [`link_row`] returns.
+pub(super) const LINK_TABLE_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
 
+/// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT
+/// and loss.
 pub(super) fn link_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
@@ -168,6 +181,8 @@ pub(super) fn link_row(link: &observed::LinkReport) -> [String; 6] {
     ]
 }
 
+/// Returns the table row of a collective under way: sequence, type, size, state, ranks that are
+/// awaited, age.
 fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
     let state = match collective.state {
         observed::CollectiveState::Awaiting => "awaiting posts",
@@ -187,8 +202,9 @@ fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
     ]
 }
 
-/// Formats a count of bytes in three digits; `ByteCount` prints all of them, too long for a table.
-fn size(bytes: u64) -> String {
+/// Returns a size in at most four digits, such as `12.3 MiB`. `ByteCount` prints all digits, too
+/// long for a table.
+fn short_size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64, 0);
     while value >= 1024.0 && unit + 1 < units.len() {

@@ -15,11 +15,12 @@ pub(super) struct WanSimCommand {
 }
 
 impl WanSimCommand {
+    /// Runs a command of the emulator and translates its exit code.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
-        Ok(match wan_sim::cli::run(&self.command) {
+        Ok(match wan_sim::cli::run_command(&self.command) {
             wan_sim::cli::EXIT_GOOD => Exit::Good,
             wan_sim::cli::EXIT_USAGE => Exit::Usage,
             wan_sim::cli::EXIT_UNAVAILABLE => Exit::Skipped,

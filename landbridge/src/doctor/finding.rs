@@ -32,20 +32,24 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Returns the finding that the subject of a check is in order.
     pub(super) fn ok(check: &'static str, subject: impl ToString, found: impl ToString) -> Self {
         let (subject, found) = (subject.to_string(), found.to_string());
         Self { check, subject, verdict: Verdict::Ok, found, advice: None }
     }
 
-    pub(super) fn warning(self, advice: impl ToString) -> Self {
+    /// Turns the finding into a warning, with the action to take.
+    pub(super) fn into_warning(self, advice: impl ToString) -> Self {
         Self { verdict: Verdict::Warning, advice: Some(advice.to_string()), ..self }
     }
 
-    pub(super) fn failed(self, advice: impl ToString) -> Self {
+    /// Turns the finding into a failure, with the action to take.
+    pub(super) fn into_failure(self, advice: impl ToString) -> Self {
         Self { verdict: Verdict::Failed, advice: Some(advice.to_string()), ..self }
     }
 
-    pub(super) fn skipped(self) -> Self {
+    /// Marks the check as not possible, for the reason in `found`.
+    pub(super) fn into_skipped(self) -> Self {
         Self { verdict: Verdict::Skipped, ..self }
     }
 }

@@ -8,41 +8,42 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Checks that the kernel's limits allow the socket buffers of a lane.
-pub(super) fn socket_buffers() -> Vec<Finding> {
-    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(socket_buffer).collect()
+/// Checks that the limits of the kernel allow the socket buffers of a lane.
+pub(super) fn check_socket_buffers() -> Vec<Finding> {
+    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(check_socket_buffer).collect()
 }
 
-fn socket_buffer(setting: &'static str) -> Finding {
+/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
+fn check_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);
     let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok());
     let check = "socket buffers";
     match limit {
-        None => Finding::ok(check, setting, format!("{file} cannot be read")).skipped(),
-        Some(bytes) if bytes >= BUFFER_WANTED_BYTES => Finding::ok(check, setting, bytes),
+        None => Finding::ok(check, setting, format!("{file} cannot be read")).into_skipped(),
+        Some(bytes) if bytes >= SOCKET_BUFFER_BYTES => Finding::ok(check, setting, bytes),
         Some(bytes) => {
-            let found = format!("{bytes}, below {BUFFER_WANTED_BYTES}: bursts will be dropped");
-            let advice = format!("sudo sysctl -w {setting}={BUFFER_WANTED_BYTES}");
-            Finding::ok(check, setting, found).warning(advice)
+            let found = format!("{bytes}, below {SOCKET_BUFFER_BYTES}: bursts will be dropped");
+            let advice = format!("sudo sysctl -w {setting}={SOCKET_BUFFER_BYTES}");
+            Finding::ok(check, setting, found).into_warning(advice)
         }
     }
 }
 
-/// Checks that the gateway can create its socket, or that a gateway listens on it.
-pub(super) fn local_socket(gateway: &GatewayConfig) -> Finding {
+/// Checks that the gateway can create its local socket, or that a gateway listens on it.
+pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
     match UnixStream::connect(path) {
         Ok(_) => return finding("a gateway is listening"),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let advice = "run as the user of the gateway, or give your group access to the socket";
-            return finding("not allowed to connect").failed(advice);
+            return finding("not allowed to connect").into_failure(advice);
         }
         Err(_) => {}
     }
     let Some(directory) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else {
-        return finding("no directory of its path exists").failed("create its directory");
+        return finding("no directory of its path exists").into_failure("create its directory");
     };
     // Only writing proves it: modes, mounts and ACLs all matter.
     let probe = directory.join(format!(".landbridge-doctor-{}", std::process::id()));
@@ -54,30 +55,30 @@ pub(super) fn local_socket(gateway: &GatewayConfig) -> Finding {
         }
         Err(error) => {
             let advice = format!("give the gateway's user write access to {}", directory.display());
-            finding(&format!("{}: {error}", directory.display())).failed(advice)
+            finding(&format!("{}: {error}", directory.display())).into_failure(advice)
         }
     }
 }
 
-/// Checks that a job's token can be loaded and is secret.
-pub(super) fn token(job: &JobConfig) -> Finding {
-    match token_file::load(&job.token) {
+/// Checks that the token file of a job can be loaded and that only its owner can read it.
+pub(super) fn check_token_file(job: &JobConfig) -> Finding {
+    match token_file::load_token(&job.token) {
         Err(TokenFileError::Malformed(_)) => {
             let found = "not a job token, which is 64 hexadecimal digits";
             let finding = Finding::ok("job token", job.token.display(), found);
-            finding.failed("make one with `landbridge certs`")
+            finding.into_failure("make one with `landbridge certs`")
         }
         // The check below reports a file that cannot be read.
-        _ => secret("job token", &job.token),
+        _ => check_secret_file("job token", &job.token),
     }
 }
 
 /// Checks that a secret file exists and that only its owner can read it.
-pub(super) fn secret(check: &'static str, path: &Path) -> Finding {
+pub(super) fn check_secret_file(check: &'static str, path: &Path) -> Finding {
     let finding = |found: &str| Finding::ok(check, path.display(), found);
     let opened = std::fs::File::open(path).and_then(|file| file.metadata());
     match opened {
-        Err(error) => finding(&error.to_string()).failed("make it with `landbridge certs`"),
+        Err(error) => finding(&error.to_string()).into_failure("make it with `landbridge certs`"),
         Ok(metadata) => {
             let (mode, owner) = (metadata.permissions().mode() & 0o777, metadata.uid());
             let found = format!("mode {mode:03o}, owner {owner}");
@@ -85,11 +86,11 @@ pub(super) fn secret(check: &'static str, path: &Path) -> Finding {
                 finding(&found)
             } else {
                 finding(&format!("{found}: others may read it"))
-                    .failed(format!("chmod 600 {}", path.display()))
+                    .into_failure(format!("chmod 600 {}", path.display()))
             }
         }
     }
 }
 
-/// 16 MiB: the buffer that each lane requests of the kernel for each direction.
-const BUFFER_WANTED_BYTES: u64 = 16 << 20;
+/// 16 MiB: the socket buffer that each lane requests of the kernel for each direction.
+const SOCKET_BUFFER_BYTES: u64 = 16 << 20;

@@ -3,8 +3,10 @@
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::wan::connect::addresses::LaneAddresses;
-use gateway::wan::connect::path_probe::{ExpectedPath, PathMeasurement, ProbeError, measure};
-use gateway::wan::connect::tls::{Credentials, dns_name};
+use gateway::wan::connect::path_probe::{
+    ExpectedPath, PathMeasurement, ProbeError, ProbeTarget, measure_path,
+};
+use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use quinn::Endpoint;
@@ -12,9 +14,9 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// Checks the path to every gateway with a WAN port in a region that has a link to this one. Peers
-/// are measured one after the other, since they would share the link.
-pub(super) async fn examine(
+/// Checks the path to every gateway with a WAN port in a region that has a link to the region of
+/// `gateway`. Peers are measured one after the other, since they would share the link.
+pub(super) async fn check_peers(
     region: &RegionFile,
     gateway: &GatewayConfig,
     credentials: &Credentials,
@@ -23,7 +25,7 @@ pub(super) async fn examine(
     let own = fabric.gateway(gateway.id);
     let (Some(port), Some(address)) = (own.wan, region.fabric().address(gateway.id)) else {
         let found = "this gateway has no WAN port";
-        return vec![Finding::ok("UDP both ways", "all peers", found).skipped()];
+        return vec![Finding::ok("UDP both ways", "all peers", found).into_skipped()];
     };
     // The system chooses the port: the gateway may be using its own.
     let listen = gateway.listen.as_ref().map_or(address, LaneAddresses::first);
@@ -33,20 +35,23 @@ pub(super) async fn examine(
         Err(error) => {
             let advice = "behind NAT, set `listen` to an address of this host";
             let found = format!("cannot bind: {error}");
-            return vec![Finding::ok("UDP both ways", bind.ip(), found).failed(advice)];
+            return vec![Finding::ok("UDP both ways", bind.ip(), found).into_failure(advice)];
         }
     };
     let mut findings = Vec::new();
-    for (id, address, link) in peers(region, gateway.id) {
+    for (id, address, link) in peers_to_check(region, gateway.id) {
         let peer = fabric.gateway(id);
         let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
         let rate = link.rate.min(port.egress).min(ingress);
         let want = ExpectedPath { rate, rtt: link.rtt, mtu: fabric.mtu() };
-        let name = dns_name(&peer.name, fabric.name());
+        let name = gateway_dns_name(&peer.name, fabric.name());
         let subject = format!("{} at {address}", peer.name);
-        match measure(&endpoint, credentials, (address, &name), want).await {
+        let target = ProbeTarget { address, dns_name: &name };
+        match measure_path(&endpoint, credentials, target, want).await {
             Ok(measured) => findings.extend(compare_with_fabric(&subject, link, want, &measured)),
-            Err(error) => findings.push(explain_failure(&subject, address, bind.ip(), &error)),
+            Err(error) => {
+                findings.push(explain_probe_failure(&subject, address, bind.ip(), &error))
+            }
         }
     }
     endpoint.close(quinn::VarInt::from_u32(0), b"");
@@ -54,8 +59,8 @@ pub(super) async fn examine(
     findings
 }
 
-/// Lists the gateways to check, with their addresses and the links to their regions.
-fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
+/// Lists the peers whose path is checked, with their addresses and the links to their regions.
+fn peers_to_check(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
     let fabric: &Fabric = region.fabric().fabric();
     let here = fabric.gateway(own).region;
     let others = fabric.gateway_ids().filter_map(|id| {
@@ -65,7 +70,7 @@ fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Li
     others.collect()
 }
 
-/// Compares measurements of a path with the configuration of its link.
+/// Compares RTT, MTU and rate of a measured path with the configuration of its link.
 fn compare_with_fabric(
     subject: &str,
     link: &Link,
@@ -77,29 +82,33 @@ fn compare_with_fabric(
     let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
     let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
-    findings.push(if measured.rtt > link.rtt.duration().mul_f64(RTT_FACTOR) + RTT_MARGIN {
-        rtt.warning("set `rtt` of the link to the measured value: it sizes the congestion windows")
-    } else {
-        rtt
-    });
+    findings.push(
+        if measured.rtt > link.rtt.duration().mul_f64(RTT_WARNING_FACTOR) + RTT_WARNING_MARGIN {
+            rtt.into_warning(
+                "set `rtt` of the link to the measured value: it sizes the congestion windows",
+            )
+        } else {
+            rtt
+        },
+    );
     let mtu =
         Finding::ok("MTU", subject, format!("{} bytes, fabric says {}", measured.mtu, want.mtu));
     findings.push(if measured.mtu < want.mtu {
         let advice = format!("set `mtu` to {} in the fabric, or fix the path", measured.mtu);
-        mtu.failed(advice)
+        mtu.into_failure(advice)
     } else {
         mtu
     });
     let sent = format!("sent {}", measured.sent);
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
-            .warning("try again while no collective is in progress"),
+            .into_warning("try again while no collective is in progress"),
         Some(rate) => {
             let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
             let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
             let finding = Finding::ok("rate", subject, found);
-            if got < RATE_EXPECTED * wanted {
-                finding.warning("lower `rate`, `egress` or `ingress`, or fix the path")
+            if got < RATE_WARNING_FRACTION * wanted {
+                finding.into_warning("lower `rate`, `egress` or `ingress`, or fix the path")
             } else {
                 finding
             }
@@ -108,8 +117,8 @@ fn compare_with_fabric(
     findings
 }
 
-/// Turns a failed probe into a finding with advice.
-fn explain_failure(
+/// Turns the error of a path probe into a finding with advice.
+fn explain_probe_failure(
     subject: &str,
     address: SocketAddr,
     bind: IpAddr,
@@ -117,47 +126,47 @@ fn explain_failure(
 ) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
-        ProbeError::NoAnswer if nothing_listens(address, bind) => {
+        ProbeError::NoAnswer if answers_port_unreachable(address, bind) => {
             Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
-                .failed("the peer is not running: start it with `landbridge run`")
+                .into_failure("the peer is not running: start it with `landbridge run`")
         }
-        ProbeError::NoAnswer => finding.failed(format!(
+        ProbeError::NoAnswer => finding.into_failure(format!(
             "start the peer with `landbridge run`, or allow UDP to ports {}-{} both ways",
             address.port(),
             address.port() + gateway::config::LANES_MAX - 1,
         )),
-        ProbeError::Refused(_) => {
-            finding.failed("compare both sides' certificates and CA: run the doctor there too")
-        }
-        ProbeError::Local(_) => finding.failed("fix the cause given above"),
+        ProbeError::Refused(_) => finding
+            .into_failure("compare both sides' certificates and CA: run the doctor there too"),
+        ProbeError::Local(_) => finding.into_failure("fix the cause given above"),
     }
 }
 
-/// Tells whether the host answers a datagram with ICMP port unreachable.
-fn nothing_listens(address: SocketAddr, bind: IpAddr) -> bool {
+/// Returns true if the host of a peer answers a datagram with ICMP port unreachable, so no gateway
+/// listens.
+fn answers_port_unreachable(address: SocketAddr, bind: IpAddr) -> bool {
     let ask = || {
         let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
         socket.connect(address)?;
-        socket.set_read_timeout(Some(ICMP_WAIT))?;
+        socket.set_read_timeout(Some(ICMP_TIMEOUT))?;
         socket.send(&[0])?;
         socket.recv(&mut [0])
     };
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-// The doctor warns of an RTT above RTT_FACTOR x the configured RTT + RTT_MARGIN.
+/// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`], is the largest measured RTT without
+/// a warning: the configured RTT sizes the congestion windows.
+const RTT_WARNING_FACTOR: f64 = 1.25;
 
-/// 1.25 times the configured RTT: congestion windows are sized by it.
-const RTT_FACTOR: f64 = 1.25;
+/// 2 ms on top of the factor, so that scheduling delay on a short link raises no warning.
+const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 
-/// 2 ms, so that scheduling delay on a short link raises no warning.
-const RTT_MARGIN: Duration = Duration::from_millis(2);
-
-/// 0.8 of the configured rate: headers, retransmissions and a single core take the rest.
-const RATE_EXPECTED: f64 = 0.8;
+/// 0.8 of the configured rate is the least measured rate without a warning: headers,
+/// retransmissions and a single core take the rest.
+const RATE_WARNING_FRACTION: f64 = 0.8;
 
 /// 1 s to wait for ICMP port unreachable, longer than any round trip.
-const ICMP_WAIT: Duration = Duration::from_secs(1);
+const ICMP_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

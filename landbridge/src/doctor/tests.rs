@@ -16,6 +16,7 @@ struct Deployment {
     region: RegionFile,
 }
 
+/// Writes the files of a fabric whose `west-0` is at `west`.
 fn deployment(west: SocketAddr) -> Deployment {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let fabric = FABRIC
@@ -34,19 +35,23 @@ fn deployment(west: SocketAddr) -> Deployment {
 }
 
 impl Deployment {
+    /// Returns the path of a file in the folder of keys.
     fn key(&self, name: &str) -> std::path::PathBuf {
         self.directory.path().join("keys").join(name)
     }
 
+    /// Loads the credentials of `west-0`, which trusts the CA certificate in the file `ca`.
     fn west(&self, ca: &Path) -> Credentials {
         Credentials::load(&self.key("west-0.pem"), &self.key("west-0.key"), ca).expect("loaded")
     }
 
+    /// Lets the doctor examine `east-0`.
     async fn examine(&self) -> Vec<Finding> {
-        examine(&self.region, self.region.gateway(None).expect("the only one")).await
+        examine_gateway(&self.region, self.region.gateway(None).expect("the only one")).await
     }
 }
 
+/// Returns verdict and observation of the first finding of a check.
 fn verdict(findings: &[Finding], check: &str) -> (Verdict, String) {
     let finding = findings.iter().find(|finding| finding.check == check);
     let finding = finding.unwrap_or_else(|| panic!("no `{check}` in {findings:?}"));
@@ -55,7 +60,7 @@ fn verdict(findings: &[Finding], check: &str) -> (Verdict, String) {
 
 /// Answers probes like a gateway, until dropped.
 fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
-    let config = ServerConfig::with_crypto(credentials.server().expect("TLS"));
+    let config = ServerConfig::with_crypto(credentials.server_config().expect("TLS"));
     let runtime = std::sync::Arc::new(quinn::TokioRuntime);
     let endpoint = Endpoint::new(quinn::EndpointConfig::default(), Some(config), socket, runtime);
     let endpoint = endpoint.expect("a socket");
@@ -63,8 +68,8 @@ fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
     tokio::spawn(async move {
         while let Some(incoming) = accepting.accept().await {
             if let Ok(connection) = incoming.await {
-                assert!(path_probe::is_probe(&connection));
-                tokio::spawn(path_probe::answer(connection));
+                assert!(path_probe::is_path_probe(&connection));
+                tokio::spawn(path_probe::answer_path_probe(connection));
             }
         }
     });
@@ -125,7 +130,8 @@ async fn faults_of_this_host_are_found() {
     std::fs::remove_file(deployment.key("train.token")).expect("there");
     let (ca, ca_key) = (deployment.key("ca.pem"), deployment.key("ca.key"));
     let authority = CertificateAuthority::load(&ca, &ca_key).expect("a CA");
-    let issued = authority.issue("west-0", "two-region", Validity::expired()).expect("issued");
+    let issued =
+        authority.issue_certificate("west-0", "two-region", Validity::expired()).expect("issued");
     std::fs::write(deployment.key("east-0.pem"), issued.certificate_pem).expect("ours");
     std::fs::write(&key, issued.key_pem).expect("ours");
     let findings = deployment.examine().await;

@@ -1,11 +1,15 @@
-//! The number of random drops of a correct link.
+//! The binomial distribution, which the random drops of a correct link follow.
 
 use std::ops::RangeInclusive;
 
-/// Returns the central interval of a binomial distribution: a count lies below it, or above it, with
-/// a probability of at most `tail` each. There are `trials` draws of probability `chance`. The sum
+/// Returns the central interval of a binomial distribution of `trials` draws of probability
+/// `chance`. A count lies below it, or above it, with a probability of at most `tail` each. The sum
 /// is exact, so the interval holds for small counts as well.
-pub(crate) fn central_interval(trials: u64, chance: f64, tail: f64) -> RangeInclusive<u64> {
+pub(crate) fn central_binomial_interval(
+    trials: u64,
+    chance: f64,
+    tail: f64,
+) -> RangeInclusive<u64> {
     assert!((0.0..=1.0).contains(&chance), "chance {chance}");
     if trials == 0 || chance == 0.0 {
         return 0..=0;
@@ -38,23 +42,23 @@ mod tests {
     #[test]
     fn small_cases_follow_the_exact_distribution() {
         // Ten fair coins: P(0) = 1/1024 > 0.0005, so every count may happen.
-        assert_eq!(central_interval(10, 0.5, 0.0005), 0..=10);
+        assert_eq!(central_binomial_interval(10, 0.5, 0.0005), 0..=10);
         // P(0) = 0.098 %, P(<= 1) = 1.07 %, P(<= 2) = 5.5 %.
-        assert_eq!(central_interval(10, 0.5, 0.005), 1..=9);
-        assert_eq!(central_interval(10, 0.5, 0.05), 2..=8);
+        assert_eq!(central_binomial_interval(10, 0.5, 0.005), 1..=9);
+        assert_eq!(central_binomial_interval(10, 0.5, 0.05), 2..=8);
     }
 
     #[test]
     fn certain_outcomes_have_an_interval_of_one_count() {
-        assert_eq!(central_interval(1_000_000, 0.0, 0.0005), 0..=0);
-        assert_eq!(central_interval(7, 1.0, 0.0005), 7..=7);
-        assert_eq!(central_interval(0, 0.3, 0.0005), 0..=0);
+        assert_eq!(central_binomial_interval(1_000_000, 0.0, 0.0005), 0..=0);
+        assert_eq!(central_binomial_interval(7, 1.0, 0.0005), 7..=7);
+        assert_eq!(central_binomial_interval(0, 0.3, 0.0005), 0..=0);
     }
 
     #[test]
     fn large_cases_are_near_the_normal_approximation() {
         for (trials, chance) in [(250_000, 0.001), (5_000_000, 0.01), (40_000, 0.3)] {
-            let interval = central_interval(trials, chance, 0.0005);
+            let interval = central_binomial_interval(trials, chance, 0.0005);
             let mean = trials as f64 * chance;
             let reach = 3.2905 * (mean * (1.0 - chance)).sqrt();
             // Skew shifts both ends by (z^2 - 1) / 6, under 2 counts.
@@ -71,7 +75,7 @@ mod tests {
             trials in 0_u64..20_000,
             chance in 0.0..=1.0_f64,
         ) {
-            let interval = central_interval(trials, chance, 0.0005);
+            let interval = central_binomial_interval(trials, chance, 0.0005);
             let mean = trials as f64 * chance;
             prop_assert!(*interval.start() as f64 <= mean.ceil());
             prop_assert!(*interval.end() as f64 >= mean.floor());

@@ -1,7 +1,7 @@
 //! The quickstart's deployment: a folder with fabric, region files, keys and sockets.
 
 use super::error::QuickstartError;
-use super::messages::JOB;
+use super::messages::JOB_NAME;
 use super::options::QuickstartOptions;
 use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::config::{FabricFile, Fault, Faults};
@@ -12,18 +12,18 @@ use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Relative speeds of the ranks, repeated as needed: unequal, so that wrong weights show.
-/// Tested by `unweighted_averages_miss_the_reference`.
-const SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
+/// Relative speeds of the ranks, repeated as needed: unequal, so that wrong weights show. Tested by
+/// `unweighted_averages_miss_the_reference`.
+const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 
-/// Memory of a gateway.
-const GATEWAY_MEMORY: &str = "1 GiB";
+/// Memory of each gateway of a quickstart, as its region file gives it.
+const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 
 /// Memory of the job in a region: arenas of 8 ranks for the largest buffer.
-const JOB_MEMORY: &str = "80 GiB";
+const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
-/// A folder that is removed when this is dropped, and the addresses of its deployment.
-pub(super) struct Deployment {
+/// Temporary folder with the files of a quickstart, removed on drop, and the addresses in them.
+pub(super) struct QuickstartDeployment {
     folder: tempfile::TempDir,
     pub fabric: Fabric,
     /// For each of west's lanes, the address of the relay and the address that it forwards to.
@@ -32,15 +32,18 @@ pub(super) struct Deployment {
     pub status: [SocketAddr; 2],
 }
 
-impl Deployment {
-    /// Makes the folder and everything in it.
-    pub fn make(options: &QuickstartOptions) -> Result<Self, QuickstartError> {
+impl QuickstartDeployment {
+    /// Makes a temporary folder with fabric, region files, certificates and token, for free ports
+    /// of loopback.
+    pub fn create(options: &QuickstartOptions) -> Result<Self, QuickstartError> {
         let folder = tempfile::Builder::new().prefix("landbridge-").tempdir();
         let folder = folder.map_err(QuickstartError::system("cannot make a folder"))?;
-        let block = || ports::block().map_err(QuickstartError::system("no free ports on loopback"));
+        let block = || {
+            ports::free_port_block().map_err(QuickstartError::system("no free ports on loopback"))
+        };
         let (east, west, relay, status) = (block()?, block()?, block()?, [block()?, block()?]);
         let (east_speeds, west_speeds) = {
-            let mut all = speeds(options);
+            let mut all = rank_speeds(options);
             let west = all.split_off(options.ranks.0 as usize);
             (all, west)
         };
@@ -53,40 +56,43 @@ impl Deployment {
             link_rate: &options.rate,
             rtt: &options.rtt,
             loss: Some(&options.loss),
-            memory: GATEWAY_MEMORY,
-            jobs: &[JOB],
-            job_memory: JOB_MEMORY,
+            memory: GATEWAY_MEMORY_LIMIT,
+            jobs: &[JOB_NAME],
+            job_memory: JOB_MEMORY_LIMIT,
         };
-        files.write(folder.path()).map_err(QuickstartError::system("cannot write a config"))?;
+        files
+            .write_files(folder.path())
+            .map_err(QuickstartError::system("cannot write a config"))?;
         let file = FabricFile::load(&folder.path().join("fabric.toml"));
-        let fabric = file.map_err(name_options)?.fabric().clone();
-        let jobs = [JOB.to_owned()];
+        let fabric = file.map_err(name_options_in_faults)?.fabric().clone();
+        let jobs = [JOB_NAME.to_owned()];
         let order = CertificateOptions { validity: Validity::days(1), jobs: &jobs, force: false };
-        certs::make(&fabric, &folder.path().join("keys"), &order)?;
+        certs::make_certificates(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
-        let forwards = (0..plan::lanes(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
+        let forwards = (0..plan::lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
         Ok(Self { forwards: forwards.collect(), folder, fabric, status })
     }
 
-    /// Returns the path of a file or socket of the folder.
+    /// Returns the path of a file or socket in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Returns the path of the job's token.
-    pub fn token(&self) -> PathBuf {
-        self.path("keys").join(format!("{JOB}.token"))
+    /// Returns the path of the token file of the job.
+    pub fn token_path(&self) -> PathBuf {
+        self.path("keys").join(format!("{JOB_NAME}.token"))
     }
 }
 
-/// Returns the speeds of all ranks, east first.
-pub(super) fn speeds(options: &QuickstartOptions) -> Vec<f64> {
+/// Returns the relative speeds of all ranks, those of east first.
+pub(super) fn rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     let ranks = (options.ranks.0 + options.ranks.1) as usize;
-    SPEEDS.into_iter().cycle().take(ranks).collect()
+    RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }
 
-/// Names the option in place of the key in the generated file, which the user did not write.
-fn name_options(faults: Faults) -> Faults {
+/// Replaces keys of the generated fabric by the options of the command line, since the user did not
+/// write that file.
+fn name_options_in_faults(faults: Faults) -> Faults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),
         "loss" => Some("--loss"),

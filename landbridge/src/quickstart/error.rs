@@ -8,7 +8,7 @@ use std::io;
 /// Why a quickstart ended without a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QuickstartError {
-    /// The user interrupted it.
+    /// The user interrupted the quickstart.
     #[error("interrupted")]
     Interrupted,
     /// The system refused an operation.
@@ -41,7 +41,7 @@ pub(crate) enum QuickstartError {
 }
 
 impl QuickstartError {
-    /// Returns a function that makes an error of the system's reason for a failed action.
+    /// Returns a function for `map_err` that adds the failed `action` to an I/O error.
     pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }

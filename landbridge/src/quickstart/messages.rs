@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the job.
-pub(super) const JOB: &str = "quickstart";
+/// Name of the job of a quickstart.
+pub(super) const JOB_NAME: &str = "quickstart";
 
 /// A line of JSON that a rank prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// A child process, which is killed when this is dropped.
-pub(super) struct Process {
+pub(super) struct ChildProcess {
     name: String,
     child: Child,
     log: PathBuf,
@@ -16,11 +16,11 @@ pub(super) struct Process {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// 2,000 bytes at the end of a log that are shown when its process fails.
+/// 2,000 bytes at the end of the log of a process, which are shown when the process fails.
 const LOG_TAIL_BYTES: usize = 2000;
 
-impl Process {
-    /// Starts this binary with `arguments`; its stderr goes to `log`.
+impl ChildProcess {
+    /// Starts another process of this binary with `arguments`; its stderr goes to the file `log`.
     pub fn start<A: Into<OsString>>(
         name: &str,
         log: &Path,
@@ -47,23 +47,23 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log: log.to_owned(), input, output })
     }
 
-    /// Returns the next line that the process prints.
-    pub async fn line(&mut self) -> Result<String, QuickstartError> {
+    /// Returns the next line that the process prints to stdout; an error if the process ends.
+    pub async fn read_line(&mut self) -> Result<String, QuickstartError> {
         match self.output.next_line().await {
             Ok(Some(line)) => Ok(line),
             Ok(None) => {
                 let status = self.child.wait().await;
                 let problem = status.map_or_else(|e| e.to_string(), |s| format!("ended: {s}"));
-                Err(self.problem(&problem))
+                Err(self.error_with_log(&problem))
             }
-            Err(error) => Err(self.problem(&error.to_string())),
+            Err(error) => Err(self.error_with_log(&error.to_string())),
         }
     }
 
-    /// Sends a line to the stdin of the process.
+    /// Sends a line to stdin of the process.
     pub async fn send_line(&mut self, line: &str) -> Result<(), QuickstartError> {
         let sent = self.input.write_all(format!("{line}\n").as_bytes()).await;
-        sent.map_err(|error| self.problem(&error.to_string()))
+        sent.map_err(|error| self.error_with_log(&error.to_string()))
     }
 
     /// Kills the process and waits for its end.
@@ -72,8 +72,8 @@ impl Process {
         let _ = self.child.kill().await;
     }
 
-    /// Returns an error with the end of the process's log.
-    pub fn problem(&self, problem: &str) -> QuickstartError {
+    /// Returns an error with the name, the problem and the end of the log of the process.
+    pub fn error_with_log(&self, problem: &str) -> QuickstartError {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let tail = &log[log.len().saturating_sub(LOG_TAIL_BYTES)..];
         QuickstartError::Process {

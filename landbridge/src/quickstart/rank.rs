@@ -2,10 +2,10 @@
 //!
 //! [`super::messages`] describes its lines on stdout and stdin.
 
-use super::messages::{JOB, RankMessage, RankTimes};
+use super::messages::{JOB_NAME, RankMessage, RankTimes};
 use super::training::data_parallel::{self, EXCHANGED_ELEMENTS, RankShare, ShareError};
 use super::training::digits::Digits;
-use crate::bench::{BenchError, sha256, synchronize};
+use crate::bench::{BenchError, sha256_hex, synchronize_ranks};
 use gateway::client::{
     ArenaFull, AttachError, AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress, Operation,
     PostError, Tensor,
@@ -68,33 +68,35 @@ pub(crate) enum RankError {
 }
 
 impl RankTask {
-    /// Trains, then all-reduces.
+    /// Attaches the rank to its gateway, trains, then all-reduces, and prints a message after each
+    /// step.
     ///
     /// # Errors
     /// [`RankError`].
     pub(crate) async fn run(self) -> Result<(), RankError> {
-        let share = RankShare::of(&self.shares, self.rank as usize)?;
-        let gradients = 2 * TENSORS as u64 * (EXCHANGED_ELEMENTS as u64 * 4 + 64);
+        let share = RankShare::from_shares(&self.shares, self.rank as usize)?;
+        let gradients = 2 * GRADIENT_TENSORS as u64 * (EXCHANGED_ELEMENTS as u64 * 4 + 64);
         let arena = gradients + 2 * (self.size.get() + 64) + 4096;
         let attach = AttachOptions {
             epoch_timeout: Span::from_secs(60),
-            ..AttachOptions::new(JOB, self.token, self.rank, arena)
+            ..AttachOptions::new(JOB_NAME, self.token, self.rank, arena)
         };
         let client = Client::attach(&GatewayAddress::Socket(self.socket.clone()), attach).await?;
         let weights = self.train(&client, &share).await?;
         std::fs::write(&self.weights, &weights)?;
-        print(&RankMessage::Trained { digest: sha256(&weights) })?;
+        print_message(&RankMessage::Trained { digest: sha256_hex(&weights) })?;
         let mut line = String::new();
         if io::stdin().read_line(&mut line)? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let result = self.all_reduce(&client).await?;
-        print(&RankMessage::Done { digest: sha256(&result) })?;
+        print_message(&RankMessage::Done { digest: sha256_hex(&result) })?;
         // Stay attached until the quickstart ends this process: other ranks may still be receiving.
         io::stdin().read_line(&mut line)?;
         Ok(())
     }
 
+    /// Trains on the share of this rank. Returns the final weights as little-endian f32.
     async fn train(&self, client: &Client, share: &RankShare) -> Result<Vec<u8>, RankError> {
         let digits = Digits::load();
         let mut gradients = GradientAverage::new(client)?;
@@ -103,14 +105,17 @@ impl RankTask {
             async |buffer: &mut [f32], weight: f64| gradients.average(buffer, weight).await;
         let progress = |step, loss| {
             if printed.is_ok() {
-                printed = print(&RankMessage::Step { step, loss });
+                printed = print_message(&RankMessage::Step { step, loss });
             }
         };
-        let trained = data_parallel::train(&digits, share, self.steps, average, progress).await?;
+        let trained =
+            data_parallel::train_rank(&digits, share, self.steps, average, progress).await?;
         printed?;
         Ok(bytemuck::cast_slice(&trained.parameters).to_vec())
     }
 
+    /// All-reduces a buffer in each iteration and prints its times. Returns the bytes of the last
+    /// result.
     async fn all_reduce(&self, client: &Client) -> Result<Vec<u8>, RankError> {
         let mut tensor = client.allocate(Dtype::F32, self.size.get() / 4)?;
         let values: Vec<f32> = (0..self.size.get() / 4)
@@ -120,11 +125,11 @@ impl RankTask {
         drop(values);
         let mut result = Vec::new();
         for _ in 0..self.iterations.get() {
-            synchronize(client).await?;
+            synchronize_ranks(client).await?;
             let posted = RealHost.now();
             let mut operation = client.all_reduce(tensor, ReduceOp::Sum).await?;
             let timing = operation.ready().await?;
-            print(&RankMessage::Iteration(RankTimes {
+            print_message(&RankMessage::Iteration(RankTimes {
                 posted_ns: posted.ns(),
                 ready_ns: RealHost.now().ns(),
                 wan_begin_ns: timing.wan_begin.ns(),
@@ -137,8 +142,8 @@ impl RankTask {
     }
 }
 
-/// Two tensors in turn: the gateway may still read the tensor of the previous step.
-const TENSORS: usize = 2;
+/// 2 tensors of gradients in turn: the gateway may still read the tensor of the previous step.
+const GRADIENT_TENSORS: usize = 2;
 
 /// Averages gradients over all ranks.
 struct GradientAverage<'a> {
@@ -150,12 +155,14 @@ struct GradientAverage<'a> {
 }
 
 impl<'a> GradientAverage<'a> {
+    /// Allocates the tensors in the arena of the client.
     fn new(client: &'a Client) -> Result<Self, ArenaFull> {
         let tensor = |_| client.allocate(Dtype::F32, EXCHANGED_ELEMENTS as u64);
-        let free = (0..TENSORS).map(tensor).collect::<Result<_, _>>()?;
+        let free = (0..GRADIENT_TENSORS).map(tensor).collect::<Result<_, _>>()?;
         Ok(Self { client, free, completed: VecDeque::new() })
     }
 
+    /// Replaces `buffer` by its mean over all ranks, with `weight` for this rank.
     async fn average(&mut self, buffer: &mut [f32], weight: f64) -> Result<(), RankError> {
         let mut tensor = match (self.free.pop(), self.completed.pop_front()) {
             (Some(tensor), oldest) => {
@@ -176,7 +183,8 @@ impl<'a> GradientAverage<'a> {
     }
 }
 
-fn print(message: &RankMessage) -> io::Result<()> {
+/// Prints a message to the quickstart as one line of JSON.
+fn print_message(message: &RankMessage) -> io::Result<()> {
     let text = serde_json::to_string(message).map_err(io::Error::other)?;
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;

@@ -1,21 +1,21 @@
 //! The report of a quickstart: JSON, a table, and checks that must pass.
 
-use super::binomial::central_interval;
+use super::binomial::central_binomial_interval;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// 1e-5, the largest difference from the one-process reference: far above rounding, far below the
-/// effect of a wrong weight. Tested by `unweighted_averages_miss_the_reference`.
+/// 1e-5, the largest difference of a weight from the one-process reference: far above rounding, far
+/// below the effect of a wrong weight. Tested by `unweighted_averages_miss_the_reference`.
 pub(crate) const REFERENCE_MAX_ABS_DIFF: f64 = 1e-5;
 /// 1.03 to 1.15 IP bytes at the relay per byte of payload, in each direction: headers are 4.7 %,
 /// retransmissions and acknowledgements the rest.
 pub(crate) const RELAY_BYTES_PER_PAYLOAD_BYTE: RangeInclusive<f64> = 1.03..=1.15;
-/// 0.0005 on either side: the drops of a correct relay fail in one run of a thousand.
-/// Tested by `large_cases_are_near_the_normal_approximation`.
-pub(crate) const LOSS_TAIL: f64 = 0.0005;
+/// 0.0005, the probability that a correct relay drops fewer packets than the interval allows, or
+/// more: one run of a thousand fails. Tested by `large_cases_are_near_the_normal_approximation`.
+pub(crate) const RELAY_DROPS_TAIL: f64 = 0.0005;
 
-/// The report. The field names are the keys of its JSON.
+/// Report of a quickstart. The field names are the keys of its JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct QuickstartReport {
     /// True if the weights and results of all ranks are bit-identical.
@@ -76,9 +76,9 @@ pub(crate) struct StageSeconds {
 /// Counters of the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct RelayCounters {
-    /// From east to west.
+    /// Counters from east to west.
     pub east_west: DirectionCounters,
-    /// From west to east.
+    /// Counters from west to east.
     pub west_east: DirectionCounters,
 }
 
@@ -117,25 +117,29 @@ pub(crate) struct Check {
     pub passed: bool,
 }
 
-/// Returns all checks, in the order of the table.
+/// Returns all checks of a report, in the order of its table.
 ///
 /// # Panics
-/// When the link's loss is not between 0 and 1.
-pub(crate) fn checks(report: &QuickstartReport) -> Vec<Check> {
-    let mut checks = vec![identical(report), near_reference(report)];
-    checks.extend(directions(report).map(|(name, counted)| relay_bytes(report, name, counted)));
-    checks.extend(directions(report).map(|(name, counted)| loss_drops(report, name, counted)));
+/// When the loss of the link is not between 0 and 1.
+pub(crate) fn check_report(report: &QuickstartReport) -> Vec<Check> {
+    let mut checks = vec![check_identical_weights(report), check_reference_distance(report)];
+    checks.extend(
+        relay_directions(report).map(|(name, counted)| check_relay_bytes(report, name, counted)),
+    );
+    checks.extend(
+        relay_directions(report).map(|(name, counted)| check_relay_drops(report, name, counted)),
+    );
     checks
 }
 
-/// Renders the report and its checks as a table.
-pub(crate) fn table(report: &QuickstartReport, checks: &[Check]) -> String {
+/// Returns a report and its checks as a table.
+pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["", "", "check"]);
-    training_rows(&mut table, report);
-    all_reduce_rows(&mut table, report);
-    relay_rows(&mut table, report);
+    add_training_rows(&mut table, report);
+    add_all_reduce_rows(&mut table, report);
+    add_relay_rows(&mut table, report);
     for check in checks {
         let verdict = if check.passed { "pass" } else { "FAIL" };
         table.add_row([check.claim.as_str(), &check.found, verdict]);
@@ -145,7 +149,8 @@ pub(crate) fn table(report: &QuickstartReport, checks: &[Check]) -> String {
     table.to_string()
 }
 
-fn identical(report: &QuickstartReport) -> Check {
+/// Checks that the weights and results of all ranks have the same bits.
+fn check_identical_weights(report: &QuickstartReport) -> Check {
     let found = if report.identical { "identical" } else { "different" };
     Check {
         claim: "final weights bit-identical on all ranks".to_owned(),
@@ -154,7 +159,8 @@ fn identical(report: &QuickstartReport) -> Check {
     }
 }
 
-fn near_reference(report: &QuickstartReport) -> Check {
+/// Checks that the final weights are near those of the training in one process.
+fn check_reference_distance(report: &QuickstartReport) -> Check {
     Check {
         claim: format!("within {REFERENCE_MAX_ABS_DIFF:e} of the one-process reference"),
         found: format!("{:.1e}", report.reference_max_abs_diff),
@@ -163,7 +169,8 @@ fn near_reference(report: &QuickstartReport) -> Check {
     }
 }
 
-fn relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+/// Checks the IP bytes that the relay counted in one direction against the payload of the gateways.
+fn check_relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
     let all_reduce = &report.allreduce;
     let iterations = f64::from(all_reduce.iterations);
     let payload = all_reduce.wan_payload_bytes_per_direction as f64 * iterations;
@@ -176,10 +183,10 @@ fn relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionCounter
     }
 }
 
-/// Checks the random drops. The relay draws once for each packet, before its queue, so the drops
-/// are binomially distributed.
-fn loss_drops(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
-    let fair = central_interval(counted.packets, report.link.loss, LOSS_TAIL);
+/// Checks the random drops of the relay in one direction. The relay draws once for each packet,
+/// before its queue, so the drops are binomially distributed.
+fn check_relay_drops(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+    let fair = central_binomial_interval(counted.packets, report.link.loss, RELAY_DROPS_TAIL);
     Check {
         claim: format!("random drops {name}, {} to {}", fair.start(), fair.end()),
         found: counted.drops_loss.to_string(),
@@ -187,14 +194,16 @@ fn loss_drops(report: &QuickstartReport, name: &str, counted: &DirectionCounters
     }
 }
 
-fn directions(
+/// Returns the name and the counters of each direction of the relay.
+fn relay_directions(
     report: &QuickstartReport,
 ) -> impl Iterator<Item = (&'static str, &DirectionCounters)> {
     let RelayCounters { east_west, west_east } = &report.relay;
     [("east to west", east_west), ("west to east", west_east)].into_iter()
 }
 
-fn training_rows(table: &mut Table, report: &QuickstartReport) {
+/// Adds steps, shares of the batch, loss and accuracy to the table.
+fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
     let shares: Vec<String> = report.batch_shares.iter().map(u64::to_string).collect();
     table.add_row(["training steps", &report.steps.to_string()]);
     table.add_row(["samples of each batch, by rank", &shares.join(", ")]);
@@ -202,7 +211,8 @@ fn training_rows(table: &mut Table, report: &QuickstartReport) {
     table.add_row(["test accuracy", &format!("{:.1} %", report.accuracy * 100.0)]);
 }
 
-fn all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
+/// Adds the link and the times, goodput and stages of the all-reduces to the table.
+fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let all_reduce = &report.allreduce;
     let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
     let link = format!(
@@ -213,7 +223,7 @@ fn all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let times = format!("{} all-reduces of", all_reduce.iterations);
     let median = all_reduce.seconds_median;
     table.add_row(["link", &link]);
-    table.add_row([times.as_str(), &mebibytes(all_reduce.bytes)]);
+    table.add_row([times.as_str(), &format_mebibytes(all_reduce.bytes)]);
     table.add_row(["median time", &format!("{median:.3} s")]);
     table.add_row(["lower bound T*", &format!("{:.3} s", all_reduce.bound_seconds)]);
     table.add_row(["efficiency (eta)", &format!("{:.3}", all_reduce.eta)]);
@@ -225,22 +235,24 @@ fn all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
         let found = format!("{seconds:.3} s ({share:.1} %)");
         table.add_row([&format!("time in {stage}"), &found]);
     }
-    let payload = mebibytes(all_reduce.wan_payload_bytes_per_direction);
+    let payload = format_mebibytes(all_reduce.wan_payload_bytes_per_direction);
     table.add_row(["WAN payload per direction", &payload]);
 }
 
-fn relay_rows(table: &mut Table, report: &QuickstartReport) {
-    for (name, counted) in directions(report) {
+/// Adds the bytes, packets and drops of each direction of the relay to the table.
+fn add_relay_rows(table: &mut Table, report: &QuickstartReport) {
+    for (name, counted) in relay_directions(report) {
         let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
             "{} in {packets} packets\n{drops_loss} lost at random, {drops_queue} in a full queue",
-            mebibytes(ip_bytes)
+            format_mebibytes(ip_bytes)
         );
         table.add_row([&format!("relay {name}"), &found]);
     }
 }
 
-fn mebibytes(bytes: u64) -> String {
+/// Formats a number of bytes in MiB, with three decimals.
+fn format_mebibytes(bytes: u64) -> String {
     format!("{:.3} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -284,10 +296,11 @@ mod tests {
     fn failed(change: impl FnOnce(&mut QuickstartReport)) -> Vec<String> {
         let mut report = good();
         change(&mut report);
-        let failed = checks(&report).into_iter().filter(|check| !check.passed);
+        let failed = check_report(&report).into_iter().filter(|check| !check.passed);
         failed.map(|check| check.claim).collect()
     }
 
+    /// Asserts that a change makes one check fail, whose claim begins with `claim`.
     fn only_failure(claim: &str, change: impl FnOnce(&mut QuickstartReport)) {
         let failed = failed(change);
         assert!(matches!(&failed[..], [one] if one.starts_with(claim)), "{claim}: {failed:?}");
@@ -295,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_good_report_passes_all_six_checks() {
-        assert_eq!(checks(&good()).len(), 6);
+        assert_eq!(check_report(&good()).len(), 6);
         assert_eq!(failed(|_| ()), [""; 0]);
     }
 
@@ -367,7 +380,7 @@ mod tests {
     #[test]
     fn the_table_shows_every_value_and_marks_failures() {
         let mut report = good();
-        let text = table(&report, &checks(&report));
+        let text = render_report(&report, &check_report(&report));
         println!("{text}");
         for shown in [
             "0.0500",
@@ -391,7 +404,7 @@ mod tests {
         }
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
         report.identical = false;
-        let text = table(&report, &checks(&report));
+        let text = render_report(&report, &check_report(&report));
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
     }
 }

@@ -3,18 +3,18 @@
 //! One task of a current-thread runtime starts all [`processes`](super::processes) and reads their
 //! lines one after the other; each child blocks while its pipe is full.
 
-use super::deployment::{Deployment, speeds};
+use super::deployment::{QuickstartDeployment, rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::Process;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
-use super::timing::{Counters, Iteration, difference, summarize};
+use super::timing::{IterationTimes, TrafficCounters, counters_difference, summarize_all_reduces};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
 use gateway::observe::fetch::fetch_status;
-use gateway::simulate::QUEUE_MIN;
+use gateway::simulate::SIMULATED_QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
@@ -22,59 +22,61 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// 30 s for the gateways to agree on an epoch: three attempts to connect.
-const MEET_TIMEOUT: Duration = Duration::from_secs(30);
+const EPOCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.
 ///
 /// # Errors
 /// [`QuickstartError`].
-pub(crate) async fn run(options: &QuickstartOptions) -> Result<QuickstartReport, QuickstartError> {
+pub(crate) async fn run_quickstart(
+    options: &QuickstartOptions,
+) -> Result<QuickstartReport, QuickstartError> {
     let system = || QuickstartError::system("cannot wait for signals");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system())?;
-    let deployment = Deployment::make(options)?;
-    let mut children = Children::default();
+    let deployment = QuickstartDeployment::create(options)?;
+    let mut processes = QuickstartProcesses::default();
     let outcome = tokio::select! {
         biased;
         _ = interrupt.recv() => Err(QuickstartError::Interrupted),
         _ = terminate.recv() => Err(QuickstartError::Interrupted),
-        outcome = children.run(options, &deployment) => outcome,
+        outcome = processes.run_to_report(options, &deployment) => outcome,
     };
-    children.stop().await;
+    processes.stop_all().await;
     outcome
 }
 
-/// All child processes.
+/// All child processes of a quickstart.
 #[derive(Default)]
-struct Children {
-    relay: Option<Process>,
-    gateways: Vec<Process>,
-    ranks: Vec<Process>,
+struct QuickstartProcesses {
+    relay: Option<ChildProcess>,
+    gateways: Vec<ChildProcess>,
+    ranks: Vec<ChildProcess>,
 }
 
-impl Children {
+impl QuickstartProcesses {
     /// Starts all processes, trains, all-reduces, and returns the report.
-    async fn run(
+    async fn run_to_report(
         &mut self,
         options: &QuickstartOptions,
-        deployment: &Deployment,
+        deployment: &QuickstartDeployment,
     ) -> Result<QuickstartReport, QuickstartError> {
         let steps = u64::from(options.steps.get());
-        let bar = progress(steps + u64::from(options.iterations.get()));
-        let reference = train_reference(options);
+        let bar = quickstart_progress_bar(steps + u64::from(options.iterations.get()));
+        let reference = spawn_reference_training(options);
         let shares =
-            batch_shares(GLOBAL_BATCH as u64, &speeds(options)).expect("speeds are positive");
+            batch_shares(GLOBAL_BATCH as u64, &rank_speeds(options)).expect("speeds are positive");
         bar.set_message("starting gateways");
-        self.start(options, deployment, &shares).await?;
+        self.start_processes(options, deployment, &shares).await?;
         bar.set_message("training");
-        let (digests, loss) = self.train(&bar).await?;
+        let (digests, loss) = self.follow_training(&bar).await?;
         bar.set_message("all-reducing");
-        let before = self.counters(deployment).await?;
-        let iterations = self.iterate(options, &bar).await?;
+        let before = self.read_counters(deployment).await?;
+        let iterations = self.run_all_reduces(options, &bar).await?;
         // Packets still in flight belong to the last all-reduce.
         tokio::time::sleep(2 * options.rtt.duration() + Duration::from_millis(200)).await;
-        let after = self.counters(deployment).await?;
-        let results = self.results().await?;
+        let after = self.read_counters(deployment).await?;
+        let result_digests = self.read_result_digests().await?;
         bar.finish_and_clear();
         let parameters = read_weights(deployment)?;
         let reference = reference.await.map_err(|error| QuickstartError::System {
@@ -83,7 +85,7 @@ impl Children {
         })?;
         let same = |digests: &[String]| digests.windows(2).all(|pair| pair[0] == pair[1]);
         Ok(QuickstartReport {
-            identical: same(&digests) && same(&results),
+            identical: same(&digests) && same(&result_digests),
             reference_max_abs_diff: reference::max_abs_difference(
                 &parameters,
                 &reference.parameters,
@@ -92,10 +94,16 @@ impl Children {
             steps: options.steps.get(),
             batch_shares: shares,
             loss: f64::from(loss),
-            allreduce: summarize(options, &deployment.fabric, &iterations, &before, &after),
+            allreduce: summarize_all_reduces(
+                options,
+                &deployment.fabric,
+                &iterations,
+                &before,
+                &after,
+            ),
             relay: RelayCounters {
-                east_west: difference(&after.east_west, &before.east_west),
-                west_east: difference(&after.west_east, &before.west_east),
+                east_west: counters_difference(&after.east_west, &before.east_west),
+                west_east: counters_difference(&after.west_east, &before.west_east),
             },
             link: LinkConditions {
                 rtt_ms: options.rtt.as_secs_f64() * 1000.0,
@@ -105,15 +113,15 @@ impl Children {
         })
     }
 
-    /// Starts the relay, the gateways and, once these have met, the ranks.
-    async fn start(
+    /// Starts the relay, the gateways and, once the gateways are in an epoch, the ranks.
+    async fn start_processes(
         &mut self,
         options: &QuickstartOptions,
-        deployment: &Deployment,
+        deployment: &QuickstartDeployment,
         shares: &[u64],
     ) -> Result<(), QuickstartError> {
         let relay = self.relay.insert(start_relay(options, deployment)?);
-        relay.line().await?;
+        relay.read_line().await?;
         for name in ["east", "west"] {
             let config = deployment.path(&format!("{name}.toml"));
             let arguments = [
@@ -123,9 +131,9 @@ impl Children {
                 config.into_os_string(),
             ];
             let log = deployment.path(&format!("{name}.log"));
-            self.gateways.push(Process::start(&format!("gateway {name}-0"), &log, arguments)?);
+            self.gateways.push(ChildProcess::start(&format!("gateway {name}-0"), &log, arguments)?);
         }
-        self.meet(deployment).await?;
+        self.wait_for_epoch(deployment).await?;
         let (east, west) = options.ranks;
         for rank in 0..east + west {
             let region = if rank < east { "east" } else { "west" };
@@ -134,9 +142,12 @@ impl Children {
         Ok(())
     }
 
-    /// Waits until both gateways are in an epoch.
-    async fn meet(&self, deployment: &Deployment) -> Result<(), QuickstartError> {
-        let deadline = tokio::time::Instant::now() + MEET_TIMEOUT;
+    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT`].
+    async fn wait_for_epoch(
+        &self,
+        deployment: &QuickstartDeployment,
+    ) -> Result<(), QuickstartError> {
+        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT;
         for (gateway, address) in self.gateways.iter().zip(deployment.status) {
             loop {
                 let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
@@ -147,7 +158,7 @@ impl Children {
                     Err(error) => error.to_string(),
                 };
                 if tokio::time::Instant::now() > deadline {
-                    return Err(gateway.problem(&problem));
+                    return Err(gateway.error_with_log(&problem));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -155,13 +166,17 @@ impl Children {
         Ok(())
     }
 
-    /// Follows the training to its end. Returns a digest of each rank's weights, and the last loss.
-    async fn train(&mut self, bar: &ProgressBar) -> Result<(Vec<String>, f32), QuickstartError> {
+    /// Reads the messages of the ranks to the end of the training. Returns a digest of the weights
+    /// of each rank, and the last loss.
+    async fn follow_training(
+        &mut self,
+        bar: &ProgressBar,
+    ) -> Result<(Vec<String>, f32), QuickstartError> {
         let mut last = f32::NAN;
         let mut digests = Vec::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             loop {
-                match read_message(rank).await? {
+                match read_rank_message(rank).await? {
                     RankMessage::Step { step, loss } if index == 0 => {
                         bar.set_position(u64::from(step));
                         bar.set_message(format!("training, loss {loss:.3}"));
@@ -172,7 +187,7 @@ impl Children {
                         digests.push(digest);
                         break;
                     }
-                    other => return Err(unexpected(rank, &other)),
+                    other => return Err(unexpected_message_error(rank, &other)),
                 }
             }
         }
@@ -180,21 +195,21 @@ impl Children {
     }
 
     /// Lets the ranks all-reduce. Returns the times of each iteration.
-    async fn iterate(
+    async fn run_all_reduces(
         &mut self,
         options: &QuickstartOptions,
         bar: &ProgressBar,
-    ) -> Result<Vec<Iteration>, QuickstartError> {
+    ) -> Result<Vec<IterationTimes>, QuickstartError> {
         for rank in &mut self.ranks {
             rank.send_line("go").await?;
         }
         let mut iterations = Vec::new();
         for _ in 0..options.iterations.get() {
-            let mut iteration = Iteration::default();
+            let mut iteration = IterationTimes::default();
             for rank in &mut self.ranks {
-                match read_message(rank).await? {
-                    RankMessage::Iteration(times) => iteration.add(times),
-                    other => return Err(unexpected(rank, &other)),
+                match read_rank_message(rank).await? {
+                    RankMessage::Iteration(times) => iteration.add_rank(times),
+                    other => return Err(unexpected_message_error(rank, &other)),
                 }
             }
             iterations.push(iteration);
@@ -203,40 +218,44 @@ impl Children {
         Ok(iterations)
     }
 
-    /// Returns a digest of each rank's last result.
-    async fn results(&mut self) -> Result<Vec<String>, QuickstartError> {
+    /// Returns a digest of the last result of each rank.
+    async fn read_result_digests(&mut self) -> Result<Vec<String>, QuickstartError> {
         let mut digests = Vec::new();
         for rank in &mut self.ranks {
-            match read_message(rank).await? {
+            match read_rank_message(rank).await? {
                 RankMessage::Done { digest } => digests.push(digest),
-                other => return Err(unexpected(rank, &other)),
+                other => return Err(unexpected_message_error(rank, &other)),
             }
         }
         Ok(digests)
     }
 
     /// Reads the counters of the relay and of the gateways.
-    async fn counters(&mut self, deployment: &Deployment) -> Result<Counters, QuickstartError> {
+    async fn read_counters(
+        &mut self,
+        deployment: &QuickstartDeployment,
+    ) -> Result<TrafficCounters, QuickstartError> {
         let Some(relay) = &mut self.relay else {
             return Err(QuickstartError::Interrupted);
         };
         relay.send_line("counters").await?;
-        let line = relay.line().await?;
+        let line = relay.read_line().await?;
         let counted: RelayLine = serde_json::from_str(&line)
-            .map_err(|error| relay.problem(&format!("printed `{line}`: {error}")))?;
+            .map_err(|error| relay.error_with_log(&format!("printed `{line}`: {error}")))?;
         let mut payload = [0; 2];
         for (payload, (gateway, address)) in
             payload.iter_mut().zip(self.gateways.iter().zip(deployment.status))
         {
             let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
-            let status = status.map_err(|error| gateway.problem(&error.to_string()))?;
-            let status = status.map_err(|error| gateway.problem(&error.to_string()))?;
+            let status = status.map_err(|error| gateway.error_with_log(&error.to_string()))?;
+            let status = status.map_err(|error| gateway.error_with_log(&error.to_string()))?;
             *payload = status.peers.iter().map(|peer| peer.sent_bytes).sum();
         }
-        Ok(Counters { east_west: counted.east_west, west_east: counted.west_east, payload })
+        Ok(TrafficCounters { east_west: counted.east_west, west_east: counted.west_east, payload })
     }
 
-    async fn stop(self) {
+    /// Kills all processes, ranks first, and waits for their ends.
+    async fn stop_all(self) {
         let gateways = self.gateways.into_iter();
         for process in self.ranks.into_iter().chain(gateways).chain(self.relay) {
             process.stop().await;
@@ -251,10 +270,11 @@ struct RelayLine {
     west_east: DirectionCounters,
 }
 
+/// Starts the relay that emulates the link between the regions.
 fn start_relay(
     options: &QuickstartOptions,
-    deployment: &Deployment,
-) -> Result<Process, QuickstartError> {
+    deployment: &QuickstartDeployment,
+) -> Result<ChildProcess, QuickstartError> {
     let QuickstartOptions { rtt, rate, loss, .. } = options;
     let mut arguments: Vec<String> =
         ["wan-sim", "--exit-with-parent", "relay", "--control", "--names", "east,west"]
@@ -264,7 +284,7 @@ fn start_relay(
         ("--rtt", rtt.to_string()),
         ("--rate", rate.to_string()),
         ("--loss", loss.to_string()),
-        ("--queue", (*rtt).max(QUEUE_MIN).to_string()),
+        ("--queue", (*rtt).max(SIMULATED_QUEUE_MIN).to_string()),
     ];
     for (flag, value) in settings {
         arguments.extend([flag.to_owned(), value]);
@@ -272,21 +292,22 @@ fn start_relay(
     for (listen, target) in &deployment.forwards {
         arguments.extend(["--forward".to_owned(), format!("{listen}={target}")]);
     }
-    Process::start("relay", &deployment.path("relay.log"), arguments)
+    ChildProcess::start("relay", &deployment.path("relay.log"), arguments)
 }
 
+/// Starts a rank, which attaches to the gateway of its region.
 fn start_rank(
     options: &QuickstartOptions,
-    deployment: &Deployment,
+    deployment: &QuickstartDeployment,
     shares: &[u64],
     rank: u32,
     region: &str,
-) -> Result<Process, QuickstartError> {
+) -> Result<ChildProcess, QuickstartError> {
     let shares: Vec<String> = shares.iter().map(u64::to_string).collect();
     let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let flags = [
         ("--socket", path(deployment.path(&format!("{region}.sock")))),
-        ("--token", path(deployment.token())),
+        ("--token", path(deployment.token_path())),
         ("--rank", rank.to_string()),
         ("--shares", shares.join(",")),
         ("--steps", options.steps.to_string()),
@@ -297,32 +318,36 @@ fn start_rank(
     let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
     let arguments = std::iter::once("quickstart-rank".to_owned()).chain(flags);
     let log = deployment.path(&format!("rank-{rank}.log"));
-    Process::start(&format!("rank {rank}"), &log, arguments)
+    ChildProcess::start(&format!("rank {rank}"), &log, arguments)
 }
 
-fn unexpected(rank: &Process, message: &RankMessage) -> QuickstartError {
-    rank.problem(&format!("printed an unexpected {message:?}"))
+/// Returns the error of a rank that printed another message than the next one.
+fn unexpected_message_error(rank: &ChildProcess, message: &RankMessage) -> QuickstartError {
+    rank.error_with_log(&format!("printed an unexpected {message:?}"))
 }
 
-async fn read_message(rank: &mut Process) -> Result<RankMessage, QuickstartError> {
-    let line = rank.line().await?;
-    serde_json::from_str(&line).map_err(|error| rank.problem(&format!("said `{line}`: {error}")))
+/// Reads the next message of a rank.
+async fn read_rank_message(rank: &mut ChildProcess) -> Result<RankMessage, QuickstartError> {
+    let line = rank.read_line().await?;
+    serde_json::from_str(&line)
+        .map_err(|error| rank.error_with_log(&format!("said `{line}`: {error}")))
 }
 
-/// Returns the final weights of rank 0.
-fn read_weights(deployment: &Deployment) -> Result<Vec<f32>, QuickstartError> {
+/// Reads the final weights of rank 0 from their file.
+fn read_weights(deployment: &QuickstartDeployment) -> Result<Vec<f32>, QuickstartError> {
     let bytes = std::fs::read(deployment.path("weights-0"))
         .map_err(QuickstartError::system("cannot read rank 0's weights"))?;
     Ok(bytemuck::pod_collect_to_vec(&bytes))
 }
 
-/// Trains the reference on a blocking thread.
-fn train_reference(options: &QuickstartOptions) -> JoinHandle<Trained> {
+/// Trains the reference in one process, on a blocking thread.
+fn spawn_reference_training(options: &QuickstartOptions) -> JoinHandle<Trained> {
     let steps = options.steps;
-    tokio::task::spawn_blocking(move || reference::train(&Digits::load(), steps))
+    tokio::task::spawn_blocking(move || reference::train_reference(&Digits::load(), steps))
 }
 
-fn progress(length: u64) -> ProgressBar {
+/// Returns a progress bar over `length` steps: those of the training, then the all-reduces.
+fn quickstart_progress_bar(length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}]");
     let bar = ProgressBar::new(length);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -7,8 +7,8 @@ use super::report::{AllReduce, DirectionCounters, StageSeconds};
 use hier_collectives::bound;
 use hier_collectives::topology::Fabric;
 
-/// Counters at one moment.
-pub(super) struct Counters {
+/// Counters of relay and gateways at one moment.
+pub(super) struct TrafficCounters {
     /// Counters of the relay, east to west.
     pub east_west: DirectionCounters,
     /// Counters of the relay, west to east.
@@ -19,7 +19,7 @@ pub(super) struct Counters {
 
 /// Times of one all-reduce over all ranks, on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Iteration {
+pub(super) struct IterationTimes {
     /// Time of the last post.
     posted_ns: u64,
     /// Time of the first segment.
@@ -30,9 +30,9 @@ pub(super) struct Iteration {
     ready_ns: u64,
 }
 
-impl Iteration {
-    /// Adds the times of one rank.
-    pub(super) fn add(&mut self, rank: RankTimes) {
+impl IterationTimes {
+    /// Adds the times of one rank to those of the iteration.
+    pub(super) fn add_rank(&mut self, rank: RankTimes) {
         let RankTimes { posted_ns, ready_ns, wan_begin_ns, wan_end_ns } = rank;
         self.posted_ns = self.posted_ns.max(posted_ns);
         self.ready_ns = self.ready_ns.max(ready_ns);
@@ -40,13 +40,14 @@ impl Iteration {
         self.wan_end_ns = self.wan_end_ns.max(wan_end_ns);
     }
 
+    /// Returns the time from the last post to the last result, in seconds.
     fn seconds(&self) -> f64 {
         self.ready_ns.saturating_sub(self.posted_ns) as f64 / 1e9
     }
 
-    /// Charges each instant from the last post to the last result to one stage. Segments may leave
-    /// before the last post; that time counts nowhere.
-    fn stages(&self) -> StageSeconds {
+    /// Splits the time from the last post to the last result into stages. Segments may leave before
+    /// the last post; that time counts nowhere.
+    fn stage_seconds(&self) -> StageSeconds {
         let begin = self.wan_begin_ns.unwrap_or(0).clamp(self.posted_ns, self.ready_ns);
         let end = self.wan_end_ns.clamp(begin, self.ready_ns);
         let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
@@ -58,37 +59,38 @@ impl Iteration {
     }
 }
 
-/// Summarizes the all-reduces between two readings of the counters.
-pub(super) fn summarize(
+/// Summarizes the all-reduces between two readings of the counters: median time, efficiency,
+/// goodput, payload and stages.
+pub(super) fn summarize_all_reduces(
     options: &QuickstartOptions,
     fabric: &Fabric,
-    iterations: &[Iteration],
-    before: &Counters,
-    after: &Counters,
+    iterations: &[IterationTimes],
+    before: &TrafficCounters,
+    after: &TrafficCounters,
 ) -> AllReduce {
-    let mut order: Vec<&Iteration> = iterations.iter().collect();
+    let mut order: Vec<&IterationTimes> = iterations.iter().collect();
     order.sort_by(|a, b| a.seconds().total_cmp(&b.seconds()));
     // Of an even number take the later of the two in the middle: the stages are then those of one
     // iteration and sum to its time.
     let median = order[order.len() / 2];
-    let bound = bound::all_reduce(fabric, options.size).as_secs_f64();
+    let bound = bound::all_reduce_bound(fabric, options.size).as_secs_f64();
     let sent = before.payload.iter().zip(after.payload).map(|(before, after)| after - before);
     AllReduce {
         bytes: options.size.get(),
         iterations: options.iterations.get(),
         seconds_median: median.seconds(),
-        seconds: iterations.iter().map(Iteration::seconds).collect(),
+        seconds: iterations.iter().map(IterationTimes::seconds).collect(),
         bound_seconds: bound,
         eta: bound / median.seconds(),
         goodput_bits_per_second: options.size.get() as f64 * 8.0 / median.seconds(),
         wan_payload_bytes_per_direction: sent.max().unwrap_or(0)
             / u64::from(options.iterations.get()),
-        stage_seconds: median.stages(),
+        stage_seconds: median.stage_seconds(),
     }
 }
 
-/// Subtracts an earlier reading of the relay's counters from a later one.
-pub(super) fn difference(
+/// Subtracts an earlier reading of the counters of the relay from a later one.
+pub(super) fn counters_difference(
     after: &DirectionCounters,
     before: &DirectionCounters,
 ) -> DirectionCounters {
@@ -107,16 +109,16 @@ mod tests {
     #[test]
     fn stages_sum_to_the_time_in_any_order() {
         for (begin, end) in [(5, 90), (20, 90), (20, 200), (300, 400)] {
-            let mut iteration = Iteration::default();
+            let mut iteration = IterationTimes::default();
             let times = |posted_ns, ready_ns, wan_begin_ns, wan_end_ns: u64| RankTimes {
                 posted_ns,
                 ready_ns,
                 wan_begin_ns,
                 wan_end_ns,
             };
-            iteration.add(times(10, 100, begin, end));
-            iteration.add(times(8, 95, begin + 1, end.saturating_sub(1)));
-            let StageSeconds { local_reduce, wan, deliver } = iteration.stages();
+            iteration.add_rank(times(10, 100, begin, end));
+            iteration.add_rank(times(8, 95, begin + 1, end.saturating_sub(1)));
+            let StageSeconds { local_reduce, wan, deliver } = iteration.stage_seconds();
             assert!((local_reduce + wan + deliver - 90e-9).abs() < 1e-15);
             assert!(local_reduce >= 0.0 && wan >= 0.0 && deliver >= 0.0);
         }

@@ -84,8 +84,9 @@ impl Drop for Deployment {
     }
 }
 
+/// Returns the first address of a block of free ports on loopback.
 fn free_address() -> SocketAddr {
-    ports::block().expect("free ports")
+    ports::free_port_block().expect("free ports")
 }
 
 impl Deployment {
@@ -111,7 +112,7 @@ impl Deployment {
             jobs: layout.jobs,
             job_memory: layout.job_memory,
         };
-        files.write(deployment.folder.path()).expect("written");
+        files.write_files(deployment.folder.path()).expect("written");
         deployment.certs("keys", layout.jobs);
         deployment
     }
@@ -144,7 +145,7 @@ impl Deployment {
         Token(std::array::from_fn(|at| digits(at).expect("hexadecimal")))
     }
 
-    /// Returns the path of a file or socket of the folder.
+    /// Returns the path of a file or socket in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

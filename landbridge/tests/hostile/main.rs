@@ -47,7 +47,8 @@ fn attack_beside<T>(what: &str, attack: impl AsyncFn(&mut Deployment) -> T) {
     attack_and_compare(what, &attack, async |_own, others| attack(others).await);
 }
 
-/// Does the same as [`attack_beside`], but a measurement compares it with `reference`.
+/// Runs the honest job during an attack, and then beside what the attack leaves behind. A
+/// measurement compares the attack with `reference`.
 fn attack_and_compare<T, U>(
     what: &str,
     attack: impl AsyncFn(&mut Deployment) -> T,

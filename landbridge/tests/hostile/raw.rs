@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 use units::Span;
 
-/// Bytes of the arena.
+/// 1 MiB, the bytes of an arena.
 pub const ARENA: u64 = 1 << 20;
 
 /// A connection of a rank of `other`, without the checks of the client library.

@@ -263,7 +263,9 @@ const UNREAD_MAX: u64 = 1 << 20;
 
 /// Connections of the flood, of all its processes together.
 const CONNECTIONS: usize = 10_000;
+/// Processes of the flood.
 const FLOOD_PROCESSES: usize = 4;
+/// Connections of each process of the flood.
 const PER_PROCESS: usize = CONNECTIONS / FLOOD_PROCESSES;
 /// Environment variable with the socket for a process of the flood.
 const SOCKET_VARIABLE: &str = "LANDBRIDGE_TEST_SOCKET";
@@ -271,6 +273,7 @@ const SOCKET_VARIABLE: &str = "LANDBRIDGE_TEST_SOCKET";
 /// A process of the flood, and its stdout.
 type FloodProcess = (Child, BufReader<ChildStdout>);
 
+/// Starts a process that opens connections to `socket` and keeps them open.
 fn start_flood_process(socket: &Path) -> FloodProcess {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["trainers::part_of_a_connection_flood", "--exact", "--ignored", "--nocapture"])

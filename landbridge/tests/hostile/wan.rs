@@ -7,15 +7,16 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// An address of no peer.
+/// An address at which no gateway of the fabric is.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Lanes of the link of the deployment.
 const LANES: u16 = 4;
 
 /// Returns an endpoint that presents a certificate.
 fn endpoint_with(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
     let credentials = Credentials::load(&certificate, &key, &ca).expect("keys");
     let mut endpoint = Endpoint::client((ELSEWHERE, 0).into()).expect("a socket");
-    let crypto = credentials.client().expect("TLS");
+    let crypto = credentials.client_config().expect("TLS");
     endpoint.set_default_client_config(ClientConfig::new(crypto));
     endpoint
 }

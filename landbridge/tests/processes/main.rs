@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+/// Starts both gateways of a deployment with these ranks.
 fn deployment(east: u32, west: u32) -> Deployment {
     Deployment::new(&Layout::of(east, west))
 }
@@ -217,10 +218,12 @@ fn children_of(pid: rustix::process::Pid) -> Vec<String> {
     processes.filter_map(child).collect()
 }
 
-/// Fields of `/proc/PID/stat`, counted from the first after the name.
+/// Field of `/proc/PID/stat` with the parent, counted from the first after the name.
 const PARENT: usize = 1;
+/// Field of `/proc/PID/stat` with the process group, counted from the first after the name.
 const GROUP: usize = 2;
 
+/// Returns a field of `/proc/PID/stat`, counted from the first after the name.
 fn process_stat(pid: &str, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(field).map(str::to_owned)

@@ -124,6 +124,7 @@ fn deployment(east: u32, west: u32, link: &LinkUnderTest) -> Deployment {
     })
 }
 
+/// Attaches all ranks, each with an arena for all collectives of `bytes`.
 async fn attach(deployment: &Deployment, east: u32, west: u32, bytes: u64) -> Vec<Client> {
     let arena = u64::from(COLLECTIVES) * 2 * bytes;
     let mut clients = Vec::new();

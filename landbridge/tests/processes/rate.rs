@@ -4,6 +4,7 @@ use super::deployment::{BINARY, Deployment};
 use super::{deployment, outcome};
 use std::process::{Command, Output};
 
+/// Runs `landbridge rate` at the gateway of east.
 fn rate(deployment: &Deployment, link: &str, rate: &str) -> Output {
     let config = deployment.path("east.toml");
     let arguments = ["rate", link, rate, "--json", "--config"];

@@ -49,14 +49,17 @@ fn forward_back(inside: &UdpSocket, outside: &UdpSocket, to: SocketAddr, capture
     });
 }
 
+/// Returns true if `needle` is in `haystack`.
 fn holds(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
+/// Returns bytes in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Elements of the buffer: 1 MiB of i64.
 const ELEMENTS: usize = 1 << 17;
 
 /// Values whose bytes appear nowhere else.
@@ -65,6 +68,7 @@ const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
 /// The deployment: west is reached through the tap.
 const LAYOUT: Layout<'static> = Layout { jobs: &["unspoken"], relayed: true, ..Layout::of(1, 1) };
 
+/// Attaches a rank with a token.
 async fn attach(
     deployment: &Deployment,
     rank: u32,
@@ -153,7 +157,7 @@ fn packets_and_debug_logs_contain_no_secrets() {
 
 #[test]
 fn a_capture_of_clear_text_would_show_the_secret() {
-    let tapped = ports::block().expect("free ports").port();
+    let tapped = ports::free_port_block().expect("free ports").port();
     let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let capture = Capture::default();
     tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));

@@ -11,10 +11,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+/// Sends SIGTERM to a process.
 fn terminate(process: &Child) {
     kill_process(Pid::from_child(process), Signal::TERM).expect("signalled");
 }
 
+/// Returns the status address of the gateway of a region.
 fn status_address(deployment: &Deployment, region: &str) -> SocketAddr {
     let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
     file.gateway(None).expect("one").status
@@ -69,6 +71,7 @@ fn a_draining_gateway_reports_what_it_waits_for() {
     assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
 }
 
+/// Returns the response of an HTTP server to a GET request.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");

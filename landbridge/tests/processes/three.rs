@@ -17,6 +17,7 @@ struct GatewayRow {
     has_port: bool,
 }
 
+/// Returns a row of the table of gateways.
 const fn row(region: &'static str, name: &'static str, ranks: u32, has_port: bool) -> GatewayRow {
     GatewayRow { region, name, ranks, has_port }
 }
@@ -29,6 +30,7 @@ const GATEWAYS: [GatewayRow; 5] = [
     row("lima", "lima-0", 1, true),
     row("oslo", "oslo-0", 3, true),
 ];
+/// Lanes of each link.
 const LANES: u16 = 4;
 
 /// The emulation between the regions.
@@ -154,7 +156,7 @@ impl ThreeRegions {
 
 /// Returns the first of a block of free ports.
 fn free_port() -> u16 {
-    ports::block().expect("free ports").port()
+    ports::free_port_block().expect("free ports").port()
 }
 
 /// Returns the address of a region in a lab, which numbers its sites by name.
@@ -165,6 +167,7 @@ fn address_of(region: &str) -> String {
     format!("10.77.0.{}", index + 1)
 }
 
+/// Returns a command `wan-sim lab` for the file of the deployment.
 fn lab(deployment: &Deployment, what: &str) -> Command {
     let mut command = Command::new(BINARY);
     command.args(["wan-sim", "lab", what]).arg(deployment.path("fabric.toml"));
@@ -238,6 +241,7 @@ fn gateways_follow_the_plan_that_the_command_prints() {
     }
 }
 
+/// Runs benchmarks of all operations. All ranks pass their own check, and all digests are equal.
 fn agree(running: &ThreeRegions) {
     for arguments in [
         &["all-reduce", "--size", "4 MiB"][..],

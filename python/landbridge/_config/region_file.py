@@ -16,7 +16,8 @@ from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError
 from . import toml
 
-_UNITS = {
+#: Bytes of each unit in which a config file or ``arena`` may give a size.
+_BYTES_PER_UNIT = {
     "B": 1,
     "kB": 10**3,
     "MB": 10**6,
@@ -29,7 +30,7 @@ _UNITS = {
 }
 
 
-class Location(NamedTuple):
+class GatewayLocation(NamedTuple):
     """The gateway that a trainer attaches to, its job, and the ranks of the fabric."""
 
     #: The gateway's socket.
@@ -44,8 +45,8 @@ class Location(NamedTuple):
     regions: list[str]
 
 
-def load(path: str | Path, gateway: str | None, job: str | None) -> Location:
-    """Reads a region file, its job's token and its fabric file.
+def read_location(path: str | Path, gateway: str | None, job: str | None) -> GatewayLocation:
+    """Returns a trainer's gateway, token and ranks from a region file and the files that it names.
 
     Args:
         path: The region file.
@@ -56,13 +57,15 @@ def load(path: str | Path, gateway: str | None, job: str | None) -> Location:
         ConfigError: A file cannot be read, or a key is missing or has a wrong value.
     """
     path = Path(path)
-    region = _read(path)
-    at = _choose(path, region, "gateway", gateway)
-    named = _choose(path, region, "job", job)
-    socket = path.parent / _text(path, region["gateway"][at], f"gateway.{at}", "socket")
-    token = path.parent / _text(path, region["job"][named], f"job.{named}", "token")
-    fabric = path.parent / _text(path, region, "", "fabric")
-    return Location(socket, named, _token(token), *_ranks(fabric, _read(fabric)))
+    region = _read_toml_file(path)
+    at = _choose_table_name(path, region, "gateway", gateway)
+    named = _choose_table_name(path, region, "job", job)
+    socket = path.parent / _read_path(path, region["gateway"][at], f"gateway.{at}", "socket")
+    token = path.parent / _read_path(path, region["job"][named], f"job.{named}", "token")
+    fabric = path.parent / _read_path(path, region, "", "fabric")
+    return GatewayLocation(
+        socket, named, _read_token(token), *_read_ranks(fabric, _read_toml_file(fabric))
+    )
 
 
 def parse_bytes(quantity: int | str) -> int:
@@ -75,31 +78,34 @@ def parse_bytes(quantity: int | str) -> int:
         return quantity
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
-    if not found or found.group(2) not in _UNITS:
-        units = ", ".join(_UNITS)
+    if not found or found.group(2) not in _BYTES_PER_UNIT:
+        units = ", ".join(_BYTES_PER_UNIT)
         raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, such as 256 MiB")
-    return int(float(found.group(1)) * _UNITS[found.group(2)])
+    return int(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml_file(path: Path) -> dict[str, Any]:
+    """Returns the root table of a TOML file. Raises ``ConfigError`` with the path."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     try:
-        return _loads(text)
+        return _parse_toml(text)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _loads(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Returns the root table of a TOML text, by the standard library where that has a parser."""
     if sys.version_info >= (3, 11):
         table: dict[str, Any] = importlib.import_module("tomllib").loads(text)
         return table
     return toml.loads(text)
 
 
-def _choose(path: Path, region: dict[str, Any], kind: str, name: str | None) -> str:
+def _choose_table_name(path: Path, region: dict[str, Any], kind: str, name: str | None) -> str:
+    """Returns ``name``, or the name of the only table ``[kind.NAME]`` of a region file."""
     tables = region.get(kind)
     if not isinstance(tables, dict) or not tables:
         raise ConfigError(f"{path}: {kind}: missing; accepted: a table such as [{kind}.NAME]")
@@ -114,7 +120,9 @@ def _choose(path: Path, region: dict[str, Any], kind: str, name: str | None) -> 
     return name
 
 
-def _text(path: Path, table: dict[str, Any], where: str, key: str) -> str:
+def _read_path(path: Path, table: dict[str, Any], where: str, key: str) -> str:
+    """Returns a path that a key of a config file's table has. ``where`` is the table's name, for
+    errors."""
     value = table.get(key)
     if not isinstance(value, str):
         key_path = f"{where}.{key}" if where else key
@@ -122,7 +130,8 @@ def _text(path: Path, table: dict[str, Any], where: str, key: str) -> str:
     return value
 
 
-def _token(path: Path) -> bytes:
+def _read_token(path: Path) -> bytes:
+    """Returns the bytes of a token file, which holds hexadecimal digits."""
     try:
         text = path.read_text("ascii").strip()
         if len(text) == 2 * TOKEN_BYTES and " " not in text:
@@ -136,8 +145,9 @@ def _token(path: Path) -> bytes:
     raise ConfigError(f"{path}: accepted: {accepted}")
 
 
-def _ranks(path: Path, fabric: dict[str, Any]) -> tuple[list[float], list[str]]:
-    """Returns the speed and the region of each rank. Regions come in alphabetical order."""
+def _read_ranks(path: Path, fabric: dict[str, Any]) -> tuple[list[float], list[str]]:
+    """Returns the speed and the region of each rank of a fabric file, with regions in alphabetical
+    order."""
     regions = fabric.get("region")
     if not isinstance(regions, dict) or not regions:
         raise ConfigError(f"{path}: region: missing; accepted: a table such as [region.east]")

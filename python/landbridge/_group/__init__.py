@@ -1,5 +1,5 @@
 """The ranks of a job, seen from one of them."""
 
-from .group import Group, chosen, connect
+from .group import Group, connect, resolve_group
 
-__all__ = ["Group", "chosen", "connect"]
+__all__ = ["Group", "connect", "resolve_group"]

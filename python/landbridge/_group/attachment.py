@@ -9,23 +9,25 @@ import time
 from collections.abc import Callable
 
 from .. import errors
-from .._config.region_file import Location
+from .._config.region_file import GatewayLocation
 from .._memory.arena import Arena
 from .._operation import Operation
-from .._protocol.connection import attach
-from .._protocol.wire import LOCAL_VERSION, Attach
+from .._protocol.connection import attach_rank
+from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
 
-#: Pause between two attempts, in seconds: a gateway or a rank takes longer to come back.
+#: Pause between two attempts to attach, in seconds. A lost gateway takes longer to come back.
 _RETRY_PAUSE_S = 0.1
-#: Time within which a running gateway reports an expired timeout, in seconds; docs/failures.md.
-_GATEWAY_ANSWER_S = 2.0
+#: Longest delay after a timeout until a running gateway reports it, in seconds; docs/failures.md.
+_TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 
 
-class Attachment:
-    """The way of one rank to its gateway, also after the connection was lost."""
+class GatewayAttachment:
+    """Attaches one rank to its gateway, also after the connection was lost."""
 
-    def __init__(self, location: Location, rank: int, arena: Arena, state: GroupState) -> None:
+    def __init__(
+        self, location: GatewayLocation, rank: int, arena: Arena, state: GroupState
+    ) -> None:
         #: The name of the fabric, once attached.
         self.fabric = ""
         self._location = location
@@ -34,8 +36,9 @@ class Attachment:
         self._state = state
         self._was_attached = False
 
-    def meet(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
-        """Returns when all ranks are in one epoch, at the beginning of a step.
+    def meet_all_ranks(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
+        """Attaches the rank, and returns when all ranks are in one epoch, at the beginning of a
+        step.
 
         Args:
             deadline: The latest return, in seconds of ``time.monotonic``.
@@ -45,10 +48,10 @@ class Attachment:
             LandbridgeError: As ``connect``.
         """
         while True:
-            self._attach_once(deadline)
+            self._attach_and_agree(deadline)
             try:
                 left = max(deadline - time.monotonic(), 0.001)
-                return self._await_all(start_barrier, left)
+                return self._await_barrier(start_barrier, left)
             except (errors.RanksDisagree, errors.BadRequest):
                 raise
             except errors.CollectiveFailed as failure:
@@ -57,26 +60,28 @@ class Attachment:
                 if time.monotonic() + _RETRY_PAUSE_S >= deadline:
                     raise
                 time.sleep(_RETRY_PAUSE_S)
-                if self._state.is_agreed:
-                    self._state.end(self._state.connection, f"given up after: {failure}")
+                if self._state.is_epoch_agreed:
+                    self._state.end_connection(self._state.connection, f"given up after: {failure}")
 
-    def _await_all(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
-        """Waits for a barrier. It returns in time even if the gateway is stopped."""
+    def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
+        """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout
+        if the gateway is stopped."""
         connection = self._state.connection
         try:
-            start_barrier(timeout).wait(timeout + _GATEWAY_ANSWER_S)
+            start_barrier(timeout).wait(timeout + _TIMEOUT_REPORT_DELAY_MAX_S)
         except errors.WaitTimeout as silence:
             text = "the gateway does not answer; is it stopped, or its host overloaded?"
-            self._state.end(connection, text)
+            self._state.end_connection(connection, text)
             raise errors.NoGateway(f"{self._location.socket}: {text}") from silence
 
-    def _attach_once(self, deadline: float) -> None:
-        """Attaches unless attached, and agrees to post in the next epoch."""
+    def _attach_and_agree(self, deadline: float) -> None:
+        """Attaches the rank unless it is attached, waits for an epoch, and agrees to post in that
+        epoch."""
         state = self._state
         if state.closed:
             raise errors.Closed("the group was closed")
         if state.ended is not None:
-            self._connect(deadline)
+            self._connect_to_gateway(deadline)
         # Failures of the previous epoch may still arrive.
         state.wait_until(
             lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
@@ -88,17 +93,19 @@ class Attachment:
                 "attached, but no epoch began in time: some gateway is missing; "
                 "see `landbridge status`"
             )
-        state.agree()
+        state.agree_to_epoch()
 
-    def _connect(self, deadline: float) -> None:
+    def _connect_to_gateway(self, deadline: float) -> None:
+        """Connects to the gateway and attaches the rank. Tries again while a gateway that answered
+        once is away."""
         location = self._location
-        self._state.finish_end()
+        self._state.finish_ending_connection()
         request = Attach(
-            LOCAL_VERSION, self._rank, self._arena.nbytes, location.token, location.job
+            LOCAL_PROTOCOL_VERSION, self._rank, self._arena.nbytes, location.token, location.job
         )
         while True:
             try:
-                connection = attach(location.socket, self._arena.fd, request, deadline)
+                connection = attach_rank(location.socket, self._arena.fd, request, deadline)
                 break
             except (errors.NoGateway, errors.Refused) as failure:
                 # A gateway that answered once may be ending or starting again. A connection that
@@ -111,12 +118,12 @@ class Attachment:
                 time.sleep(_RETRY_PAUSE_S)
         theirs, ours = connection.attached.world_size, len(location.speeds)
         if theirs != ours:
-            connection.shut_down()
+            connection.shut_down_socket()
             text = f"{theirs} ranks at the gateway, {ours} in the config"
             raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
         self.fabric, self._was_attached = connection.attached.fabric, True
         try:
-            self._state.begin(connection)
+            self._state.begin_connection(connection)
         except BaseException:
-            self._state.end(connection, "attaching was interrupted")
+            self._state.end_connection(connection, "attaching was interrupted")
             raise

@@ -12,8 +12,8 @@ from typing import Any
 from .. import errors
 from .._arguments import check_integer, check_options, check_timeout
 from .._batch_split import BatchSplit, batch_shares
-from .._config.region_file import Location, load, parse_bytes
-from .._exchange import exchange
+from .._config.region_file import GatewayLocation, parse_bytes, read_location
+from .._exchange import exchange_integers
 from .._memory import arrays
 from .._memory.arena import Arena
 from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
@@ -21,8 +21,8 @@ from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
-from .attachment import Attachment
-from .posting import Poster
+from .attachment import GatewayAttachment
+from .posting import CollectivePoster
 
 
 def connect(
@@ -34,7 +34,7 @@ def connect(
     arena: int | str = "256 MiB",
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> Group:
-    """Attaches to the gateway on this host, and waits until all ranks have done so.
+    """Attaches a rank to the gateway on this host, and waits until all ranks are attached.
 
     Args:
         config: The path of the region file, as for ``landbridge run``.
@@ -57,20 +57,20 @@ def connect(
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout(timeout)
-    location = load(config, gateway, job)
+    location = read_location(config, gateway, job)
     if check_integer("rank", rank, 1 << 32) >= len(location.speeds):
         last = len(location.speeds) - 1
         raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
     group = Group(location, rank, Arena(parse_bytes(arena)))
     try:
-        group._meet(time.monotonic() + timeout)
+        group._meet_all_ranks(time.monotonic() + timeout)
     except BaseException:
         group.close()
         raise
     return group
 
 
-class Group(Poster):
+class Group(CollectivePoster):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
@@ -89,10 +89,10 @@ class Group(Poster):
         rank: The number of this rank.
     """
 
-    def __init__(self, location: Location, rank: int, arena: Arena) -> None:
+    def __init__(self, location: GatewayLocation, rank: int, arena: Arena) -> None:
         super().__init__(rank, len(location.speeds), arena)
         self._location = location
-        self._attachment = Attachment(location, rank, arena, self._state)
+        self._attachment = GatewayAttachment(location, rank, arena, self._state)
         _groups.add(self)
 
     @property
@@ -102,7 +102,7 @@ class Group(Poster):
 
     @property
     def epoch(self) -> int:
-        """The number of the current epoch, as far as this rank knows."""
+        """The number of the current epoch, as far as this rank knows; 0 before the first one."""
         return self._state.epoch
 
     def recover(
@@ -126,7 +126,7 @@ class Group(Poster):
             AttachError, RanksTimedOut: As ``connect``.
             Closed: The group was closed.
         """
-        self._check_caller()
+        self._check_may_wait()
         check_timeout(timeout)
         hopeless = (errors.RanksDisagree, errors.BadRequest)
         reason = "the step was given up"
@@ -136,9 +136,9 @@ class Group(Poster):
             reason = f"given up after: {failure}"
         deadline = time.monotonic() + timeout
         with self._posting:
-            if self._state.is_agreed:
-                self._state.end(self._state.connection, reason)
-            self._meet(deadline)
+            if self._state.is_epoch_agreed:
+                self._state.end_connection(self._state.connection, reason)
+            self._meet_all_ranks(deadline)
 
     def agree(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
         """Checks that every rank has finished the same number of steps.
@@ -160,13 +160,13 @@ class Group(Poster):
             LandbridgeError: As ``all_reduce``.
         """
         step = check_integer("step", step, 1 << 63)
-        (steps,) = exchange(self, [step], timeout=timeout)
+        (steps,) = exchange_integers(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
             raise errors.StepsDiffer(steps, self._location.regions)
         return step
 
     def close(self) -> None:
-        """Detaches this rank. What it has under way fails with ``GatewayLost``.
+        """Detaches this rank. Its collectives and commits under way fail with ``GatewayLost``.
 
         On other ranks those collectives continue, so the gateway may still read or write arrays
         from ``empty`` that take part. The arrays stay valid.
@@ -195,9 +195,9 @@ class Group(Poster):
             ArenaFull: The arena has no room.
             UnsupportedArray: The shape or the dtype is not supported.
         """
-        self._check_caller()
-        block = self._reserve(arrays.size_of(shape, dtype))
-        return arrays.over(block, shape, dtype)
+        self._check_may_wait()
+        slot = self._reserve_slot(arrays.array_nbytes(shape, dtype))
+        return arrays.array_over_slot(slot, shape, dtype)
 
     def all_reduce(
         self,
@@ -236,7 +236,7 @@ class Group(Poster):
             CollectiveFailed: The collective failed. The contribution is intact.
             Closed: The group was closed.
         """
-        return self._wait_here(
+        return self._start_and_wait(
             lambda: self.all_reduce_async(
                 array, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
             )
@@ -270,9 +270,9 @@ class Group(Poster):
             ArenaFull: The arena has no room.
             GatewayLost, EpochEnded, Closed: Nothing can be posted.
         """
-        kind, named = CollectiveKind.ALL_REDUCE, Op.named(op)
+        kind, named = CollectiveKind.ALL_REDUCE, Op.from_name(op)
         options = check_options(kind, op=named, weight=weight, layout=layout, timeout=timeout)
-        return self._start(options, array, out, dtype)
+        return self._start_collective(options, array, out, dtype)
 
     def reduce(
         self,
@@ -301,7 +301,7 @@ class Group(Poster):
         Raises:
             LandbridgeError: As ``all_reduce``.
         """
-        return self._wait_here(
+        return self._start_and_wait(
             lambda: self.reduce_async(
                 array, root, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
             )
@@ -319,12 +319,13 @@ class Group(Poster):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts a ``reduce``, as ``all_reduce_async`` starts an ``all_reduce``."""
-        kind, named = CollectiveKind.REDUCE, Op.named(op)
+        """Starts a ``reduce``, and returns the operation before the result is ready. Its ``wait``
+        returns the result on ``root``."""
+        kind, named = CollectiveKind.REDUCE, Op.from_name(op)
         options = check_options(
             kind, root=root, op=named, weight=weight, layout=layout, timeout=timeout
         )
-        return self._start(options, array, out, dtype)
+        return self._start_collective(options, array, out, dtype)
 
     def broadcast(
         self,
@@ -336,7 +337,7 @@ class Group(Poster):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
-        """Gives every rank the array of one rank, bit for bit, and waits for it.
+        """Gives every rank the array of one rank, bit for bit, and waits for the result.
 
         Args:
             array: The data on ``root``. On other ranks it says kind, dtype and shape, and its
@@ -350,7 +351,7 @@ class Group(Poster):
         Raises:
             LandbridgeError: As ``all_reduce``.
         """
-        return self._wait_here(
+        return self._start_and_wait(
             lambda: self.broadcast_async(
                 array, root, out=out, dtype=dtype, layout=layout, timeout=timeout
             )
@@ -366,13 +367,14 @@ class Group(Poster):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts a ``broadcast``, as ``all_reduce_async`` starts an ``all_reduce``."""
+        """Starts a ``broadcast``, and returns the operation before the result is ready. Its
+        ``wait`` returns the result."""
         kind = CollectiveKind.BROADCAST
         options = check_options(kind, root=root, layout=layout, timeout=timeout)
-        return self._start(options, array, out, dtype)
+        return self._start_collective(options, array, out, dtype)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
-        """Waits until every rank has called it. It takes no memory of the arena.
+        """Waits until every rank has called ``barrier``. The call takes no memory of the arena.
 
         Args:
             timeout: How long to wait for the other ranks, in seconds.
@@ -382,10 +384,11 @@ class Group(Poster):
             CollectiveFailed: A rank did not come, or has another ``layout``.
             ConfigError, Closed: As ``all_reduce``.
         """
-        self._wait_here(lambda: self.barrier_async(timeout, layout=layout))
+        self._start_and_wait(lambda: self.barrier_async(timeout, layout=layout))
 
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
-        """Starts a ``barrier``, as ``all_reduce_async`` starts an ``all_reduce``."""
+        """Starts a ``barrier``, and returns the operation before all ranks have come. Its ``wait``
+        returns when they have."""
         options = check_options(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
         return self._start_barrier(options)
 
@@ -408,16 +411,17 @@ class Group(Poster):
 
     def commit_async(self, step: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> Commit:
         """Starts a ``commit``, and returns before the step is committed."""
-        self._check_caller()
+        self._check_may_wait()
         step, timeout_ns = check_integer("step", step, 1 << 64), check_timeout(timeout)
         commit = Commit(step, self)
 
-        def register() -> tuple[Connection, Request]:
+        def register_commit() -> tuple[Connection, Request]:
+            """Registers the commit, and returns the connection and the request to send."""
             connection, epoch = self._state.register_commit(commit)
             return connection, CommitRequest(epoch, step, timeout_ns)
 
         with self._posting:
-            self._send(register)
+            self._register_and_send(register_commit)
         return commit
 
     @property
@@ -457,14 +461,16 @@ class Group(Poster):
         """
         return BatchSplit(self, global_batch, self._location.speeds, limits)
 
-    def _meet(self, deadline: float) -> None:
-        self._attachment.meet(deadline, self.barrier_async)
+    def _meet_all_ranks(self, deadline: float) -> None:
+        """Attaches this rank if needed, and waits for all ranks until ``deadline``, in seconds of
+        ``time.monotonic``."""
+        self._attachment.meet_all_ranks(deadline, self.barrier_async)
 
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
-def chosen(group: Group | None) -> Group:
+def resolve_group(group: Group | None) -> Group:
     """Returns ``group``, or the only group that this process has connected and not closed.
 
     Raises:
@@ -481,9 +487,10 @@ def chosen(group: Group | None) -> Group:
     return connected[0]
 
 
-def _after_fork() -> None:
+def _reset_groups_after_fork() -> None:
+    """Makes every group unusable in a forked process. Python calls it after each fork."""
     for group in list(_groups):
-        group._after_fork()
+        group._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_groups_after_fork)

@@ -15,23 +15,23 @@ from typing import Any
 
 from .. import errors
 from .._arguments import CollectiveOptions
-from .._memory.arena import Arena, Block, overlap
-from .._memory.arrays import Adapter, adapt
-from .._operation import Delivery, Operation
+from .._memory.arena import Arena, ArenaSlot, ranges_overlap
+from .._memory.arrays import ArrayAdapter, adapt_array
+from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
 from .._protocol.wire import Post, Request
-from .._waiting import Latch, check_caller, check_process
-from .state import Entry, GroupState, Slot
+from .._waiting import Latch, check_not_forked, check_not_in_callback
+from .state import GroupState, PostedCollective, SlotRange
 
-#: Collectives of one rank that may be under way; docs/protocol.md section 5.
+#: Most collectives of one rank that may be under way at once; docs/protocol.md section 5.
 POSTS_MAX = 256
 
-#: The slot of a collective without data.
+#: Offset and length of the slots of a collective without data, such as a barrier.
 _EMPTY_SLOT = (0, 0)
 
 
-class Poster:
+class CollectivePoster:
     """The base of ``Group``: a rank that posts collectives from its arena."""
 
     def __init__(self, rank: int, world_size: int, arena: Arena) -> None:
@@ -46,15 +46,16 @@ class Poster:
         self._is_awaited = False
         self._state = GroupState()
         # Ends the connection of a group that nobody closes.
-        weakref.finalize(self, GroupState.shut_down, self._state).atexit = False
+        weakref.finalize(self, GroupState.shut_down_connection, self._state).atexit = False
 
     @property
     def world_size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the job."""
         return self._world_size
 
-    def _wait_here(self, begin: Callable[[], Operation]) -> Any:
-        """Begins a collective, reads in this thread until it is ready, and returns the result.
+    def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
+        """Starts a collective by calling ``begin``, and waits in this thread until its result is
+        ready and its memory is free. Returns the result.
 
         The caller gets no operation to wait for free memory, so that is waited for as well.
         """
@@ -69,10 +70,10 @@ class Poster:
             operation.wait_free()
         return result
 
-    def _start(
+    def _start_collective(
         self, options: CollectiveOptions, array: Any, out: Any, dtype: str | None
     ) -> Operation:
-        """Posts a collective with data.
+        """Posts a collective with data, and returns the operation to wait for.
 
         Args:
             options: Its arguments other than arrays.
@@ -80,10 +81,10 @@ class Poster:
             out: The array for the result, or ``None`` for a new one.
             dtype: The element type of arrays whose library has no name for it.
         """
-        self._check_caller()
-        named = None if dtype is None else Dtype.named(dtype)
-        source = adapt(array, named)
-        target = None if out is None else adapt(out, named)
+        self._check_may_wait()
+        named = None if dtype is None else Dtype.from_name(dtype)
+        source = adapt_array(array, named)
+        target = None if out is None else adapt_array(out, named)
         _check_arrays(source, target, options, self._world_size)
         is_root = self.rank == options.root
         # A post always names two slots. The gateway ignores one that the collective does not use.
@@ -92,105 +93,117 @@ class Poster:
         with self._posting:
             self._state.check_usable()
             contribution, held = self._place_contribution(source, contributes)
-            result, block = self._place_result(
-                source, target if gets_result else None, contribution
-            )
+            result, slot = self._place_result(source, target if gets_result else None, contribution)
             slots = ((contribution, source.nbytes), (result, source.nbytes))
-            self._await_room(slots)
-            in_arena = None if isinstance(held[0], Block) else source
+            self._await_post_room(slots)
+            in_arena = None if isinstance(held[0], ArenaSlot) else source
             wanted = None if target is None else (out, target)
-            delivery = Delivery(source, wanted, block, in_arena) if gets_result else None
+            delivery = ResultDelivery(source, wanted, slot, in_arena) if gets_result else None
             operation = Operation(delivery, self)
-            operation.lies_in_arena = in_arena is not None or block is None
+            operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
-            held = (*held, block, target and target.array)
-            self._post(Entry(operation, slots, held), options, source)
+            held = (*held, slot, target and target.array)
+            self._post_collective(PostedCollective(operation, slots, held), options, source)
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
-        """Posts a collective without data."""
-        self._check_caller()
-        nothing = adapt(b"")
+        """Posts a collective without data, and returns the operation to wait for."""
+        self._check_may_wait()
+        nothing = adapt_array(b"")
         with self._posting:
             operation = Operation(None, self)
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
-            self._await_room(slots)
-            self._post(Entry(operation, slots, ()), options, nothing)
+            self._await_post_room(slots)
+            self._post_collective(PostedCollective(operation, slots, ()), options, nothing)
         return operation
 
     def _place_contribution(
-        self, source: Adapter, contributes: bool
+        self, source: ArrayAdapter, contributes: bool
     ) -> tuple[int, tuple[Any, ...]]:
-        """Returns the offset of the contribution, and the objects that hold its memory."""
-        offset = self._offset_of(source)
+        """Returns the arena's offset of a contribution, and the objects that keep its memory.
+        Copies an array that is not in the arena into a slot."""
+        offset = self._arena_offset_of(source)
         if offset is not None:
             return offset, (source.array,)
-        block = self._reserve(source.nbytes)
+        slot = self._reserve_slot(source.nbytes)
         if contributes:
             # If the connection ended meanwhile, a gateway that still runs may be sending from this
             # memory. No new connection begins before this thread has posted.
             self._state.check_usable()
-            source.store(block)
-        return block.offset, (block,)
+            source.copy_to_slot(slot)
+        return slot.offset, (slot,)
 
     def _place_result(
-        self, source: Adapter, target: Adapter | None, contribution: int
-    ) -> tuple[int, Block | None]:
-        """Returns the offset of the result, and its slot unless it is the caller's array."""
-        offset = None if target is None else self._offset_of(target)
+        self, source: ArrayAdapter, target: ArrayAdapter | None, contribution: int
+    ) -> tuple[int, ArenaSlot | None]:
+        """Returns the arena's offset of a result, and its slot unless the gateway writes into the
+        caller's array."""
+        offset = None if target is None else self._arena_offset_of(target)
         given = (contribution, source.nbytes)
-        if offset is not None and not overlap((offset, source.nbytes), given):
+        if offset is not None and not ranges_overlap((offset, source.nbytes), given):
             return offset, None
-        block = self._reserve(source.nbytes)
-        return block.offset, block
+        slot = self._reserve_slot(source.nbytes)
+        return slot.offset, slot
 
-    def _offset_of(self, adapter: Adapter) -> int | None:
-        """Returns the offset of an array that lies in the arena, or ``None``."""
+    def _arena_offset_of(self, adapter: ArrayAdapter) -> int | None:
+        """Returns the offset of an array that lies in the arena and can serve as a slot, or
+        ``None``."""
         address = adapter.address() if adapter.nbytes else None
         return None if address is None else self._arena.offset_of(address, adapter.nbytes)
 
-    def _reserve(self, nbytes: int) -> Block:
-        """Takes a slot, and waits for slots of collectives under way.
+    def _reserve_slot(self, nbytes: int) -> ArenaSlot:
+        """Returns a slot of ``nbytes`` bytes. Waits for slots of collectives under way when the
+        arena has no room.
 
         Raises:
             ArenaFull: The arena has no room, and no collective will free any.
         """
-        block: list[Block] = []
+        slot: list[ArenaSlot] = []
 
-        def found() -> bool:
-            taken = self._arena.take(nbytes)
+        def try_allocate() -> bool:
+            """Allocates the slot if there is room. Returns whether waiting is over."""
+            taken = self._arena.allocate_slot(nbytes)
             if taken is not None:
-                block.append(taken)
+                slot.append(taken)
             return taken is not None or self._state.is_idle
 
-        self._state.wait_until(found, None)
-        if not block:
+        self._state.wait_until(try_allocate, None)
+        if not slot:
             # A failure's traceback and its frames form a cycle that may hold arrays.
             gc.collect()
-            self._state.wait_until(found, None)
-        if not block:
+            self._state.wait_until(try_allocate, None)
+        if not slot:
             used, total = self._arena.used_bytes, self._arena.nbytes
             raise errors.ArenaFull(
                 f"no room for {nbytes} bytes in the arena: {used} of {total} are in use by arrays "
                 "and results not fetched; connect with a larger `arena`"
             )
-        return block[0]
+        return slot[0]
 
-    def _await_room(self, slots: tuple[Slot, Slot]) -> None:
-        """Waits until the gateway takes another post with these slots."""
+    def _await_post_room(self, slots: tuple[SlotRange, SlotRange]) -> None:
+        """Waits until the gateway takes another post with these slots: fewer than ``POSTS_MAX`` are
+        under way and none uses the slots."""
         entries = self._state.entries
         if not entries:
             return
 
         def has_room() -> bool:
+            """Returns whether the gateway takes another post now."""
             taken = (entry.slots for entry in entries.values())
-            return len(entries) < POSTS_MAX and not any(_conflict(other, slots) for other in taken)
+            return len(entries) < POSTS_MAX and not any(
+                _slots_conflict(other, slots) for other in taken
+            )
 
         self._state.wait_until(has_room, None)
 
-    def _post(self, entry: Entry, options: CollectiveOptions, source: Adapter) -> None:
-        def register() -> tuple[Connection, Request]:
-            connection, epoch, sequence = self._state.register(entry)
+    def _post_collective(
+        self, entry: PostedCollective, options: CollectiveOptions, source: ArrayAdapter
+    ) -> None:
+        """Numbers a collective, and sends its post to the gateway."""
+
+        def register_post() -> tuple[Connection, Request]:
+            """Registers the collective, and returns the connection and the post to send."""
+            connection, epoch, sequence = self._state.register_collective(entry)
             return connection, Post(
                 epoch=epoch,
                 sequence=sequence,
@@ -206,10 +219,11 @@ class Poster:
                 result_offset=entry.slots[1][0],
             )
 
-        self._send(register)
+        self._register_and_send(register_post)
 
-    def _send(self, register: Callable[[], tuple[Connection, Request]]) -> None:
-        """Registers something with the state and sends its request."""
+    def _register_and_send(self, register: Callable[[], tuple[Connection, Request]]) -> None:
+        """Calls ``register`` for a connection and a request, and sends the request. Ends the
+        connection if that fails."""
         state = self._state
         connection = state.connection
         try:
@@ -221,32 +235,34 @@ class Poster:
             raise  # Nothing was registered. Some of these errors are an `OSError` as well.
         except OSError as error:
             # The operation or commit that was registered fails with this reason.
-            state.end(connection, f"connection to the gateway ended: {error}")
+            state.end_connection(connection, f"connection to the gateway ended: {error}")
         except BaseException:
             # Half a message may be sent, or a number registered without its post.
-            state.end(connection, "a post was interrupted")
+            state.end_connection(connection, "a post was interrupted")
             raise
 
     def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads messages until ``latch`` opens; see ``_operation.Reader``."""
+        """Reads messages until ``latch`` opens; see ``_operation.GatewayReader``."""
         self._state.read_until(latch, timeout_s)
 
-    def _check_caller(self) -> None:
+    def _check_may_wait(self) -> None:
         """Raises ``InCallback`` or ``ForkedProcess`` where the caller must not post or wait."""
-        check_caller()
-        check_process(self._owner)
-        self._state.check_handler()
+        check_not_in_callback()
+        check_not_forked(self._owner)
+        self._state.check_not_in_signal_handler()
 
-    def _after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Makes the group unusable, but safe to drop, in a forked process."""
         self._posting = threading.RLock()
-        self._arena.after_fork()
-        self._state.after_fork()
+        self._arena.reset_lock_after_fork()
+        self._state.reset_after_fork()
 
 
 def _check_arrays(
-    source: Adapter, target: Adapter | None, options: CollectiveOptions, world_size: int
+    source: ArrayAdapter, target: ArrayAdapter | None, options: CollectiveOptions, world_size: int
 ) -> None:
+    """Raises an error unless root, contribution, result array and reduction of a collective fit
+    together."""
     if options.root >= world_size:
         text = f"root {options.root}: the fabric has ranks 0 to {world_size - 1}"
         raise errors.ConfigError(text)
@@ -261,7 +277,12 @@ def _check_arrays(
         raise errors.UnsupportedArray(text)
 
 
-def _conflict(one: tuple[Slot, Slot], other: tuple[Slot, Slot]) -> bool:
-    """Returns whether a collective writes where the other reads or writes. Both may read."""
+def _slots_conflict(one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]) -> bool:
+    """Returns whether one collective writes memory that the other reads or writes. Each has a slot
+    for its contribution and one for its result; both may read."""
     (given, result), (contribution, out) = one, other
-    return overlap(result, contribution) or overlap(result, out) or overlap(given, out)
+    return (
+        ranges_overlap(result, contribution)
+        or ranges_overlap(result, out)
+        or ranges_overlap(given, out)
+    )

@@ -1,7 +1,7 @@
 """The state of a group's connection: the epoch, and what is under way in it.
 
 The trainer's threads register collectives and wait; the thread that reads from the gateway calls
-``handle`` and ``end``. One lock guards everything here.
+``handle_response`` and ``end_connection``. One lock guards everything here.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .._protocol.wire import (
 )
 from .._waiting import Latch
 
-#: Steps of one rank that may wait to be committed; docs/protocol.md section 5.
+#: Most steps of one rank that may wait to be committed at once; docs/protocol.md section 5.
 COMMITS_MAX = 64
 
-#: The offset and the length of a part of the arena, in bytes.
-Slot = tuple[int, int]
+#: The offset and the length of a slot in the arena, in bytes.
+SlotRange = tuple[int, int]
 
 
-class Entry(NamedTuple):
-    """A collective under way, with the memory that must outlive it."""
+class PostedCollective(NamedTuple):
+    """A collective under way, with the memory that must outlive the collective."""
 
     operation: Operation
     #: The slots of the contribution and of the result.
-    slots: tuple[Slot, Slot]
+    slots: tuple[SlotRange, SlotRange]
     #: Objects whose memory the gateway uses.
     held: tuple[Any, ...]
 
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 class GroupState:
     """The epoch and the collectives of a group, shared by the trainer's threads and the reader.
 
-    It is the ``Listener`` of the group's connection.
+    It is the ``ConnectionListener`` of the group's connection.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class GroupState:
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: int | None = None
         #: Collectives under way, by number.
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
         #: A signal may interrupt that, so they stay here until it is done.
         self._leaving: set[Operation | Commit] = set()
@@ -78,25 +78,26 @@ class GroupState:
         self.ended: str | None = "not attached"
         self.closed = False
 
-    def begin(self, connection: Connection) -> None:
-        """Takes over a new connection, which is in no epoch yet."""
+    def begin_connection(self, connection: Connection) -> None:
+        """Takes over a new connection, which is in no epoch yet, and starts its reader thread."""
         # Not while another thread still ends the previous connection.
         with self._ending, self._lock:
             self.connection, self.ended, self.is_over = connection, None, True
             self._agreed = 0
-        connection.listen(self)
+        connection.start_reader(self)
 
     @property
-    def is_agreed(self) -> bool:
-        """Whether the trainer posts in the current epoch."""
+    def is_epoch_agreed(self) -> bool:
+        """Whether the trainer has agreed to post in the current epoch, and that has not ended."""
         return not self.is_over and self.epoch == self._agreed
 
     @property
     def is_connected(self) -> bool:
-        """Whether the group was connected once and is not closed. A failure can be recovered."""
+        """Whether the group was connected once and is not closed. It stays so after a failure that
+        ``recover`` mends."""
         return self.agreements > 0 and not self.closed
 
-    def agree(self) -> None:
+    def agree_to_epoch(self) -> None:
         """Notes that the trainer begins its step in the current epoch."""
         with self._lock:
             self._agreed = self.epoch
@@ -104,22 +105,22 @@ class GroupState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the gateway will free no more memory."""
+        """Whether no collective is under way, so that the gateway will free no more memory."""
         return not self.entries and not self._leaving
 
     @property
     def expects_messages(self) -> bool:
-        """Whether the gateway will send something."""
+        """Whether a thread waits for a message of the gateway or a request is under way."""
         return bool(self.entries or self.commits or self._waiting)
 
     def check_usable(self) -> None:
         """Raises ``GatewayLost``, ``EpochEnded`` or ``Closed`` when nothing can be posted."""
-        failure = self._refusal()
+        failure = self._post_refusal()
         if failure is not None:
             raise failure
 
-    def register(self, entry: Entry) -> tuple[Connection, int, int]:
-        """Numbers a collective.
+    def register_collective(self, entry: PostedCollective) -> tuple[Connection, int, int]:
+        """Gives a collective the next number, and notes it as under way.
 
         Returns:
             The connection to post it on, the epoch and the number.
@@ -130,7 +131,9 @@ class GroupState:
         with self._lock:
             # After a change of epoch a collective of the old one may still have the next number,
             # until the message of its failure arrives.
-            self._wait_for(lambda: self._next not in self.entries or bool(self._refusal()), None)
+            self._wait_for_change(
+                lambda: self._next not in self.entries or bool(self._post_refusal()), None
+            )
             self.check_usable()
             sequence, self._next = self._next, self._next + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
@@ -140,7 +143,8 @@ class GroupState:
             return self.connection, self.epoch, sequence
 
     def register_commit(self, commit: Commit) -> tuple[Connection, int]:
-        """Notes a step to commit. Returns the connection and the epoch. Raises as ``register``."""
+        """Notes a step to commit, and returns the connection and the epoch for the request. Raises
+        ``BadRequest`` for a step under way, and otherwise as ``register_collective``."""
         with self._lock:
             self.check_usable()
             if commit.step in self.commits:
@@ -156,41 +160,43 @@ class GroupState:
             return self.connection, self.epoch if covered is None else covered
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        """Waits for a predicate. Returns whether it came true by the deadline of
-        ``time.monotonic``."""
+        """Waits until a predicate of this state is true. Returns whether it was by ``deadline``, in
+        seconds of ``time.monotonic``; ``None`` waits without limit."""
         with self._lock:
-            return self._wait_for(predicate, deadline)
+            return self._wait_for_change(predicate, deadline)
 
     def read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads messages until ``latch`` opens or the timeout passes, unless another thread
-        reads."""
+        """Reads the gateway's messages until ``latch`` opens or the timeout passes, unless another
+        thread reads."""
         connection = self.connection
         if connection is not None:
-            self.check_handler()
+            self.check_not_in_signal_handler()
             connection.read_until(latch, timeout_s)
 
-    def check_handler(self) -> None:
-        """Raises ``InCallback`` in a signal handler that interrupts the thread that reads: no
-        message would arrive."""
+    def check_not_in_signal_handler(self) -> None:
+        """Raises ``InCallback`` in a signal handler that interrupts the thread that reads, because
+        no message would arrive."""
         connection = self.connection
-        if connection is not None and connection.is_read_here():
+        if connection is not None and connection.is_read_by_this_thread():
             raise errors.InCallback(
                 "a signal handler must neither post nor wait while it interrupts a wait for the "
                 "gateway; set a flag in it"
             )
 
-    def handle(self, connection: Connection, response: Response) -> None:
-        """Handles a message of the gateway, in the thread that reads it."""
+    def handle_response(self, connection: Connection, response: Response) -> None:
+        """Handles a message of the gateway, in the thread that reads the connection."""
         if connection is not self.connection:
             return  # A connection that was given up.
         if isinstance(response, ResultReady):
             entry = self.entries.get(response.sequence)
             if entry is not None:
-                entry.operation._settle(Timing(*response[1:]), None)
+                entry.operation._set_outcome(Timing(*response[1:]), None)
         elif isinstance(response, ContributionFree):
-            self._finish(response.sequence, None)
+            self._finish_collective(response.sequence, None)
         elif isinstance(response, Failed):
-            self._finish(response.sequence, errors.FAILURES[response.code](response.text))
+            self._finish_collective(
+                response.sequence, errors.FAILURES[response.code](response.text)
+            )
         elif isinstance(response, EpochBegan):
             with self._lock:
                 self.epoch, self._next = response.epoch, response.next_sequence
@@ -204,53 +210,57 @@ class GroupState:
         elif isinstance(response, CommitFailed):
             self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
 
-    def end(self, connection: Connection | None, reason: str) -> None:
-        """Ends the connection, and fails everything under way with ``GatewayLost``."""
+    def end_connection(self, connection: Connection | None, reason: str) -> None:
+        """Ends the connection, and fails everything under way with ``GatewayLost`` and the
+        reason."""
         with self._lock:
             if self.ended is None:
                 if connection is not self.connection:
                     return  # A connection that was given up.
                 self.ended = reason
             self._changed.notify_all()
-        self.finish_end()
+        self.finish_ending_connection()
 
-    def finish_end(self) -> None:
-        """Completes an ``end`` that a signal may have interrupted."""
+    def finish_ending_connection(self) -> None:
+        """Completes an ``end_connection`` that a signal may have interrupted: fails everything
+        under way."""
         with self._ending:
             if self.ended is None:
                 return
             connection = self.connection
             if connection is not None:
-                connection.shut_down()
+                connection.shut_down_socket()
                 self.connection = None
-            text = _lost(self.ended)
+            text = _gateway_lost_text(self.ended)
             for leaving in list(self._leaving):
-                self._complete(leaving, errors.GatewayLost(text))
+                self._finish_leaving(leaving, errors.GatewayLost(text))
             for step in sorted(self.commits):
                 self._finish_commit(step, errors.GatewayLost(text))
             for sequence in sorted(self.entries):
-                self._finish(sequence, errors.GatewayLost(text))
+                self._finish_collective(sequence, errors.GatewayLost(text))
 
     def close(self) -> None:
-        """Ends the connection for good."""
+        """Ends the connection for good, after which posts raise ``Closed``."""
         self.closed = True
-        self.end(self.connection, "the group was closed")
+        self.end_connection(self.connection, "the group was closed")
 
-    def shut_down(self) -> None:
-        """Ends the connection of a group that no longer exists, so that nobody waits."""
+    def shut_down_connection(self) -> None:
+        """Shuts down the connection of a group that no longer exists, so that its reader thread
+        ends."""
         connection = self.connection
         if connection is not None:
-            connection.shut_down()
+            connection.shut_down_socket()
 
-    def after_fork(self) -> None:
-        """Forgets everything in a forked process, which has no other thread."""
+    def reset_after_fork(self) -> None:
+        """Forgets everything under way in a forked process, which has no other thread."""
         self._make_locks()
         # Nothing is finished here: the outcome is unknown, the callbacks are for the parent
         # process, and threads that do not exist here may have held the locks.
         self.entries, self.commits, self._leaving = {}, {}, set()
-        self.shut_down()
+        self.shut_down_connection()
 
     def _make_locks(self) -> None:
+        """Makes new locks, at the start and in a forked process."""
         # The lock is taken by itself: entering a condition is a call, after which Ctrl-C could
         # leave it taken.
         self._lock = threading.Lock()
@@ -259,8 +269,9 @@ class GroupState:
         # reentrant. It is taken before `_lock`, never while that is held.
         self._ending = threading.RLock()
 
-    def _wait_for(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        """Waits with the lock held."""
+    def _wait_for_change(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Waits until a predicate is true or ``deadline`` passes, and returns whether it is true.
+        The caller holds the lock."""
         if predicate():
             return True
         left = None
@@ -275,52 +286,60 @@ class GroupState:
         finally:
             self._waiting -= 1
 
-    def _refusal(self) -> errors.LandbridgeError | None:
-        """Returns why nothing can be posted, or ``None``."""
+    def _post_refusal(self) -> errors.LandbridgeError | None:
+        """Returns the error of a post that is not possible now, or ``None`` where posts are
+        possible."""
         if self.closed:
             return errors.Closed("the group was closed")
         if self.ended is not None:
-            return errors.GatewayLost(_lost(self.ended))
-        if not self.is_agreed:
+            return errors.GatewayLost(_gateway_lost_text(self.ended))
+        if not self.is_epoch_agreed:
             # Ranks may have failed at different places of a step, so each must begin it again.
             text = f"epoch {self._agreed} ended; contribution intact"
             return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
         return None
 
-    def _finish(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
+    def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
+        """Ends the collective of this number with or without a failure. It does nothing for one
+        that has ended."""
         with self._lock:
             entry = self.entries.get(sequence)
             if entry is None:
                 return
             operation = entry.operation
-            if isinstance(failure, _EPOCH_ENDING) and operation.epoch == self.epoch:
+            if isinstance(failure, _EPOCH_ENDING_FAILURES) and operation.epoch == self.epoch:
                 self.is_over = True
             self._leaving.add(operation)
             # The slots are free before the threads that wait for room are notified.
             del self.entries[sequence], entry
-        self._complete(operation, failure)
+        self._finish_leaving(operation, failure)
 
     def _finish_commit(self, step: int, failure: errors.CollectiveFailed | None) -> None:
+        """Ends the commit of this step with or without a failure. It does nothing for one that has
+        ended."""
         with self._lock:
             commit = self.commits.get(step)
             if commit is None:
                 return
             self._leaving.add(commit)
             del self.commits[step]
-        self._complete(commit, failure)
+        self._finish_leaving(commit, failure)
 
-    def _complete(
+    def _finish_leaving(
         self, leaving: Operation | Commit, failure: errors.CollectiveFailed | None
     ) -> None:
-        """Finishes an operation or a commit. It is called again after an interruption."""
+        """Finishes an operation or a commit that is no longer under way. It is called again after
+        an interruption."""
         leaving._finish(failure)
         with self._lock:
             self._leaving.discard(leaving)
             self._changed.notify_all()
 
 
-def _lost(reason: str) -> str:
+def _gateway_lost_text(reason: str) -> str:
+    """Returns the text of a ``GatewayLost`` error with this reason."""
     return f"{reason}; contribution intact; `recover` attaches again"
 
 
-_EPOCH_ENDING = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)
+#: Failures of a collective after which its epoch is over.
+_EPOCH_ENDING_FAILURES = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import bisect
 
-#: Slots start at multiples of this many bytes; docs/protocol.md section 5.
-ALIGN_BYTES = 64
+#: Slots start at multiples of a cache line, in bytes; docs/protocol.md section 5.
+SLOT_ALIGN_BYTES = 64
 
 
-def slot_length(nbytes: int) -> int:
-    """Returns the length of a slot for ``nbytes``: at least one line, for an offset of its own."""
-    return max(-(-nbytes // ALIGN_BYTES), 1) * ALIGN_BYTES
+def padded_slot_bytes(nbytes: int) -> int:
+    """Returns the length of a slot for ``nbytes`` bytes: whole cache lines and at least one, so
+    that no two slots have the same offset."""
+    return max(-(-nbytes // SLOT_ALIGN_BYTES), 1) * SLOT_ALIGN_BYTES
 
 
-class Allocator:
+class SlotAllocator:
     """The free and the used parts of an arena. Only one thread may use it at a time."""
 
     def __init__(self, nbytes: int) -> None:
-        end = nbytes // ALIGN_BYTES * ALIGN_BYTES
+        end = nbytes // SLOT_ALIGN_BYTES * SLOT_ALIGN_BYTES
         # The start and the end of each gap, in order. No gap touches the next.
         self._gaps: list[tuple[int, int]] = [(0, end)] if end else []
         self._used: dict[int, int] = {}
 
     @property
     def used_bytes(self) -> int:
-        """The number of bytes in slots."""
+        """The number of bytes in slots, with padding."""
         return sum(self._used.values())
 
-    def take(self, nbytes: int) -> int | None:
+    def allocate_slot(self, nbytes: int) -> int | None:
         """Returns the offset of a new slot, or ``None`` when no gap is long enough."""
-        length = slot_length(nbytes)
+        length = padded_slot_bytes(nbytes)
         for index, (start, end) in enumerate(self._gaps):
             if end - start >= length:
                 if end - start == length:
@@ -40,8 +41,8 @@ class Allocator:
                 return start
         return None
 
-    def free(self, offset: int) -> None:
-        """Frees the slot at ``offset``."""
+    def free_slot(self, offset: int) -> None:
+        """Frees the slot at ``offset``, and joins it with the gaps beside it."""
         start, end = offset, offset + self._used.pop(offset)
         index = bisect.bisect_left(self._gaps, (start, end))
         if index < len(self._gaps) and self._gaps[index][0] == end:

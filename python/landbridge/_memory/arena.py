@@ -16,15 +16,18 @@ from collections import deque
 from typing import Any
 
 from ..errors import ArenaFull, ConfigError
-from .allocator import ALIGN_BYTES, Allocator
+from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
 
-# Python 3.9 lacks the constant. Its value is the same on every supported architecture.
-_MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: The flag by which ``mmap`` makes every page present at once. Python 3.9 lacks the constant, whose
+#: value is equal on every supported architecture.
+_MMAP_POPULATE_FLAG = getattr(mmap, "MAP_POPULATE", 0x8000)
+#: The seals of an arena's memfd, so that its size can never change under the gateway.
+_MEMFD_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-class Block:
-    """A slot in use. It is freed when ``memory`` and every array made of it are gone."""
+class ArenaSlot:
+    """A slot of the arena in use. It is freed when ``memory`` and every array made of it are
+    gone."""
 
     def __init__(self, memory: Any, offset: int, nbytes: int) -> None:
         #: A ctypes array, of which arrays of any library are views.
@@ -35,17 +38,17 @@ class Block:
         self.nbytes = nbytes
 
     def view(self) -> memoryview:
-        """Returns the bytes of the slot."""
+        """Returns the bytes of the slot as a writable view, without the padding."""
         return memoryview(self.memory).cast("B")[: self.nbytes]
 
 
 class Arena:
-    """The shared memory of one rank, in slots. Any thread may call ``take``."""
+    """The shared memory of one rank, in slots. Any thread may call ``allocate_slot``."""
 
     def __init__(self, nbytes: int) -> None:
         if nbytes <= 0:
             raise ConfigError(f"arena of {nbytes} bytes: accepted: 1 byte or more")
-        available = _available_bytes()
+        available = _available_memory_bytes()
         if nbytes > available:
             # Without this check the kernel would kill other processes to find the pages.
             raise ArenaFull(
@@ -62,52 +65,56 @@ class Arena:
             os.posix_fallocate(self.fd, 0, nbytes)
         except OSError as error:
             raise ArenaFull(f"no memory for an arena of {nbytes} bytes: {error}") from error
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-        self._map = mmap.mmap(self.fd, nbytes, flags=mmap.MAP_SHARED | _MAP_POPULATE)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
+        self._map = mmap.mmap(self.fd, nbytes, flags=mmap.MAP_SHARED | _MMAP_POPULATE_FLAG)
         start = ctypes.c_ubyte.from_buffer(self._map)
         self._start = ctypes.addressof(start)
         self._lock = threading.Lock()
-        self._allocator = Allocator(nbytes)
+        self._allocator = SlotAllocator(nbytes)
         # Offsets of slots whose arrays are gone. The garbage collector appends them at any moment
         # and in any thread, so it must not take the lock.
         self._returned: deque[int] = deque()
 
-    def take(self, nbytes: int) -> Block | None:
-        """Takes a slot of ``nbytes``. Returns ``None`` when there is no room."""
+    def allocate_slot(self, nbytes: int) -> ArenaSlot | None:
+        """Returns a new slot of ``nbytes`` bytes, or ``None`` when the arena has no room."""
         with self._lock:
-            self._free_returned()
-            offset = self._allocator.take(nbytes)
+            self._free_returned_slots()
+            offset = self._allocator.allocate_slot(nbytes)
         if offset is None:
             return None
         memory = (ctypes.c_ubyte * max(nbytes, 1)).from_buffer(self._map, offset)
         freed = weakref.finalize(memory, self._returned.append, offset)
         freed.atexit = False
-        return Block(memory, offset, nbytes)
+        return ArenaSlot(memory, offset, nbytes)
 
     def offset_of(self, address: int, nbytes: int) -> int | None:
-        """Returns the offset of memory that can serve as a slot where it lies, or ``None``."""
+        """Returns the arena's offset of memory that can serve as a slot where it lies: inside the
+        arena and aligned. Otherwise returns ``None``."""
         offset = address - self._start
         inside = offset >= 0 and offset + nbytes <= self.nbytes
-        return offset if inside and offset % ALIGN_BYTES == 0 else None
+        return offset if inside and offset % SLOT_ALIGN_BYTES == 0 else None
 
     @property
     def used_bytes(self) -> int:
-        """The number of bytes in slots."""
+        """The number of bytes in slots of the arena, with padding."""
         with self._lock:
-            self._free_returned()
+            self._free_returned_slots()
             return self._allocator.used_bytes
 
-    def after_fork(self) -> None:
-        """Replaces the lock in a forked process: a thread that does not exist may hold it."""
+    def reset_lock_after_fork(self) -> None:
+        """Replaces the arena's lock in a forked process, where a thread that does not exist may
+        hold the lock."""
         self._lock = threading.Lock()
 
-    def _free_returned(self) -> None:
+    def _free_returned_slots(self) -> None:
+        """Frees the slots whose arrays the garbage collector has collected. The caller holds the
+        lock."""
         while self._returned:
-            self._allocator.free(self._returned.popleft())
+            self._allocator.free_slot(self._returned.popleft())
 
 
-def _available_bytes() -> int:
-    """Returns the kernel's estimate of the memory that is available without swapping."""
+def _available_memory_bytes() -> int:
+    """Returns the kernel's estimate of the memory that is available without swapping, in bytes."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):
@@ -115,6 +122,6 @@ def _available_bytes() -> int:
     raise ArenaFull("/proc/meminfo has no MemAvailable: unknown whether the arena fits")
 
 
-def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Returns whether two parts, each an offset and a length, share a byte."""
+def ranges_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Returns whether two ranges of bytes, each an offset and a length, share a byte."""
     return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]

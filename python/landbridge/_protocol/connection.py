@@ -22,50 +22,51 @@ from typing import Any, Protocol
 from .. import errors
 from .._waiting import Latch
 from .wire import (
-    FIRST_BYTE,
-    LOCAL_VERSION,
+    ATTACH_FIRST_BYTE,
+    LOCAL_PROTOCOL_VERSION,
     REQUESTS,
     RESPONSES,
     Attach,
     Attached,
     DecodeError,
-    Frames,
+    FrameDecoder,
     Refused,
     Request,
     Response,
 )
 
-#: Bytes of one read: room for dozens of messages. Each read allocates that much.
-_READ_BYTES = 1 << 12
-#: Limit on the wait for the gateway's first response, in seconds: a gateway waits less than this
+#: Bytes that one read of the socket asks for and allocates: room for dozens of messages.
+_SOCKET_READ_BYTES = 1 << 12
+#: Limit on the wait for the gateway's first response, in seconds. A gateway waits less than this
 #: for an earlier connection of the same rank to end.
 _FIRST_RESPONSE_TIMEOUT_S = 30.0
-#: Time that a waiting thread polls before it sleeps, in seconds: waking up takes as long.
-_SPIN_S = 50e-6
-#: Longest delay of a message that comes while nothing is under way, in seconds.
-_IDLE_POLL_S = 0.1
-#: Largest timeout of ``poll``, a C int, in milliseconds.
-_POLL_MAX_MS = (1 << 31) - 1
+#: Time that a waiting thread polls the socket before it sleeps, in seconds. Waking up takes as
+#: long.
+_POLL_BEFORE_SLEEP_S = 50e-6
+#: Longest delay until the reader thread reads a message while nothing is under way, in seconds.
+_IDLE_READ_DELAY_S = 0.1
+#: Largest timeout that ``poll`` takes, which is a C int, in milliseconds.
+_POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 
-class Listener(Protocol):
-    """The receiver of the gateway's messages, called in the thread that reads them."""
+class ConnectionListener(Protocol):
+    """The receiver of the gateway's messages. It is called in the thread that reads them."""
 
     @property
     def expects_messages(self) -> bool:
-        """Whether the gateway will send something."""
+        """Whether the gateway will send a message."""
 
-    def handle(self, connection: Connection, response: Response) -> None:
-        """Handles a message."""
+    def handle_response(self, connection: Connection, response: Response) -> None:
+        """Handles one message of the gateway."""
 
-    def end(self, connection: Connection, reason: str) -> None:
-        """Handles the end of the connection. No message follows."""
+    def end_connection(self, connection: Connection, reason: str) -> None:
+        """Handles the end of the connection, after which no message follows."""
 
 
 class Connection:
-    """An attached connection. ``listen`` starts its reader thread."""
+    """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
-    def __init__(self, connected: socket.socket, attached: Attached, frames: Frames) -> None:
+    def __init__(self, connected: socket.socket, attached: Attached, frames: FrameDecoder) -> None:
         self.attached = attached
         self._socket = connected
         self._frames = frames
@@ -83,25 +84,32 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
 
-    def listen(self, listener: Listener) -> None:
-        """Starts the reader thread. It holds the listener weakly and ends with it."""
+    def start_reader(self, listener: ConnectionListener) -> None:
+        """Starts the reader thread, which ends when ``listener`` is collected. The thread holds it
+        weakly."""
         self._listener = weakref.ref(listener)
-        reason = self._deliver(b"")  # Messages may have come right behind the first response.
+        reason = self._deliver_messages(
+            b""
+        )  # Messages may have come right behind the first response.
         if reason is not None:
-            self._end(reason)
-        threading.Thread(target=self._read, name="landbridge-reader", daemon=True).start()
+            self._stop_reading(reason)
+        threading.Thread(
+            target=self._run_reader_thread, name="landbridge-reader", daemon=True
+        ).start()
 
     def send(self, request: Request) -> None:
-        """Sends one message. Raises ``OSError`` when the connection is gone."""
-        self._socket.sendall(REQUESTS.frame(request))
+        """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
+        self._socket.sendall(REQUESTS.encode_frame(request))
 
     def wake_reader(self) -> None:
-        """Makes the reader thread read, because something is under way."""
+        """Makes the reader thread read, because something is under way that no other thread reads
+        for."""
         if self._wanted.empty():
             self._wanted.put(None)
 
     def read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads in the caller's thread until ``latch`` opens or the timeout passes.
+        """Reads the gateway's messages in the caller's thread until ``latch`` opens or the timeout
+        passes.
 
         Returns at once where another thread reads already. A signal may interrupt it.
         """
@@ -125,13 +133,14 @@ class Connection:
             if not is_mine or self._expects_messages():
                 self.wake_reader()
 
-    def is_read_here(self) -> bool:
-        """Returns whether this thread reads already: then a signal handler runs in it."""
+    def is_read_by_this_thread(self) -> bool:
+        """Returns whether this thread reads already. The caller is then a signal handler that
+        interrupts the read."""
         reading = self._reading
         return reading is not None and reading.thread == threading.get_ident()
 
-    def shut_down(self) -> None:
-        """Ends the connection, also for the gateway.
+    def shut_down_socket(self) -> None:
+        """Shuts down the socket, so that gateway and reader thread see the end of the connection.
 
         In a forked process it only closes the process's copy of the descriptor, which the gateway
         does not notice.
@@ -144,13 +153,13 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self.wake_reader()
 
-    def _read(self) -> None:
-        """Runs in the reader thread. Only it ends the connection, because signals do not
-        interrupt it."""
+    def _run_reader_thread(self) -> None:
+        """Reads messages while no other thread does, and ends the connection. Only this thread ends
+        it, because signals do not interrupt this thread."""
         me = _ReadingThread()
         while not self._is_over:
             with contextlib.suppress(queue.Empty):
-                self._wanted.get(timeout=_IDLE_POLL_S)
+                self._wanted.get(timeout=_IDLE_READ_DELAY_S)
             with self._choosing:
                 if self._reading is not None:
                     continue  # The thread that reads wakes this one when it is done.
@@ -162,16 +171,18 @@ class Connection:
             self._reading = None
         listener = self._listener()
         if listener is not None:
-            listener.end(self, self._end_reason)
+            listener.end_connection(self, self._end_reason)
         self._socket.close()
 
     def _expects_messages(self) -> bool:
+        """Returns whether the listener exists and the gateway will send it a message."""
         listener = self._listener()
         return listener is not None and bool(listener.expects_messages)
 
     def _is_readable_soon(self, deadline: float | None) -> bool:
-        """Polls for as long as waking up would take. Returns whether there is a message."""
-        end = time.monotonic() + _SPIN_S
+        """Polls the socket for as long as waking up would take. Returns whether there is a
+        message."""
+        end = time.monotonic() + _POLL_BEFORE_SLEEP_S
         if deadline is not None:
             end = min(end, deadline)
         while not self._is_over and time.monotonic() < end:
@@ -180,45 +191,47 @@ class Connection:
         return False
 
     def _is_readable_by(self, deadline: float | None) -> bool:
-        """Sleeps until there is a message or the deadline passes. Returns whether there is one."""
+        """Sleeps until the socket has a message or the deadline passes. Returns whether there is a
+        message."""
         if self._is_over:
             return False
         if deadline is None:
             return bool(self._poll.poll())
         while True:
             left_ms = (deadline - time.monotonic()) * 1000
-            if self._poll.poll(max(math.ceil(min(left_ms, _POLL_MAX_MS)), 0)):
+            if self._poll.poll(max(math.ceil(min(left_ms, _POLL_TIMEOUT_MAX_MS)), 0)):
                 return True
-            if left_ms <= _POLL_MAX_MS:
+            if left_ms <= _POLL_TIMEOUT_MAX_MS:
                 return False
 
     def _read_once(self) -> None:
-        """Reads once, and hands complete messages to the listener."""
+        """Reads from the socket once, and hands complete messages to the listener."""
         try:
             try:
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(_SOCKET_READ_BYTES)
             except OSError as error:
                 reason: str | None = f"connection to the gateway ended: {error}"
             else:
-                reason = self._deliver(data) if data else "connection to the gateway ended"
+                reason = self._deliver_messages(data) if data else "connection to the gateway ended"
             if reason is not None:
-                self._end(reason)
+                self._stop_reading(reason)
         except BaseException:
             # Bytes may be lost or a message half handled, so the connection cannot be used.
-            self._end("a wait was interrupted in the middle of a message from the gateway")
+            self._stop_reading("a wait was interrupted in the middle of a message from the gateway")
             raise
 
-    def _end(self, reason: str) -> None:
-        """Stops all reading. The reader thread does the rest."""
+    def _stop_reading(self, reason: str) -> None:
+        """Notes the reason of the connection's end, and wakes the reader thread, which ends it."""
         if not self._is_over:
             self._end_reason = reason
         self._is_over = True
         self.wake_reader()
 
-    def _deliver(self, data: bytes) -> str | None:
-        """Hands complete messages to the listener. Returns a reason to end the connection."""
+    def _deliver_messages(self, data: bytes) -> str | None:
+        """Decodes bytes from the gateway, and hands complete messages to the listener. Returns a
+        reason to end the connection, or ``None``."""
         try:
-            for message in self._frames.feed(data):
+            for message in self._frames.decode_frames(data):
                 response = RESPONSES.decode(message)
                 listener = self._listener()
                 if listener is None:
@@ -227,7 +240,7 @@ class Connection:
                     return response.why
                 if isinstance(response, Attached):
                     return "the gateway attached this rank twice"
-                listener.handle(self, response)
+                listener.handle_response(self, response)
                 del listener
         except DecodeError as error:
             return f"malformed message from the gateway: {error}"
@@ -244,8 +257,8 @@ class _ReadingThread:
         self.thread = threading.get_ident()
 
 
-def attach(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
-    """Connects to a gateway's socket and attaches a rank.
+def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
+    """Connects to a gateway's socket, and attaches a rank with its arena.
 
     Args:
         path: The gateway's socket.
@@ -261,12 +274,12 @@ def attach(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
-            _limit_next_call(connected, deadline)
+            _limit_next_socket_call(connected, deadline)
             connected.connect(str(path))
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text) from error
-        frames = Frames()
+        frames = FrameDecoder()
         try:
             attached = _request_attach(connected, frames, fd, request, deadline)
         except socket.timeout as error:
@@ -279,18 +292,20 @@ def attach(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
     return Connection(connected, attached, frames)
 
 
-def _limit_next_call(connected: socket.socket, deadline: float) -> None:
+def _limit_next_socket_call(connected: socket.socket, deadline: float) -> None:
     """Makes the next call to the socket end by the deadline, with ``socket.timeout``."""
     connected.settimeout(max(deadline - time.monotonic(), 0.001))
 
 
 def _request_attach(
-    connected: socket.socket, frames: Frames, fd: int, request: Attach, deadline: float
+    connected: socket.socket, frames: FrameDecoder, fd: int, request: Attach, deadline: float
 ) -> Attached:
+    """Sends the arena's descriptor and the request to attach. Returns the gateway's answer, and
+    raises ``Refused`` for any other one."""
     try:
-        socket.send_fds(connected, [FIRST_BYTE], [fd])
-        connected.sendall(REQUESTS.frame(request))
-        response = _first_response(connected, frames, deadline)
+        socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
+        connected.sendall(REQUESTS.encode_frame(request))
+        response = _read_first_response(connected, frames, deadline)
     except socket.timeout:
         raise
     except (OSError, DecodeError) as error:
@@ -299,20 +314,24 @@ def _request_attach(
         raise errors.Refused(f"the gateway refused: {response.why}")
     if not isinstance(response, Attached):
         raise errors.Refused(f"unexpected first response from the gateway: {response}")
-    if response.version != LOCAL_VERSION:
+    if response.version != LOCAL_PROTOCOL_VERSION:
         raise errors.Refused(
             f"the gateway speaks version {response.version} of the local protocol, this client "
-            f"version {LOCAL_VERSION}; install the client and the gateway from one release"
+            f"version {LOCAL_PROTOCOL_VERSION}; install the client and the gateway from one release"
         )
     return response
 
 
-def _first_response(connected: socket.socket, frames: Frames, deadline: float) -> Response:
+def _read_first_response(
+    connected: socket.socket, frames: FrameDecoder, deadline: float
+) -> Response:
+    """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
+    thread."""
     while True:
-        _limit_next_call(connected, deadline)
-        data = connected.recv(_READ_BYTES)
+        _limit_next_socket_call(connected, deadline)
+        data = connected.recv(_SOCKET_READ_BYTES)
         if not data:
             raise ConnectionResetError("closed without an answer")
-        for message in frames.feed(data):
+        for message in frames.decode_frames(data):
             # Later messages stay in `frames`, for the reader thread.
             return RESPONSES.decode(message)

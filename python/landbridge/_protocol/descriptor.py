@@ -17,11 +17,12 @@ class Op(enum.IntEnum):
     PROD = 5
 
     @classmethod
-    def named(cls, name: str) -> Op:
-        """Returns the reduction of that name. Raises ``ConfigError`` for an unknown name."""
-        op = _OPS.get(str(name).lower())
+    def from_name(cls, name: str) -> Op:
+        """Returns the reduction of a name such as ``sum``, in any case. Raises ``ConfigError`` for
+        an unknown name."""
+        op = _OPS_BY_NAME.get(str(name).lower())
         if op is None:
-            raise ConfigError(f"op {name!r}: accepted: {', '.join(_OPS)}")
+            raise ConfigError(f"op {name!r}: accepted: {', '.join(_OPS_BY_NAME)}")
         return op
 
 
@@ -47,13 +48,13 @@ class Dtype(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in config files and errors, such as ``bf16``."""
+        """The name of the element type in config files and errors, such as ``bf16``."""
         return self.name.lower()
 
     @property
-    def bytes(self) -> int:
+    def element_bytes(self) -> int:
         """The size of an element in bytes."""
-        return _BYTES[self]
+        return _ELEMENT_BYTES[self]
 
     @property
     def is_float(self) -> bool:
@@ -61,22 +62,25 @@ class Dtype(enum.IntEnum):
         return self in (Dtype.F32, Dtype.F64, Dtype.F16, Dtype.BF16)
 
     @property
-    def format(self) -> str:
-        """The ``struct`` character of an element. A bf16 has that of its bits, a ``u16``."""
-        return _FORMATS[self]
+    def struct_format(self) -> str:
+        """The ``struct`` character of an element. A bf16 has that of a ``u16``, which holds its
+        bits."""
+        return _STRUCT_FORMATS[self]
 
     @classmethod
-    def named(cls, name: str) -> Dtype:
-        """Returns the dtype of that name. Raises ``ConfigError`` for an unknown name."""
+    def from_name(cls, name: str) -> Dtype:
+        """Returns the element type of a name such as ``bf16``. Raises ``ConfigError`` for an
+        unknown name."""
         for dtype in cls:
             if dtype.label == name:
                 return dtype
         raise ConfigError(f"dtype {name!r}: accepted: {', '.join(dtype.label for dtype in cls)}")
 
 
-# A dictionary finds a name ten times as fast as an enumeration.
-_OPS = {op.name.lower(): op for op in Op}
-_BYTES = {
+#: The reduction of each name. A dictionary finds a name ten times as fast as an enumeration.
+_OPS_BY_NAME = {op.name.lower(): op for op in Op}
+#: Size of an element of each type, in bytes.
+_ELEMENT_BYTES = {
     Dtype.F32: 4,
     Dtype.F64: 8,
     Dtype.F16: 2,
@@ -85,7 +89,8 @@ _BYTES = {
     Dtype.I64: 8,
     Dtype.U8: 1,
 }
-_FORMATS = {
+#: The ``struct`` character of each element type. A bf16 has that of a ``u16``.
+_STRUCT_FORMATS = {
     Dtype.F32: "f",
     Dtype.F64: "d",
     Dtype.F16: "e",

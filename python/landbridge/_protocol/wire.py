@@ -13,15 +13,15 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: The version of the local protocol.
-LOCAL_VERSION = 1
-#: Longest message in bytes, without its length field.
-MAX_BYTES = 4096
+#: Version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 1
+#: Longest message of the local protocol in bytes, without the length field.
+MESSAGE_MAX_BYTES = 4096
 #: Length of a job's token in bytes.
 TOKEN_BYTES = 32
-#: The first byte that a trainer sends. The arena's descriptor goes along with it.
-FIRST_BYTE = b"L"
-#: Longest text of a failure in bytes.
+#: The first byte that a trainer sends on a connection. The arena's descriptor goes along with it.
+ATTACH_FIRST_BYTE = b"L"
+#: Longest text of a failure that a gateway sends, in bytes.
 FAILURE_TEXT_MAX_BYTES = 1024
 
 
@@ -43,24 +43,29 @@ class DecodeError(ValueError):
     """The bytes are no valid message. The sender is at fault."""
 
 
-class _Text(NamedTuple):
-    """The marker of a text field, with its longest length in bytes."""
+class _TextField(NamedTuple):
+    """The mark of a text field, with its longest length in bytes."""
 
     max_bytes: int
 
 
+#: The type of a message's field of 8 bits without sign, with its ``struct`` character.
 U8 = Annotated[int, "B"]
+#: The type of a message's field of 16 bits without sign, with its ``struct`` character.
 U16 = Annotated[int, "H"]
+#: The type of a message's field of 32 bits without sign, with its ``struct`` character.
 U32 = Annotated[int, "I"]
+#: The type of a message's field of 64 bits without sign, with its ``struct`` character.
 U64 = Annotated[int, "Q"]
+#: The type of a message's field that is a 64-bit float, with its ``struct`` character.
 F64 = Annotated[float, "d"]
 Token = Annotated[bytes, f"{TOKEN_BYTES}s"]
 OpCode = Annotated[Op, "B"]
 DtypeCode = Annotated[Dtype, "B"]
 KindCode = Annotated[CollectiveKind, "B"]
 Failure = Annotated[FailureCode, "B"]
-Text = Annotated[str, _Text(0xFFFF)]
-FailureText = Annotated[str, _Text(FAILURE_TEXT_MAX_BYTES)]
+Text = Annotated[str, _TextField(0xFFFF)]
+FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
 
 class Attach(NamedTuple):
@@ -126,7 +131,8 @@ class EpochBegan(NamedTuple):
     committed: U64
 
     def is_valid(self) -> bool:
-        """Returns whether the last two fields are consistent."""
+        """Returns whether ``committed`` is 0 where ``has_committed`` says that no step is known to
+        be complete."""
         return self.has_committed == 1 or self[2:] == (0, 0)
 
 
@@ -175,20 +181,20 @@ Response = Union[
 M = TypeVar("M")
 
 
-class _Layout:
+class _MessageLayout:
     """The wire layout of one message class: fixed parts with texts between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
         self.cls = cls
         self._first = first
         # For each fixed part: its struct, its enums, and the text field after it.
-        self._parts: list[tuple[struct.Struct, tuple[Any, ...], _Text | None]] = []
+        self._parts: list[tuple[struct.Struct, tuple[Any, ...], _TextField | None]] = []
         codes = ">"
         enums: list[Any] = []
         hints = get_type_hints(cls, include_extras=True)
         for hint in (hints[name] for name in cls._fields):
             kind, mark = hint.__origin__, hint.__metadata__[0]
-            if isinstance(mark, _Text):
+            if isinstance(mark, _TextField):
                 self._parts.append((struct.Struct(codes), tuple(enums), mark))
                 codes, enums = ">", []
             else:
@@ -202,6 +208,8 @@ class _Layout:
         self._is_plain = self._whole is not None and not any(enums) and cls is not EpochBegan
 
     def encode(self, message: tuple[Any, ...]) -> bytes:
+        """Returns the bytes of a message of this class, with its code first and without the length
+        field."""
         if self._whole is not None:
             return self._whole.pack(self._first, *message)
         out = bytearray((self._first,))
@@ -218,6 +226,8 @@ class _Layout:
         return bytes(out)
 
     def decode(self, data: bytes) -> Any:
+        """Returns the message of this class that the bytes hold, code included. Raises
+        ``DecodeError``."""
         if self._is_plain and self._whole is not None and len(data) == self._whole.size:
             return self.cls(*self._whole.unpack(data)[1:])
         at = 1
@@ -229,9 +239,9 @@ class _Layout:
                 raise DecodeError("truncated") from None
             at += fixed.size
             for value, kind in zip(plain, enums):
-                values.append(value if kind is None else _member(kind, value))
+                values.append(value if kind is None else _decode_enum(kind, value))
             if text is not None:
-                taken, at = _take_text(data, at, text)
+                taken, at = _decode_text(data, at, text)
                 values.append(taken)
         if at != len(data):
             raise DecodeError("bytes follow the last field")
@@ -241,14 +251,18 @@ class _Layout:
         return message
 
 
-def _member(kind: Callable[[int], Any], code: int) -> Any:
+def _decode_enum(kind: Callable[[int], Any], code: int) -> Any:
+    """Returns the member of an enumeration for its code on the wire. Raises ``DecodeError`` for an
+    unknown code."""
     try:
         return kind(code)
     except ValueError:
         raise DecodeError(f"unknown {getattr(kind, '__name__', kind)} {code}") from None
 
 
-def _take_text(data: bytes, at: int, text: _Text) -> tuple[str, int]:
+def _decode_text(data: bytes, at: int, text: _TextField) -> tuple[str, int]:
+    """Returns the text whose length field is at position ``at``, and the position behind it. Raises
+    ``DecodeError``."""
     start = at + 2
     end = start + int.from_bytes(data[at:start], "big")
     if len(data) < start or len(data) < end:
@@ -261,30 +275,31 @@ def _take_text(data: bytes, at: int, text: _Text) -> tuple[str, int]:
         raise DecodeError("a text is not UTF-8") from None
 
 
-class Codec(Generic[M]):
+class MessageCodec(Generic[M]):
     """The codec of one direction's messages, which differ by their first byte."""
 
     def __init__(self, name: str, messages: Mapping[int, type[Any]]) -> None:
         self._name = name
         self.messages = dict(messages)
-        self._by_code = {code: _Layout(cls, code) for code, cls in messages.items()}
-        self._by_class: dict[Any, _Layout] = {
+        self._by_code = {code: _MessageLayout(cls, code) for code, cls in messages.items()}
+        self._by_class: dict[Any, _MessageLayout] = {
             layout.cls: layout for layout in self._by_code.values()
         }
 
     def encode(self, message: M) -> bytes:
-        """Returns the wire form, without the length field."""
+        """Returns the bytes of a message, without the length field."""
         return self._by_class[type(message)].encode(message)  # type: ignore[arg-type]
 
-    def frame(self, message: M) -> bytes:
-        """Returns the wire form behind its length field."""
+    def encode_frame(self, message: M) -> bytes:
+        """Returns the bytes of a message behind its length field of 4 bytes."""
         data = self.encode(message)
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"message too long: {len(data)} bytes, {MAX_BYTES} allowed")
+        if len(data) > MESSAGE_MAX_BYTES:
+            raise ValueError(f"message too long: {len(data)} bytes, {MESSAGE_MAX_BYTES} allowed")
         return len(data).to_bytes(4, "big") + data
 
     def decode(self, data: bytes) -> M:
-        """Decodes a message. Raises ``DecodeError`` for malformed bytes."""
+        """Returns the message that the bytes without length field hold. Raises ``DecodeError`` for
+        malformed bytes."""
         if not data:
             raise DecodeError("truncated")
         layout = self._by_code.get(data[0])
@@ -294,8 +309,12 @@ class Codec(Generic[M]):
         return message
 
 
-REQUESTS: Codec[Request] = Codec("request", {1: Attach, 2: Post, 3: Detach, 4: Commit})
-RESPONSES: Codec[Response] = Codec(
+#: The codec of messages from a trainer to its gateway, with the code of each message.
+REQUESTS: MessageCodec[Request] = MessageCodec(
+    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit}
+)
+#: The codec of messages from a gateway to a trainer, with the code of each message.
+RESPONSES: MessageCodec[Response] = MessageCodec(
     "response",
     {
         1: Attached,
@@ -310,20 +329,21 @@ RESPONSES: Codec[Response] = Codec(
 )
 
 
-class Frames:
+class FrameDecoder:
     """Cuts a stream of bytes into messages, and keeps at most one incomplete message."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yields the messages that ``data`` completes. Raises ``DecodeError``."""
+    def decode_frames(self, data: bytes) -> Iterator[bytes]:
+        """Yields the bytes of each message that ``data`` completes, without length field. Raises
+        ``DecodeError`` for one too long."""
         rest = self._rest + data if self._rest else data
         at = 0
         while len(rest) - at >= 4:
             length = int.from_bytes(rest[at : at + 4], "big")
-            if length > MAX_BYTES:
-                raise DecodeError(f"message too long: {length} bytes, {MAX_BYTES} allowed")
+            if length > MESSAGE_MAX_BYTES:
+                raise DecodeError(f"message too long: {length} bytes, {MESSAGE_MAX_BYTES} allowed")
             end = at + 4 + length
             if len(rest) < end:
                 break

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from .._group import Group, chosen
+from .._group import Group, resolve_group
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
 
-#: Default size of a bucket in bytes, as in DDP.
-_BUCKET_BYTES = 25 << 20
+#: Default for the most gradients that are averaged together, in bytes, as in DDP.
+_DEFAULT_BUCKET_BYTES = 25 << 20
 
 
 class FlatGrads:
@@ -49,7 +49,7 @@ class FlatGrads:
         group: Group | None = None,
         *,
         weight: float = 1.0,
-        bucket_bytes: int = _BUCKET_BYTES,
+        bucket_bytes: int = _DEFAULT_BUCKET_BYTES,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Lays out the gradients.
@@ -66,7 +66,7 @@ class FlatGrads:
             UnsupportedArray: A parameter's dtype is not supported.
             ConfigError: No group was given, and the process has none or several.
         """
-        group = chosen(group)
+        group = resolve_group(group)
         # Each trainer is a rank of the fabric: nothing is reduced inside a site first.
         LocalRanks(group, None)
         self.group = group
@@ -78,19 +78,19 @@ class FlatGrads:
         trained = [p for p in module.parameters() if p.requires_grad]
         # `backward` completes the last parameters first.
         self._buckets = [
-            _Bucket(group, parameters, index)
-            for index, parameters in enumerate(_buckets(trained[::-1], bucket_bytes))
+            _GradientBucket(group, parameters, index)
+            for index, parameters in enumerate(_split_into_buckets(trained[::-1], bucket_bytes))
         ]
         self._next = 0
         for bucket in self._buckets:
             parameter: Any
             for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._hook(bucket))
+                parameter.register_post_accumulate_grad_hook(self._make_gradient_hook(bucket))
         self.zero()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """A context in which ``backward`` adds to the gradients, but posts none of them."""
+        """Returns a context in which ``backward`` adds to the gradients, but posts none of them."""
         self._sending = False
         try:
             yield
@@ -101,7 +101,7 @@ class FlatGrads:
         """Begins a step: sets ``p.grad`` to zeros in the arena."""
         self._next, self._incomplete = 0, False
         for bucket in self._buckets:
-            bucket.zero()
+            bucket.zero_gradients()
 
     def wait(self) -> None:
         """Ends a step: waits until ``p.grad`` are the averages and may be written.
@@ -121,49 +121,54 @@ class FlatGrads:
             self._next = 0
         try:
             while self._next < len(self._buckets):
-                self._post_next()
+                self._post_next_bucket()
         except BaseException:
             # Ctrl-C too: it is unknown whether the bucket was posted.
             self._next = 0
             raise
         try:
             for bucket in self._buckets:
-                bucket.wait()
+                bucket.wait_for_averages()
         except LandbridgeError:
             self._next = 0
             raise
         for bucket in self._buckets:
             bucket.show_averages()
 
-    def _hook(self, bucket: _Bucket) -> Any:
-        def ready(parameter: torch.Tensor) -> None:
+    def _make_gradient_hook(self, bucket: _GradientBucket) -> Any:
+        """Returns the hook that autograd calls when a gradient of the bucket is accumulated."""
+
+        def handle_gradient(parameter: torch.Tensor) -> None:
+            """Notes that a parameter's gradient is complete, and posts the buckets that are
+            complete."""
             self._incomplete = True
-            bucket.note(parameter)
+            bucket.check_gradient(parameter)
             if not self._sending:
                 self._incomplete = False
                 return
             bucket.missing.discard(id(parameter))
             # Buckets are posted in their order, because all ranks must post in the same order.
             while self._next < len(self._buckets) and not self._buckets[self._next].missing:
-                self._post_next()
+                self._post_next_bucket()
             self._incomplete = False
 
-        return ready
+        return handle_gradient
 
-    def _post_next(self) -> None:
-        self._buckets[self._next].post(self.group, self.weight, self.timeout)
+    def _post_next_bucket(self) -> None:
+        """Posts the first bucket of gradients that is not posted yet."""
+        self._buckets[self._next].post_gradients(self.group, self.weight, self.timeout)
         self._next += 1
 
 
-class _Bucket:
-    """Gradients that are averaged together."""
+class _GradientBucket:
+    """Gradients that are averaged together by one collective."""
 
     def __init__(self, group: Group, parameters: list[torch.nn.Parameter], index: int) -> None:
         self.parameters = parameters
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype
         self._flats = [group.empty(elements, dtype) for _ in range(2)]
-        self._views = [_views(flat, parameters) for flat in self._flats]
+        self._views = [_parameter_views(flat, parameters) for flat in self._flats]
         text = f"flat {index} {[tuple(p.shape) for p in parameters]}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         self._layout = int.from_bytes(digest, "big")
@@ -175,16 +180,20 @@ class _Bucket:
         self._is_posted = False
         self.missing: set[int] = set()
 
-    def zero(self) -> None:
+    def zero_gradients(self) -> None:
+        """Waits until the gateway is done with the bucket, and sets its gradients to zeros in the
+        arena."""
         if self._operation is not None:
             # The gateway may still read from both tensors.
             self._operation.wait_free()
         self._flats[self._own].zero_()
-        self._show(self._own)
+        self._set_parameter_gradients(self._own)
         self._is_posted = False
         self.missing = {id(p) for p in self.parameters}
 
-    def note(self, parameter: torch.Tensor) -> None:
+    def check_gradient(self, parameter: torch.Tensor) -> None:
+        """Raises an error if a gradient was added to after the bucket was posted, or is not in the
+        arena."""
         if self._is_posted:
             raise ConfigError(
                 "a gradient was added to while it was being sent: call `backward` once after each "
@@ -197,7 +206,8 @@ class _Bucket:
                 "`zero_grad`"
             )
 
-    def post(self, group: Group, weight: float, timeout: float) -> None:
+    def post_gradients(self, group: Group, weight: float, timeout: float) -> None:
+        """Posts the all-reduce of the bucket's gradients."""
         self._is_posted, self._agreements = True, group._state.agreements
         self._operation = group.all_reduce_async(
             self._flats[self._own],
@@ -211,23 +221,29 @@ class _Bucket:
         """Returns whether the group has recovered since the bucket was posted."""
         state = group._state
         recovered = state.agreements != self._agreements
-        return self._operation is not None and state.is_agreed and recovered
+        return self._operation is not None and state.is_epoch_agreed and recovered
 
-    def wait(self) -> None:
+    def wait_for_averages(self) -> None:
+        """Waits until the bucket's averages have come and may be written."""
         if self._operation is not None:
             self._operation.wait()
             # The caller may write the averages, so the gateway must be done with them.
             self._operation.wait_free()
 
     def show_averages(self) -> None:
-        self._show(1 - self._own)
+        """Makes the averages the gradients of the bucket's parameters."""
+        self._set_parameter_gradients(1 - self._own)
 
-    def _show(self, which: int) -> None:
+    def _set_parameter_gradients(self, which: int) -> None:
+        """Makes one of the bucket's two tensors, by its index, the gradients of the parameters."""
         for parameter, view in zip(self.parameters, self._views[which]):
             parameter.grad = view
 
 
-def _views(flat: torch.Tensor, parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
+def _parameter_views(
+    flat: torch.Tensor, parameters: list[torch.nn.Parameter]
+) -> list[torch.Tensor]:
+    """Returns a view of the flat tensor for each parameter, in the parameter's shape."""
     views, at = [], 0
     for parameter in parameters:
         views.append(flat[at : at + parameter.numel()].view(parameter.shape))
@@ -235,10 +251,11 @@ def _views(flat: torch.Tensor, parameters: list[torch.nn.Parameter]) -> list[tor
     return views
 
 
-def _buckets(
+def _split_into_buckets(
     parameters: list[torch.nn.Parameter], bucket_bytes: int
 ) -> Iterator[list[torch.nn.Parameter]]:
-    """Yields buckets of parameters, in order. A bucket has one dtype."""
+    """Yields buckets of parameters of one dtype, in order, of at most ``bucket_bytes`` bytes unless
+    one parameter has more."""
     bucket: list[torch.nn.Parameter] = []
     for parameter in parameters:
         full = sum(p.nbytes for p in bucket) + parameter.nbytes > bucket_bytes

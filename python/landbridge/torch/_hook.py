@@ -11,7 +11,7 @@ import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
-from .._group import Group, chosen
+from .._group import Group, resolve_group
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
 from ._local_ranks import LocalRanks
@@ -65,7 +65,7 @@ class State:
             ConfigError: No group was given, and the process has none or several; or
                 ``process_group`` does not fit.
         """
-        self.group = group = chosen(group)
+        self.group = group = resolve_group(group)
         self.timeout = timeout
         self.failure: Optional[errors.LandbridgeError] = None
         # Buckets of before the last `recover` may still fail after it. This number tells.
@@ -86,13 +86,14 @@ class State:
 
     @weight.setter
     def weight(self, weight: float) -> None:
+        """Sets the weight, by a collective of the site where there is a process group."""
         self._weight = weight
         if self._site is not None:
             self._site.set_weight(weight)
 
     @contextlib.contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """A context for ``backward`` that raises the ``LandbridgeError`` itself.
+        """Returns a context for ``backward`` that raises the ``LandbridgeError`` itself.
 
         Autograd alone raises a ``RuntimeError`` with its text.
         """
@@ -128,27 +129,30 @@ class State:
             self._site.give_up_step()
         self.group.recover(failure, timeout)
 
-    def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Starts averaging a bucket. Returns a future of its average."""
+    def start_bucket(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Starts averaging a bucket of gradients. Returns a future of the average."""
         future: torch.futures.Future[None] = torch.futures.Future()
         # The outcome is not the future's value, because the garbage collector does not see into
         # futures: a failure holds frames, which hold futures.
         outcomes: list[Any] = []
 
-        def done(outcome: Any) -> None:
+        def complete_future(outcome: Any) -> None:
+            """Stores an average, an operation or a failure, and completes the future."""
             outcomes.append(outcome)
             future.set_result(None)
 
-        # `backward` raises the text of an exception of `_result`.
-        result = future.then(functools.partial(self._result, self._recoveries, outcomes))
-        self._begin(bucket, done)
+        # `backward` raises the text of an exception of `_wait_for_average`.
+        result = future.then(functools.partial(self._wait_for_average, self._recoveries, outcomes))
+        self._begin_bucket(bucket, complete_future)
         return result
 
-    def _begin(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
-        gradients, layout = bucket.buffer(), layout_of(bucket, self._shard)
+    def _begin_bucket(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
+        """Posts the bucket, or hands it to the reduction of the site. ``done`` gets an average, an
+        operation or a failure."""
+        gradients, layout = bucket.buffer(), bucket_layout_hash(bucket, self._shard)
         if self._site is not None:
             # After a failure too, because other trainers of the site may have begun this bucket.
-            return self._site.start(gradients, layout, self.timeout, done)
+            return self._site.start_bucket(gradients, layout, self.timeout, done)
         if self.failure is not None:
             # Every rank begins the step again, so the rest of it is not posted.
             return done(self.failure)
@@ -165,7 +169,9 @@ class State:
         except errors.LandbridgeError as failure:
             done(failure)
 
-    def _result(self, recoveries: int, outcomes: list[Any], _: Any) -> torch.Tensor:
+    def _wait_for_average(self, recoveries: int, outcomes: list[Any], _: Any) -> torch.Tensor:
+        """Returns the average of a bucket, as the callback of its future. Stores a failure as
+        ``failure``, and raises a ``RuntimeError`` with its text."""
         outcome = outcomes.pop()
         try:
             if isinstance(outcome, errors.LandbridgeError):
@@ -187,7 +193,7 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
 
     Pass it to ``DistributedDataParallel.register_comm_hook``, together with a ``State``.
     """
-    future = state.start(bucket)
+    future = state.start_bucket(bucket)
     # DDP waits for the future where no signal is handled. This callback waits first, in Python,
     # once all buckets have begun, so that Ctrl-C ends the wait.
     done = Latch()
@@ -197,7 +203,7 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     return future
 
 
-def layout_of(bucket: GradBucket, shard: str) -> int:
+def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
     """Returns a hash of the bucket's shapes and of the shard, on which ranks must agree."""
     shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
     text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard}"

@@ -15,11 +15,12 @@ from .. import errors
 from .._group import Group
 
 #: For each group, the number of trainers that share its rank.
-_sizes: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()
+_site_sizes: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()
 
 
 class LocalRanks:
-    """The trainers of a process group, seen from one of them. Without one, a trainer alone."""
+    """The trainers of a process group, seen from one of them. Without a process group, one trainer
+    alone."""
 
     def __init__(self, group: Group, process_group: Any | None) -> None:
         """Notes how many trainers share the rank of ``group``.
@@ -39,7 +40,7 @@ class LocalRanks:
             raise errors.ConfigError(
                 "this trainer is not in its `process_group`; pass the one it is in"
             )
-        other = _sizes.setdefault(group, self.size)
+        other = _site_sizes.setdefault(group, self.size)
         if other != self.size:
             raise errors.ConfigError(
                 f"one group is used for {other} trainers of a site and for {self.size}: give "
@@ -49,12 +50,13 @@ class LocalRanks:
     def __str__(self) -> str:
         return f"{self.index} of {self.size}"
 
-    def part(self, samples: int) -> tuple[int, int]:
-        """Returns the start and the length of this trainer's part of the site's samples."""
+    def split_samples(self, samples: int) -> tuple[int, int]:
+        """Returns the start and the length of this trainer's part of the site's samples, split
+        evenly."""
         least, more = divmod(samples, self.size)
         return self.index * least + min(self.index, more), least + (self.index < more)
 
-    def maximum(self, value: float, failure: errors.LandbridgeError | None = None) -> float:
+    def reduce_max(self, value: float, failure: errors.LandbridgeError | None = None) -> float:
         """Returns the largest value of all trainers of the site, by a collective among them.
 
         Args:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from .._exchange import exchange
+from .._exchange import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree
-from ._sync import bare, broadcast, names_digest, parameters_digest, sync_module
+from ._sync import broadcast_tensors, names_digest, parameters_digest, strip_ddp, sync_module
 
 
 def resume(
@@ -52,34 +52,36 @@ def resume(
     """
     if not 0 <= step < 1 << 63:
         raise ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
-    parts = [bare(module), *others]
+    parts = [strip_ddp(module), *others]
     layout = names_digest(module, *(type(part).__qualname__ for part in others))
     deadline = time.monotonic() + timeout
 
-    def left() -> float:
+    def remaining_s() -> float:
+        """Returns the seconds until the deadline, at least 1 ms."""
         return max(deadline - time.monotonic(), 0.001)
 
     while True:
         try:
             digest = parameters_digest(module) if step else 0
-            rows = exchange(group, [step, digest], layout=layout, timeout=left())
+            rows = exchange_integers(group, [step, digest], layout=layout, timeout=remaining_s())
             steps, most = rows[0], max(rows[0])
             if most == 0:
                 sync_module(module, group)
                 return 0
-            _check_alike(most, *rows)
+            _check_equal_parameters(most, *rows)
             if min(steps) == most:
                 return step
-            state = _state_of(parts, group, root=steps.index(most))
+            state = _broadcast_training_state(parts, group, root=steps.index(most))
             if step < most:
-                _load(parts, state)
+                _load_training_state(parts, state)
                 step = most
         except CollectiveFailed as failure:
-            group.recover(failure, left())
+            group.recover(failure, remaining_s())
 
 
-def _check_alike(most: int, steps: list[int], digests: list[int]) -> None:
-    """Checks that ranks with the most steps have the same parameters."""
+def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> None:
+    """Raises ``RanksDisagree`` unless the ranks that are ahead, at step ``most``, have the same
+    parameters."""
     ahead = [rank for rank, step in enumerate(steps) if step == most]
     unlike = [rank for rank in ahead if digests[rank] != digests[ahead[0]]]
     if unlike:
@@ -90,20 +92,22 @@ def _check_alike(most: int, steps: list[int], digests: list[int]) -> None:
         )
 
 
-def _state_of(parts: list[Any], group: Group, root: int) -> io.BytesIO:
-    """Receives the state of ``root`` completely, before anything is overwritten."""
+def _broadcast_training_state(parts: list[Any], group: Group, root: int) -> io.BytesIO:
+    """Returns the state of module, optimizer and others of rank ``root``. Nothing is overwritten
+    before it is complete."""
     state = io.BytesIO()
     if group.rank == root:
         torch.save([part.state_dict() for part in parts], state)
     length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root)
     if group.rank != root:
         state.write(bytes(int(length)))
-    broadcast([torch.frombuffer(state.getbuffer(), dtype=torch.uint8)], group, root)
+    broadcast_tensors([torch.frombuffer(state.getbuffer(), dtype=torch.uint8)], group, root)
     state.seek(0)
     return state
 
 
-def _load(parts: list[Any], state: io.BytesIO) -> None:
+def _load_training_state(parts: list[Any], state: io.BytesIO) -> None:
+    """Loads the state of another rank into module, optimizer and others."""
     loaded = torch.load(state, map_location="cpu", weights_only=True)
     for part, part_state in zip(parts, loaded):
         part.load_state_dict(part_state)

@@ -75,7 +75,7 @@ class UnevenSampler:
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
         if min(shares) < self._local.size:
-            raise ConfigError(_too_few(shares, self._local.size))
+            raise ConfigError(_no_sample_error_text(shares, self._local.size))
         self._rank = group.rank
         self._prefetch = prefetch
         digest = hashlib.blake2b(f"{prefetch} {self._local}".encode(), digest_size=8).digest()
@@ -96,7 +96,7 @@ class UnevenSampler:
     @property
     def share(self) -> int:
         """This trainer's samples of the global batch in the current step."""
-        return self._local.part(self._known[0][self._rank])[1]
+        return self._local.split_samples(self._known[0][self._rank])[1]
 
     def end_step(self, computed_seconds: float, timeout: float = DEFAULT_TIMEOUT_S) -> bool:
         """Ends a step: exchanges the ranks' speeds, by one small collective.
@@ -123,17 +123,18 @@ class UnevenSampler:
         drawn_ahead = self._drawn - self._ended - 1
         failure: LandbridgeError | None = None
         if drawn_ahead > self._prefetch:
-            failure = ConfigError(_too_far(drawn_ahead, self._prefetch))
+            failure = ConfigError(_prefetch_error_text(drawn_ahead, self._prefetch))
         elif not 0 <= computed_seconds < math.inf:
             failure = ConfigError(f"a step of {computed_seconds} s: accepted: finite, at least 0")
-        seconds = self._local.maximum(0.0 if failure else computed_seconds, failure)
-        changed = self._exchange(seconds, timeout)
+        seconds = self._local.reduce_max(0.0 if failure else computed_seconds, failure)
+        changed = self._exchange_speeds(seconds, timeout)
         self._ended += 1
-        self._known.append(_with_at_least(self._split.shares, self._local.size))
+        self._known.append(_raise_small_shares(self._split.shares, self._local.size))
         return changed
 
-    def _exchange(self, computed_seconds: float, timeout: float) -> bool:
-        """Exchanges speeds over the job of each local rank. All pass the same time."""
+    def _exchange_speeds(self, computed_seconds: float, timeout: float) -> bool:
+        """Exchanges the ranks' speeds over the job of each local rank. Returns whether the split
+        changes."""
         changed = False
         failure: LandbridgeError | None = None
         samples = self._known[0][self._rank]
@@ -146,7 +147,7 @@ class UnevenSampler:
                 raise RanksDisagree(f"{text}: make a new sampler on every rank")
         except LandbridgeError as error:
             failure = error
-        return bool(self._local.maximum(changed, failure))
+        return bool(self._local.reduce_max(changed, failure))
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Chooses the order of the samples, and skips batches. All ranks pass the same.
@@ -175,29 +176,33 @@ class UnevenSampler:
             order = torch.arange(self._samples)
         self._drawn = self._ended
         for batch in range(self._done, self._done + len(self)):
-            shares = self._next_shares()
-            before, mine = self._local.part(shares[self._rank])
+            shares = self._draw_next_shares()
+            before, mine = self._local.split_samples(shares[self._rank])
             begin = batch * self._global_batch + sum(shares[: self._rank]) + before
             yield order[begin : begin + mine].tolist()
 
-    def _next_shares(self) -> list[int]:
-        """Returns the shares of the next step whose batch was not drawn yet."""
+    def _draw_next_shares(self) -> list[int]:
+        """Returns the shares of the next step whose batch was not drawn yet, and counts the batch
+        as drawn."""
         drawn_ahead = self._drawn - self._ended
         if drawn_ahead < 0:
             raise ConfigError("`end_step` was called for more steps than batches were drawn")
         # The split does not change before the first `end_step`.
         if drawn_ahead > self._prefetch and self._ended > 0:
-            raise ConfigError(_too_far(drawn_ahead, self._prefetch))
+            raise ConfigError(_prefetch_error_text(drawn_ahead, self._prefetch))
         self._drawn += 1
         return self._known[min(drawn_ahead, self._prefetch)]
 
 
-def _too_far(drawn_ahead: int, prefetch: int) -> str:
+def _prefetch_error_text(drawn_ahead: int, prefetch: int) -> str:
+    """Returns the text of the error for a loader that draws more batches ahead than
+    ``prefetch``."""
     text = f"a batch was drawn {drawn_ahead} steps before its own, with prefetch={prefetch}"
     return f"{text}: pass `num_workers * prefetch_factor`, and call `end_step` after every step"
 
 
-def _too_few(shares: list[int], least: int) -> str:
+def _no_sample_error_text(shares: list[int], least: int) -> str:
+    """Returns the text of the error for a rank that gets fewer samples than it has trainers."""
     rank = shares.index(min(shares))
     if least == 1:
         text = f"rank {rank} gets no sample"
@@ -207,8 +212,9 @@ def _too_few(shares: list[int], least: int) -> str:
     return f"{text}: use a larger one, or give the rank a higher speed"
 
 
-def _with_at_least(shares: list[int], least: int) -> list[int]:
-    """Raises small shares to ``least``, at the cost of the largest ones.
+def _raise_small_shares(shares: list[int], least: int) -> list[int]:
+    """Returns the shares with small ones raised to ``least`` samples, at the cost of the largest
+    ones.
 
     Every trainer needs a sample, because every trainer has a gradient.
     """

@@ -36,7 +36,7 @@ class _GatherGroup(NamedTuple):
     #: Whether it has all trainers of the default group.
     is_whole: bool
 
-    def destroy(self) -> None:
+    def destroy_process_group(self) -> None:
         """Destroys the process group, unless it ends with the default group."""
         # The name of a group of a part counts the existing groups. The next one would have the
         # same name and find the addresses of this one.
@@ -47,6 +47,8 @@ class _GatherGroup(NamedTuple):
 
 
 def _make_gather_group(process_group: Any) -> _GatherGroup:
+    """Makes a second process group of the same trainers, for the all-gather. All of them call
+    it."""
     ranks = dist.get_process_group_ranks(process_group)
     is_whole = len(ranks) == dist.get_world_size()
     made = dist.new_group(
@@ -58,8 +60,8 @@ def _make_gather_group(process_group: Any) -> _GatherGroup:
     return _GatherGroup(made, is_whole)
 
 
-class _Scattered(NamedTuple):
-    """A bucket that is being reduced inside the site."""
+class _ScatteredBucket(NamedTuple):
+    """A bucket whose reduction inside the site is under way."""
 
     work: Any
     shard: torch.Tensor
@@ -73,28 +75,32 @@ class _Scattered(NamedTuple):
     failure: errors.LandbridgeError | None
 
 
-class _Posted(NamedTuple):
+class _PostedBucket(NamedTuple):
     """A bucket whose shard is being exchanged between regions."""
 
-    bucket: _Scattered
+    bucket: _ScatteredBucket
     out: torch.Tensor | None
     operation: Operation | None
     failure: errors.LandbridgeError | None
 
 
 class SiteReduction:
-    """The reduction of one site. All its trainers make it and call its methods alike."""
+    """The reduction of one site. All its trainers make it and call its methods in the same
+    order."""
 
     def __init__(self, group: Group, local: LocalRanks, weight: float) -> None:
         self._group = group
         self._process_group = local.process_group
         self._size = local.size
-        self._stages = _Stages(group, _make_gather_group(local.process_group), self._size)
+        self._stages = _ReductionStages(group, _make_gather_group(local.process_group), self._size)
         self._step_failed = threading.Event()
         self._share = 1.0
         self.set_weight(weight)
         # The threads hold the stages and not this object, so that they end when it is dropped.
-        for name, run in (("exchange", self._stages.exchange), ("gather", self._stages.gather)):
+        for name, run in (
+            ("exchange", self._stages.run_exchange_thread),
+            ("gather", self._stages.run_gather_thread),
+        ):
             threading.Thread(target=run, name=f"landbridge-{name}", daemon=True).start()
         weakref.finalize(self, self._stages.scattered.put, None).atexit = False
 
@@ -105,37 +111,41 @@ class SiteReduction:
         self._stages.weight = float(total)
         self._share = weight / self._stages.weight if self._stages.weight else 0.0
 
-    def start(
+    def start_bucket(
         self, gradients: torch.Tensor, layout: int, timeout: float, done: Callable[[Any], None]
     ) -> None:
-        """Starts averaging. ``done`` gets the average or a ``LandbridgeError``."""
+        """Starts averaging a bucket of gradients. ``done`` gets the average or a
+        ``LandbridgeError``."""
         stages, elements = self._stages, gradients.numel()
         try:
-            stages.check()
+            stages.check_not_broken()
             length = -(-elements // self._size)
             padded = gradients.new_zeros(length * self._size)
             torch.mul(gradients.reshape(-1), self._share, out=padded[:elements])
-            shard, failure = self._shard(length, gradients)
+            shard, failure = self._allocate_shard(length, gradients)
             work = dist.reduce_scatter_tensor(
                 shard, padded, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True
             )
         except Exception as error:
-            done(stages.broken_by(error))
+            done(stages.note_breakage(error))
         else:
             stages.scattered.put(
-                _Scattered(work, shard, elements, layout, timeout, done, self._step_failed, failure)
+                _ScatteredBucket(
+                    work, shard, elements, layout, timeout, done, self._step_failed, failure
+                )
             )
 
     def give_up_step(self) -> None:
-        """Ends the current step. After the return none of its shards is posted."""
+        """Ends the current step, after which none of its shards is posted."""
         with self._stages.posting:
             self._step_failed.set()
         self._step_failed = threading.Event()
 
-    def _shard(
+    def _allocate_shard(
         self, length: int, gradients: torch.Tensor
     ) -> tuple[torch.Tensor, errors.LandbridgeError | None]:
-        """Returns memory for this trainer's shard: in the arena if it is to be posted."""
+        """Returns memory for this trainer's shard, in the arena if it is to be posted, and the
+        failure if the arena has no room."""
         failure: errors.LandbridgeError | None = None
         if not self._step_failed.is_set():
             try:
@@ -146,29 +156,32 @@ class SiteReduction:
         return gradients.new_empty(length), failure
 
 
-class _Stages:
-    """The work of the two threads. Each bucket's ``done`` is called, whatever fails."""
+class _ReductionStages:
+    """The work of the threads for exchange and gather. Each bucket's ``done`` is called, whatever
+    fails."""
 
     def __init__(self, group: Group, gather_group: _GatherGroup, size: int) -> None:
         self.weight = 1.0
         #: Held while a bucket is posted.
         self.posting = threading.Lock()
         # `None` ends a thread. The garbage collector may put it, so these are simple queues.
-        self.scattered: queue.SimpleQueue[_Scattered | None] = queue.SimpleQueue()
-        self._posted: queue.SimpleQueue[_Posted | None] = queue.SimpleQueue()
+        self.scattered: queue.SimpleQueue[_ScatteredBucket | None] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[_PostedBucket | None] = queue.SimpleQueue()
         # The reason why this trainer can no longer take part. An exception would hold frames.
         self._broken: str | None = None
         self._group = group
         self._gather_group = gather_group
         self._size = size
 
-    def check(self) -> None:
-        """Raises ``SiteFailed`` once this trainer can no longer take part."""
+    def check_not_broken(self) -> None:
+        """Raises ``SiteFailed`` once this trainer can no longer take part in the site's
+        reductions."""
         if self._broken is not None:
             raise errors.SiteFailed(self._broken)
 
-    def broken_by(self, error: Exception) -> errors.SiteFailed:
-        """Notes that this trainer can no longer take part.
+    def note_breakage(self, error: Exception) -> errors.SiteFailed:
+        """Notes that this trainer can no longer take part in the site's reductions, and returns the
+        ``SiteFailed`` to raise.
 
         Trainers of the site that wait for it fail when its process ends.
         """
@@ -179,34 +192,37 @@ class _Stages:
             )
         return errors.SiteFailed(self._broken)
 
-    def exchange(self) -> None:
-        """Posts shards, in a thread."""
+    def run_exchange_thread(self) -> None:
+        """Posts the shards of scattered buckets, until a ``None`` ends the thread."""
         while True:
             bucket = self.scattered.get()
             if bucket is None:
                 return self._posted.put(None)
             try:
-                self._posted.put(self._post(bucket))
+                self._posted.put(self._post_shard(bucket))
             except Exception as error:
-                bucket.done(self.broken_by(error))
+                bucket.done(self.note_breakage(error))
             del bucket
 
-    def gather(self) -> None:
-        """Waits for shards and puts them together, in a thread."""
+    def run_gather_thread(self) -> None:
+        """Waits for exchanged shards and gathers them to averages, until a ``None`` ends the
+        thread."""
         while True:
             posted = self._posted.get()
             if posted is None:
-                return self._gather_group.destroy()
+                return self._gather_group.destroy_process_group()
             outcome: torch.Tensor | errors.LandbridgeError
             try:
-                outcome = self._gather_result(posted)
+                outcome = self._gather_average(posted)
             except Exception as error:
-                outcome = self.broken_by(error)
+                outcome = self.note_breakage(error)
             posted.bucket.done(outcome)
             del posted, outcome
 
-    def _post(self, bucket: _Scattered) -> _Posted:
-        self.check()
+    def _post_shard(self, bucket: _ScatteredBucket) -> _PostedBucket:
+        """Waits for the reduce-scatter of a bucket, and posts its shard unless the step has
+        failed."""
+        self.check_not_broken()
         bucket.work.wait()
         out, operation, failure = None, None, bucket.failure
         with self.posting:
@@ -224,16 +240,18 @@ class _Stages:
                     )
                 except errors.LandbridgeError as error:
                     failure = error
-        return _Posted(bucket, out, operation, failure)
+        return _PostedBucket(bucket, out, operation, failure)
 
-    def _gather_result(self, posted: _Posted) -> torch.Tensor | errors.LandbridgeError:
+    def _gather_average(self, posted: _PostedBucket) -> torch.Tensor | errors.LandbridgeError:
+        """Waits for a bucket's exchange, and gathers the average from all trainers of the site.
+        Returns the average, or the failure of any of them."""
         bucket, failure = posted.bucket, posted.failure
         if posted.operation is not None:
             try:
                 posted.operation.wait()
             except errors.LandbridgeError as error:
                 failure = error
-        self.check()
+        self.check_not_broken()
         # One more element tells the others whether this shard failed, so that they do not wait.
         length = bucket.shard.numel()
         mine = bucket.shard.new_zeros(length + 1)

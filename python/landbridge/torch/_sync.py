@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import torch
 
-from .._group import Group, chosen
+from .._group import Group, resolve_group
 from .._operation import Operation
 from ..errors import ArenaFull
 
-#: Size of one broadcast in bytes. It takes twice as much of the arena.
-_CHUNK_BYTES = 1 << 20
-#: Broadcasts that may be in flight, so that a long round trip does not leave the link idle.
-_IN_FLIGHT_MAX = 16
+#: Most bytes of one broadcast. It takes twice as much of the arena.
+_BROADCAST_CHUNK_BYTES = 1 << 20
+#: Most broadcasts in flight at once: enough that a long round trip does not leave the link idle.
+_BROADCASTS_IN_FLIGHT_MAX = 16
 
 
 def sync_module(module: torch.nn.Module, group: Group | None = None, root: int = 0) -> None:
@@ -32,28 +32,28 @@ def sync_module(module: torch.nn.Module, group: Group | None = None, root: int =
         RanksDisagree: The ranks' modules differ in names, shapes or dtypes.
         LandbridgeError: As ``Group.broadcast``. Parts of the module may be overwritten.
     """
-    group = chosen(group)
+    group = resolve_group(group)
     group.barrier(layout=names_digest(module))
-    broadcast([tensor for _, tensor in _tensors(module)], group, root)
+    broadcast_tensors([tensor for _, tensor in _named_tensors(module)], group, root)
     check_module(module, group)
 
 
-def broadcast(tensors: list[torch.Tensor], group: Group, root: int) -> None:
+def broadcast_tensors(tensors: list[torch.Tensor], group: Group, root: int) -> None:
     """Gives every rank the content of ``root``'s tensors, bit for bit.
 
     Raises as ``Group.broadcast``. Some tensors may be overwritten then.
     """
     in_flight: deque[_Broadcast] = deque()
-    for chunk in _chunks(tensors):
-        if len(in_flight) == _IN_FLIGHT_MAX:
-            in_flight.popleft().finish()
-        in_flight.append(_begin(chunk, group, root, in_flight))
+    for chunk in _split_into_chunks(tensors):
+        if len(in_flight) == _BROADCASTS_IN_FLIGHT_MAX:
+            in_flight.popleft().finish_broadcast()
+        in_flight.append(_begin_broadcast(chunk, group, root, in_flight))
     for last in in_flight:
-        last.finish()
+        last.finish_broadcast()
 
 
 def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
-    """Checks that parameters and buffers are equal on all ranks.
+    """Raises ``RanksDisagree`` unless the module's parameters and buffers are equal on all ranks.
 
     Args:
         module: The module, with or without DDP around it.
@@ -66,26 +66,31 @@ def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
         RanksDisagree: Parameters or buffers differ. Every rank raises it.
     """
     digest = module_digest(module)
-    chosen(group).barrier(layout=digest)
+    resolve_group(group).barrier(layout=digest)
     return digest
 
 
 def module_digest(module: torch.nn.Module) -> int:
-    """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of parameters and buffers."""
-    return _digest(_names(module), *(_flat(tensor) for _, tensor in _tensors(module)))
+    """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of a module's parameters and
+    buffers."""
+    return _hash_tensors(
+        _describe_tensors(module), *(_flat_cpu_copy(tensor) for _, tensor in _named_tensors(module))
+    )
 
 
 def names_digest(module: torch.nn.Module, *more: str) -> int:
-    """Returns a digest of names, shapes and dtypes, and of more texts."""
-    return _digest("\n".join([_names(module), *more]))
+    """Returns a digest of names, shapes and dtypes of a module's parameters and buffers, and of
+    more texts."""
+    return _hash_tensors("\n".join([_describe_tensors(module), *more]))
 
 
 def parameters_digest(module: torch.nn.Module) -> int:
-    """Returns a digest of the parameters. Buffers, such as running means, may differ by rank."""
-    return _digest("", *(_flat(parameter) for parameter in module.parameters()))
+    """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
+    as running means."""
+    return _hash_tensors("", *(_flat_cpu_copy(parameter) for parameter in module.parameters()))
 
 
-def bare(module: torch.nn.Module) -> torch.nn.Module:
+def strip_ddp(module: torch.nn.Module) -> torch.nn.Module:
     """Returns the module without DDP around it, which changes the names of its parts."""
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         inner: torch.nn.Module = module.module
@@ -94,24 +99,27 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
 
 
 class _Broadcast(NamedTuple):
-    """A chunk in flight."""
+    """A chunk of tensors whose broadcast is in flight."""
 
     operation: Operation
     chunk: list[torch.Tensor]
     is_root: bool
 
-    def finish(self) -> None:
+    def finish_broadcast(self) -> None:
+        """Waits for the broadcast, and copies the chunk into the tensors on ranks other than the
+        root."""
         flat = self.operation.wait()
         if not self.is_root:
-            _scatter(flat, self.chunk)
+            _copy_chunk_to_tensors(flat, self.chunk)
 
 
-def _begin(
+def _begin_broadcast(
     chunk: list[torch.Tensor], group: Group, root: int, in_flight: deque[_Broadcast]
 ) -> _Broadcast:
+    """Starts the broadcast of a chunk. Finishes earlier ones while the arena has no room."""
     is_root = group.rank == root
     if is_root:
-        flat = torch.cat([part.view(torch.uint8) for part in map(_flat, chunk)])
+        flat = torch.cat([part.view(torch.uint8) for part in map(_flat_cpu_copy, chunk)])
     else:
         flat = torch.empty(sum(part.nbytes for part in chunk), dtype=torch.uint8)
     while True:
@@ -122,10 +130,11 @@ def _begin(
             # Results stay in the arena until they are fetched.
             if not in_flight:
                 raise
-            in_flight.popleft().finish()
+            in_flight.popleft().finish_broadcast()
 
 
-def _digest(names: str, *parts: torch.Tensor) -> int:
+def _hash_tensors(names: str, *parts: torch.Tensor) -> int:
+    """Returns 64 bits of BLAKE2b over a text and the bytes of tensors."""
     digest = hashlib.blake2b(names.encode(), digest_size=8)
     for part in parts:
         if part.numel():
@@ -133,27 +142,31 @@ def _digest(names: str, *parts: torch.Tensor) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from bare(module).named_parameters()
-    yield from bare(module).named_buffers()
+def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the name and the tensor of each parameter and buffer of a module."""
+    yield from strip_ddp(module).named_parameters()
+    yield from strip_ddp(module).named_buffers()
 
 
-def _names(module: torch.nn.Module) -> str:
-    every = _tensors(module)
+def _describe_tensors(module: torch.nn.Module) -> str:
+    """Returns names, shapes and dtypes of a module's parameters and buffers, one a line."""
+    every = _named_tensors(module)
     return "\n".join(f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in every)
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
+def _flat_cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor in one dimension on the CPU, without a copy where it is there already."""
     return tensor.detach().cpu().contiguous().reshape(-1)
 
 
-def _chunks(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yields views of tensors, or of a part of one, of at most ``_CHUNK_BYTES`` together."""
+def _split_into_chunks(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Yields chunks for broadcasts: lists of tensors, or of parts of one, of at most
+    ``_BROADCAST_CHUNK_BYTES`` together."""
     chunk: list[torch.Tensor] = []
     nbytes = 0
     for tensor in tensors:
-        for part in _parts(tensor.detach()):
-            if nbytes + part.nbytes > _CHUNK_BYTES and chunk:
+        for part in _split_tensor(tensor.detach()):
+            if nbytes + part.nbytes > _BROADCAST_CHUNK_BYTES and chunk:
                 yield chunk
                 chunk, nbytes = [], 0
             chunk.append(part)
@@ -162,16 +175,19 @@ def _chunks(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         yield chunk
 
 
-def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def _split_tensor(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yields views of a tensor of at most ``_BROADCAST_CHUNK_BYTES``. One that is not contiguous
+    stays whole."""
     if tensor.numel() == 0:
         return
-    if tensor.nbytes <= _CHUNK_BYTES or not tensor.is_contiguous():
+    if tensor.nbytes <= _BROADCAST_CHUNK_BYTES or not tensor.is_contiguous():
         yield tensor
         return
-    yield from torch.split(tensor.view(-1), _CHUNK_BYTES // tensor.element_size())
+    yield from torch.split(tensor.view(-1), _BROADCAST_CHUNK_BYTES // tensor.element_size())
 
 
-def _scatter(flat: torch.Tensor, chunk: list[torch.Tensor]) -> None:
+def _copy_chunk_to_tensors(flat: torch.Tensor, chunk: list[torch.Tensor]) -> None:
+    """Copies the bytes of a broadcast chunk into its tensors."""
     at = 0
     for part in chunk:
         # Cloned, because a view of another dtype must begin at a multiple of its element size.

@@ -1,12 +1,18 @@
-"""Splits of a global batch, against those that the daemon's own side wrote, and between ranks."""
+"""Splits of a global batch, compared with those of the Rust client, and between ranks."""
 
 import pytest
 
 import landbridge
-from conftest import golden, on_all
-from landbridge._batch_split import BATCH_MAX, BatchSplit, Split, _hand_out, batch_shares
+from conftest import call_for_all, read_golden
+from landbridge._batch_split import (
+    BATCH_SAMPLES_MAX,
+    BatchSplit,
+    LocalBatchSplit,
+    _hand_out_samples,
+    batch_shares,
+)
 
-LINES = golden("batch_splits.jsonl")
+LINES = read_golden("batch_splits.jsonl")
 SPLITS = [line for line in LINES if "shares" in line]
 SEQUENCES = [line for line in LINES if "steps" in line]
 
@@ -24,15 +30,15 @@ def test_batches_are_split_as_in_the_gateway():
 
 
 def test_each_sample_looks_at_few_ranks_of_many():
-    ranks, looked = 10_000, []
+    ranks, visited = 10_000, []
     shares = [0] * ranks
 
     def key(rank, share):
-        looked.append(rank)
+        visited.append(rank)
         return share / (1 + rank % 7)
 
-    _hand_out(shares, 3 * ranks, key)
-    assert (len(looked), sum(shares)) == (4 * ranks, 3 * ranks)
+    _hand_out_samples(shares, 3 * ranks, key)
+    assert (len(visited), sum(shares)) == (4 * ranks, 3 * ranks)
     speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
     limits = [40 + rank % 13 for rank in range(ranks)]
     shares = batch_shares(433_333, speeds, limits)
@@ -43,11 +49,11 @@ def test_each_sample_looks_at_few_ranks_of_many():
 @pytest.mark.parametrize("index", range(len(SEQUENCES)))
 def test_splits_go_on_as_on_the_daemons_side(index):
     line = SEQUENCES[index]
-    split = Split(line["batch"], line["speeds"], line["limits"])
-    assert split.agreed() == line["agreed"]
+    split = LocalBatchSplit(line["batch"], line["speeds"], line["limits"])
+    assert split.arguments_hash() == line["agreed"]
     for number, step in enumerate(line["steps"]):
         speeds, rank = step["speeds"], step["rank"]
-        agreed, states = [split.agreed()] * len(speeds), [split.state()] * len(speeds)
+        agreed, states = [split.arguments_hash()] * len(speeds), [split.split_hash()] * len(speeds)
         agreed[rank] ^= step["other"]
         states[rank] ^= step["apart"]
         if step["changed"] is None:
@@ -57,7 +63,7 @@ def test_splits_go_on_as_on_the_daemons_side(index):
         else:
             assert split.handle_exchange(speeds, agreed, states) == step["changed"], number
         assert split.shares == step["shares"], number
-        assert split.state() == step["state"], number
+        assert split.split_hash() == step["state"], number
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_splits_go_on_as_on_the_daemons_side(index):
     [
         (1, [], None, "at least one rank"),
         (-1, [1.0], None, "0 to 4294967296"),
-        (BATCH_MAX + 1, [1.0], None, "0 to 4294967296"),
+        (BATCH_SAMPLES_MAX + 1, [1.0], None, "0 to 4294967296"),
         (1, [1.0, float("nan")], None, "rank 1 has speed nan"),
         (1, [1.0, 0.0], None, "rank 1 has speed 0.0"),
         (1, [1e308, 1e308], None, "larger unit"),
@@ -80,12 +86,12 @@ def test_invalid_batches_are_refused(batch, speeds, limits, words):
 
 
 def test_invalid_speeds_change_nothing():
-    split = Split(16, [1.0, 2.0])
-    before = split.state()
+    split = LocalBatchSplit(16, [1.0, 2.0])
+    before = split.split_hash()
     for wrong in ([1.0], [1.0, 0.0], [float("nan"), 1.0]):
         with pytest.raises(landbridge.ConfigError):
             split.handle_speeds(wrong)
-        assert split.state() == before
+        assert split.split_hash() == before
 
 
 def test_limits_hold_and_the_others_take_what_is_left(groups):
@@ -96,7 +102,7 @@ def test_limits_hold_and_the_others_take_what_is_left(groups):
 
 
 def test_all_ranks_follow_a_rank_that_became_slow(groups):
-    """First it breathes, which changes nothing."""
+    """Small changes of speed before that change nothing."""
 
     def steps(group):
         split, seen = group.batch_split(400), []
@@ -104,13 +110,13 @@ def test_all_ranks_follow_a_rank_that_became_slow(groups):
         for step in range(20):
             if step == 8:
                 speeds[2] = 100.0
-            breath = 1.02 if (step + group.rank) % 2 else 0.98
-            changed = split.end_step(split.samples / (speeds[group.rank] * breath))
+            jitter = 1.02 if (step + group.rank) % 2 else 0.98
+            changed = split.end_step(split.samples / (speeds[group.rank] * jitter))
             seen.append((changed, split.shares))
             assert split.was_alike and split.samples == split.shares[group.rank]
         return seen
 
-    seen = on_all(groups, steps)
+    seen = call_for_all(groups, steps)
     assert seen[0] == seen[1] == seen[2]
     assert [step for step, (changed, _) in enumerate(seen[0]) if changed] == [12]
     assert all(sum(shares) == 400 for _, shares in seen[0])
@@ -134,13 +140,13 @@ def test_ranks_with_another_split_are_named(groups):
         with pytest.raises(landbridge.RanksDisagree, match="layout"):
             group.batch_split(16).end_step(1.0, layout=group.rank)
 
-    assert on_all(groups, unlike_limits) == [[4, 4, 8]] * 3
-    on_all(groups, unlike_speeds)
-    on_all(groups, unlike_layout)
+    assert call_for_all(groups, unlike_limits) == [[4, 4, 8]] * 3
+    call_for_all(groups, unlike_speeds)
+    call_for_all(groups, unlike_layout)
 
 
 def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
-    """As when a rank is started anew."""
+    """A rank that is started again has another split."""
 
     def steps(group):
         split = group.batch_split(400)
@@ -152,12 +158,12 @@ def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
         assert split.end_step(4.0 if group.rank else 0.0, samples=800)
         return split.shares, split.was_alike, split.end_step(1.0), split.was_alike
 
-    # The first computed for no time at all: what it was able to do before counts.
-    assert on_all(groups, steps) == [([80, 160, 160], False, False, True)] * 3
+    # Rank 0 computed for no time, so its speed in earlier steps counts.
+    assert call_for_all(groups, steps) == [([80, 160, 160], False, False, True)] * 3
 
 
 def test_an_unmeasured_rank_counts_with_its_expected_speed(groups):
-    """Its speed in the fabric, 2, has another unit than what the others measure."""
+    """Its speed in the fabric, 2, has another unit than the measured speeds."""
 
     def steps(group):
         split = group.batch_split(400)
@@ -165,7 +171,7 @@ def test_an_unmeasured_rank_counts_with_its_expected_speed(groups):
             assert not split.end_step(0.0 if group.rank == 2 else split.samples / 100.0)
         return split.shares
 
-    assert on_all(groups, steps) == [[100, 100, 200]] * 3
+    assert call_for_all(groups, steps) == [[100, 100, 200]] * 3
 
 
 def test_an_exchange_of_speeds_obeys_its_timeout(groups):
@@ -175,6 +181,6 @@ def test_an_exchange_of_speeds_obeys_its_timeout(groups):
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
 def test_a_time_that_gives_no_speed_is_refused_here(groups, wrong):
-    groups[0].close()  # so that nothing is posted
+    groups[0].close()  # Nothing can be posted.
     with pytest.raises(landbridge.ConfigError, match="finite and not negative"):
         groups[0].batch_split(16).end_step(wrong)

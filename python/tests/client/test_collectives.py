@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
-from conftest import attached, on_all
+from conftest import attached_groups, call_for_all
 from landbridge._group import state as group_state
 from landbridge._testing import LocalRegions
 
@@ -27,21 +27,23 @@ def test_every_rank_gets_the_same_bits_of_every_operation(groups):
         "prod": inputs[0].astype("float64") * inputs[1] * inputs[2],
     }
     for op, wanted in expected.items():
-        results = on_all(groups, lambda group, op=op: group.all_reduce(inputs[group.rank], op))
+        results = call_for_all(
+            groups, lambda group, op=op: group.all_reduce(inputs[group.rank], op)
+        )
         assert len({result.tobytes() for result in results}) == 1
         numpy.testing.assert_allclose(results[0], wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["float64", "float16", "int32", "int64", "uint8"])
 def test_every_dtype(groups, name):
-    results = on_all(
+    results = call_for_all(
         groups, lambda group: group.all_reduce(numpy.full((3, 5), group.rank + 1, name), "sum")
     )
     assert all((result == 6).all() and result.dtype == name for result in results)
 
 
 def test_an_average_counts_ranks_by_their_weight(groups):
-    results = on_all(
+    results = call_for_all(
         groups,
         lambda group: group.all_reduce(
             numpy.full(10, float(group.rank), "float64"), "avg", weight=[1, 0, 3][group.rank]
@@ -60,7 +62,7 @@ def test_the_result_goes_where_it_is_wanted(groups):
         assert group.all_reduce(array, "sum", out=array) is array
         return fresh[0], other[0], array[0]
 
-    assert on_all(groups, step) == [(6, 6, 6)] * 3
+    assert call_for_all(groups, step) == [(6, 6, 6)] * 3
 
 
 def test_the_given_out_is_returned(groups):
@@ -71,7 +73,7 @@ def test_the_given_out_is_returned(groups):
         assert group.all_reduce(bytes([group.rank] * 5), "sum", out=out) is out
         return out
 
-    assert on_all(groups, step) == [bytes([3] * 5)] * 3
+    assert call_for_all(groups, step) == [bytes([3] * 5)] * 3
 
 
 def test_arrays_in_the_arena_are_not_copied(groups):
@@ -87,7 +89,7 @@ def test_arrays_in_the_arena_are_not_copied(groups):
         in_place = group.all_reduce(array, "sum", out=array)
         return in_place[0], array[0]
 
-    assert on_all(groups, step) == [(3, 3)] * 3
+    assert call_for_all(groups, step) == [(3, 3)] * 3
 
 
 def test_many_at_once_complete_in_any_order_of_waiting(groups):
@@ -97,7 +99,7 @@ def test_many_at_once_complete_in_any_order_of_waiting(groups):
         ]
         return [operation.wait(30)[0] for operation in reversed(under_way)]
 
-    assert on_all(groups, step) == [[3 * i for i in reversed(range(300))]] * 3
+    assert call_for_all(groups, step) == [[3 * i for i in reversed(range(300))]] * 3
 
 
 def test_an_operation_is_ready_before_it_is_free(groups):
@@ -114,16 +116,18 @@ def test_an_operation_is_ready_before_it_is_free(groups):
         assert timing.posted_ns <= timing.ready_ns <= time.monotonic_ns()
         return seen
 
-    assert on_all(groups, step) == [[(True, 1.0), "late"]] * 3
+    assert call_for_all(groups, step) == [[(True, 1.0), "late"]] * 3
 
 
 def test_a_callback_that_posts_or_waits_raises_at_once(groups):
-    """It would wait for what comes to its own thread. The caller's thread is no exception, for
-    which of the two it is nobody can know."""
+    """The callback would wait for a message that its own thread must read.
+
+    The caller's thread is no exception, because callbacks may run in either thread.
+    """
     group, array = groups[0], numpy.ones(4, "float32")
     first, second = (group.all_reduce_async(array, "sum") for _ in range(2))
     commit = group.commit_async(1)
-    told, threads, called = [], [], threading.Event()
+    errors, threads, called = [], [], threading.Event()
 
     def callback(operation):
         threads.append(threading.current_thread())
@@ -132,22 +136,23 @@ def test_a_callback_that_posts_or_waits_raises_at_once(groups):
         uses += [group.barrier, partial(group.commit, 2), partial(group.empty, 1, "u8")]
         uses += [partial(group.recover, landbridge.EpochEnded("for this test"))]
         uses += [second.wait, partial(second.wait_free, 1), commit.wait]
-        told.append([raised_by(use) for use in uses])
-        told.append(operation.wait()[0])
+        errors.append([error_type_of(use) for use in uses])
+        errors.append(operation.wait()[0])
         called.set()
 
     first.add_done_callback(callback)
-    on_all(groups[1:], lambda group: group.all_reduce(array, "sum"))
+    call_for_all(groups[1:], lambda group: group.all_reduce(array, "sum"))
     assert called.wait(30)
     first.add_done_callback(callback)
-    assert told == [[landbridge.InCallback] * 11, 3] * 2
+    assert errors == [[landbridge.InCallback] * 11, 3] * 2
     assert threads[0].name == "landbridge-reader" and threads[1] is threading.current_thread()
-    on_all(groups[1:], lambda group: (group.all_reduce(array, "sum"), group.commit(1)))
+    call_for_all(groups[1:], lambda group: (group.all_reduce(array, "sum"), group.commit(1)))
     assert second.wait(30)[0] == 3
     commit.wait(30)
 
 
-def raised_by(use):
+def error_type_of(use):
+    """Returns the type of the error that a call raises, or `None`."""
     try:
         use()
     except landbridge.LandbridgeError as error:
@@ -163,7 +168,7 @@ def test_a_reduce_has_its_result_at_the_root_alone(groups):
         return got is out, out[0], mean if mean is None else mean[6]
 
     expected = [(False, 0, 2.25), (False, 0, None), (True, 6, None)]
-    assert on_all(groups, step) == expected
+    assert call_for_all(groups, step) == expected
 
 
 def test_a_broadcast_is_exact(groups):
@@ -175,7 +180,7 @@ def test_a_broadcast_is_exact(groups):
         group.broadcast(mine, 1, out=mine)
         return given.tobytes(), mine.tobytes()
 
-    assert on_all(groups, step) == [(pattern.tobytes(),) * 2] * 3
+    assert call_for_all(groups, step) == [(pattern.tobytes(),) * 2] * 3
 
 
 def test_a_broadcast_in_the_arena_is_not_copied(groups):
@@ -188,7 +193,7 @@ def test_a_broadcast_in_the_arena_is_not_copied(groups):
         operation.wait_free()
         return array[7], out[7]
 
-    assert on_all(groups, step) == [(0, 2), (1, 2), (2, 2)]
+    assert call_for_all(groups, step) == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_a_barrier_holds_until_all_are_there(groups):
@@ -200,7 +205,7 @@ def test_a_barrier_holds_until_all_are_there(groups):
         group.barrier()
         return arrived.is_set()
 
-    assert on_all(groups, step) == [True] * 3
+    assert call_for_all(groups, step) == [True] * 3
 
 
 def test_a_barrier_needs_no_room(groups):
@@ -209,7 +214,7 @@ def test_a_barrier_needs_no_room(groups):
         group.barrier(60)
         return group.barrier_async().wait(), held[0] * 0
 
-    assert on_all(groups, step) == [(None, 0)] * 3
+    assert call_for_all(groups, step) == [(None, 0)] * 3
 
 
 def test_each_collective_is_posted_as_what_it_is(groups):
@@ -232,7 +237,7 @@ def test_each_collective_is_posted_as_what_it_is(groups):
         ("BROADCAST", 2, "i32", 5, 0),
         ("BARRIER", 0, "u8", 0, 9),
     ]
-    assert on_all(groups, step) == [expected] * 3
+    assert call_for_all(groups, step) == [expected] * 3
 
 
 @pytest.mark.parametrize("name", ["reduce_async", "broadcast_async"])
@@ -253,8 +258,8 @@ def test_ranks_that_disagree_on_the_collective_raise(groups):
             group.barrier() if group.rank else group.all_reduce(b"", "sum")
 
     for step in (roots, kinds):
-        on_all(groups, step)
-    on_all(groups, lambda group: group.barrier())
+        call_for_all(groups, step)
+    call_for_all(groups, lambda group: group.barrier())
 
 
 def test_a_step_is_committed_when_every_rank_has_it(groups):
@@ -276,7 +281,7 @@ def test_a_step_is_committed_when_every_rank_has_it(groups):
         group.commit(8, timeout=30)
         return group.committed_step
 
-    assert on_all(groups, step) == [8] * 3
+    assert call_for_all(groups, step) == [8] * 3
 
 
 def test_a_commit_that_cannot_be_confirmed_says_so(groups):
@@ -284,7 +289,7 @@ def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     commit = groups[0].commit_async(9, timeout=20)
     with pytest.raises(landbridge.CollectiveFailed):
         commit.wait(30)
-    on_all(groups[1:], failure_of)
+    call_for_all(groups[1:], failure_of)
 
 
 def test_ranks_agree_on_the_step_or_raise_their_steps(groups):
@@ -294,7 +299,7 @@ def test_ranks_agree_on_the_step_or_raise_their_steps(groups):
             group.agree(7 if group.rank == 1 else 6)
         return raised.value.steps, raised.value.furthest, str(raised.value)
 
-    for steps, furthest, text in on_all(groups, step):
+    for steps, furthest, text in call_for_all(groups, step):
         assert (steps, furthest) == ([6, 7, 6], 1)
         assert "rank 1 (east) has finished 7, rank 2 (west) has finished 6" in text
         assert "of rank 1, and continue after step 7" in text
@@ -317,7 +322,7 @@ def test_ranks_that_disagree_raise_field_and_values(groups):
         assert group.all_reduce(numpy.ones(1, "float32"), "sum")[0] == 3
         return str(raised.value)
 
-    for text in on_all(groups, step):
+    for text in call_for_all(groups, step):
         assert "length" in text and "rank 1 (east) posted 11" in text and "posted 10" in text
 
 
@@ -326,7 +331,7 @@ def test_a_layout_that_differs_is_a_disagreement(groups):
         with pytest.raises(landbridge.RanksDisagree, match="layout"):
             group.all_reduce(numpy.ones(4, "float32"), layout=group.rank == 0)
 
-    on_all(groups, step)
+    call_for_all(groups, step)
 
 
 def test_waiting_for_ranks_ends_by_the_callers_timeout(groups):
@@ -334,12 +339,13 @@ def test_waiting_for_ranks_ends_by_the_callers_timeout(groups):
     with pytest.raises(landbridge.RanksTimedOut) as raised:
         groups[0].all_reduce(array, timeout=0.2)
     assert "rank" in str(raised.value) and isinstance(raised.value, TimeoutError)
-    late = on_all(groups[1:], failure_of)
+    late = call_for_all(groups[1:], failure_of)
     assert all(isinstance(failure, landbridge.RanksTimedOut) for failure in late)
-    assert on_all(groups, lambda group: group.all_reduce(array, "sum")[0]) == [3] * 3
+    assert call_for_all(groups, lambda group: group.all_reduce(array, "sum")[0]) == [3] * 3
 
 
 def failure_of(group):
+    """Returns the failure of an all-reduce, which must fail."""
     with pytest.raises(landbridge.CollectiveFailed) as raised:
         group.all_reduce(numpy.ones(4, "float32"))
     return raised.value
@@ -352,7 +358,7 @@ def test_a_wait_may_end_before_the_collective(groups):
         operation.wait(0.05)
     with pytest.raises(landbridge.WaitTimeout):
         operation.wait_free(0)
-    on_all(groups[1:], lambda group: group.all_reduce(array))
+    call_for_all(groups[1:], lambda group: group.all_reduce(array))
     assert operation.wait(30)[0] == 1
 
 
@@ -384,7 +390,8 @@ def test_a_wait_may_end_before_the_collective(groups):
 def test_unusable_posts_are_refused_before_posting(groups, arguments, error, words):
     arguments = {"array": numpy.ones(2, "float32"), **arguments}
     state = groups[0]._state
-    state.wait_until(lambda: not state.entries, None)  # of having met
+    # The barrier of `connect` may still be under way.
+    state.wait_until(lambda: not state.entries, None)
     with pytest.raises(error, match=words):
         groups[0].all_reduce_async(**arguments)
     assert state.entries == {} and state.ended is None
@@ -407,16 +414,16 @@ def test_invalid_arguments_are_refused_before_posting(groups, call, words):
     state = groups[0]._state
     with pytest.raises(landbridge.ConfigError, match=words):
         call(groups[0])
-    assert state.ended is None and state.is_agreed and not state.commits
+    assert state.ended is None and state.is_epoch_agreed and not state.commits
 
 
 def test_an_invalid_timeout_is_refused_before_connecting(regions):
     with pytest.raises(landbridge.ConfigError, match="timeout None: accepted"):
-        landbridge.connect(config=regions.config("east"), rank=0, arena=4096, timeout=None)
+        landbridge.connect(config=regions.region_file("east"), rank=0, arena=4096, timeout=None)
 
 
 def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):
-    """Six results of 1 MiB each, of which three fit twice into 8 MiB with what is under way."""
+    """The arena of 8 MiB holds six results of 1 MiB, but no more collective beside them."""
 
     def step(group):
         array = numpy.ones(1 << 18, "float32")
@@ -430,11 +437,11 @@ def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):
         assert group._arena.used_bytes == 0
         return total
 
-    assert on_all(groups, step) == [18] * 3
+    assert call_for_all(groups, step) == [18] * 3
 
 
 def test_room_that_is_about_to_come_back_is_waited_for(groups):
-    """The collective is over and its memory is not back: its callback still runs."""
+    """The collective is over, but its memory is not free before its callback has returned."""
     array = numpy.ones(1 << 20, "float32")
     operation = groups[0].all_reduce_async(array, timeout=0.2)
     assert groups[0]._arena.used_bytes == groups[0]._arena.nbytes
@@ -447,7 +454,7 @@ def test_room_that_is_about_to_come_back_is_waited_for(groups):
     operation.add_done_callback(callback)
     began.wait(30)
     assert groups[0].empty(1 << 21, "float32").nbytes == 8 << 20
-    on_all(groups[1:], failure_of)
+    call_for_all(groups[1:], failure_of)
 
 
 def test_memory_that_only_a_traceback_holds_comes_back(groups):
@@ -456,7 +463,7 @@ def test_memory_that_only_a_traceback_holds_comes_back(groups):
         try:
             raise ValueError(held.nbytes)
         except ValueError as error:
-            failure = error  # and its traceback this frame
+            failure = error  # Its traceback holds this frame.
         return str(failure)
 
     gc.disable()
@@ -476,7 +483,7 @@ def test_a_result_slot_in_use_is_waited_for(groups):
             group.all_reduce_async(array, "sum", out=out)
         return group.all_reduce_async(array, "sum", out=out).wait(30)[7]
 
-    assert on_all(groups, step) == [3] * 3
+    assert call_for_all(groups, step) == [3] * 3
 
 
 def test_jobs_do_not_meet():
@@ -485,11 +492,15 @@ def test_jobs_do_not_meet():
         def attach(who):
             rank, job = who
             return landbridge.connect(
-                config=regions.config_of(rank), rank=rank, job=job, arena="1 MiB", timeout=60
+                config=regions.region_file_of_rank(rank),
+                rank=rank,
+                job=job,
+                arena="1 MiB",
+                timeout=60,
             )
 
-        every = on_all([(0, "train"), (1, "train"), (0, "zoo"), (1, "zoo")], attach)
-        results = on_all(
+        every = call_for_all([(0, "train"), (1, "train"), (0, "zoo"), (1, "zoo")], attach)
+        results = call_for_all(
             list(enumerate(every)),
             lambda pair: pair[1].all_reduce(numpy.full(4, 10.0 ** pair[0]), "sum")[0],
         )
@@ -499,7 +510,7 @@ def test_jobs_do_not_meet():
 
 
 def test_a_wrong_token_is_refused(regions, tmp_path):
-    text = regions.config("east").read_text().replace('"keys/train.token"', '"other.token"')
+    text = regions.region_file("east").read_text().replace('"keys/train.token"', '"other.token"')
     for name in ("fabric.toml", "east.sock", "keys"):
         (tmp_path / name).symlink_to(regions.folder / name)
     (tmp_path / "east.toml").write_text(text)
@@ -510,16 +521,16 @@ def test_a_wrong_token_is_refused(regions, tmp_path):
 
 def test_a_rank_of_another_region_is_refused(regions):
     with pytest.raises(landbridge.Refused, match="rank 2 is not served here"):
-        landbridge.connect(config=regions.config("east"), rank=2, arena=4096)
+        landbridge.connect(config=regions.region_file("east"), rank=2, arena=4096)
 
 
 def test_ranks_that_do_not_come_are_named(regions):
     with pytest.raises(landbridge.RanksTimedOut, match="rank"):
-        landbridge.connect(config=regions.config("west"), rank=2, arena=4096, timeout=0.3)
+        landbridge.connect(config=regions.region_file("west"), rank=2, arena=4096, timeout=0.3)
 
 
 def test_a_closed_group_says_so(regions):
-    with attached(regions) as groups:
+    with attached_groups(regions) as groups:
         operation = groups[0].all_reduce_async(numpy.ones(4, "float32"))
         kept = groups[0].empty(4, "float32")
         groups[0].close()
@@ -529,16 +540,16 @@ def test_a_closed_group_says_so(regions):
             groups[0].all_reduce(numpy.ones(4, "float32"))
         with pytest.raises(landbridge.Closed):
             groups[0].recover(operation.failure)
-        kept[:] = 1  # still memory
+        kept[:] = 1  # The memory is still there.
 
 
 def test_a_commit_names_the_epoch_of_its_last_post():
     state = group_state.GroupState()
     state.connection, state.ended, state.is_over = object(), None, False
     state.epoch = 1
-    state.agree()
-    state.register(SimpleNamespace(operation=SimpleNamespace()))
+    state.agree_to_epoch()
+    state.register_collective(SimpleNamespace(operation=SimpleNamespace()))
     state.epoch = 2
-    state.agree()
+    state.agree_to_epoch()
     epochs = [state.register_commit(SimpleNamespace(step=step))[1] for step in (1, 2)]
     assert epochs == [1, 2], "the second covers nothing"

@@ -7,34 +7,36 @@ import numpy
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, on_all
-from stand_in_gateway import alone, free, ready
+from conftest import DEADLINE_S, call_for_all
+from stand_in_gateway import free, lone_group, ready
 
-COUNT = 16
-NBYTES = 4 * COUNT
+ELEMENTS = 16
+RESULT_BYTES = 4 * ELEMENTS
 
 
-def array_of(group, value):
-    array = group.empty(COUNT, "float32")
+def filled_array(group, value):
+    """Returns an array in the arena of the group with equal elements."""
+    array = group.empty(ELEMENTS, "float32")
     array[:] = value
     return array
 
 
-def put_result(gateway, post, value):
-    slot = slice(post.result_offset, post.result_offset + NBYTES)
-    gateway.memory[slot] = numpy.full(COUNT, value, "float32").tobytes()
+def write_result(gateway, post, value):
+    """Writes the result of a post into its slot, as a gateway does."""
+    slot = slice(post.result_offset, post.result_offset + RESULT_BYTES)
+    gateway.memory[slot] = numpy.full(ELEMENTS, value, "float32").tobytes()
 
 
 @pytest.mark.parametrize("overlapping", [lambda a: a, lambda a: a[::-1]])
 def test_a_result_over_its_contribution_waits_for_free_memory(overlapping):
     """Until then the gateway may send the contribution again."""
-    with alone() as (group, gateway):
-        array, called = array_of(group, 1), []
+    with lone_group() as (group, gateway):
+        array, called = filled_array(group, 1), []
         out = overlapping(array)
         operation = group.all_reduce_async(array, "sum", out=out)
         operation.add_done_callback(lambda op: called.append(op.wait() is out))
         post = gateway.receive()
-        put_result(gateway, post, 3)
+        write_result(gateway, post, 3)
         gateway.send(ready(post))
         with pytest.raises(landbridge.WaitTimeout):
             operation.wait(0.05)
@@ -45,11 +47,11 @@ def test_a_result_over_its_contribution_waits_for_free_memory(overlapping):
 
 
 def test_a_missing_result_in_place_leaves_the_contribution_intact():
-    with alone() as (group, gateway):
-        array = array_of(group, 1)
+    with lone_group() as (group, gateway):
+        array = filled_array(group, 1)
         operation = group.all_reduce_async(array, "sum", out=array)
         post = gateway.receive()
-        put_result(gateway, post, 3)
+        write_result(gateway, post, 3)
         gateway.send(ready(post))
         gateway.shut_down()
         with pytest.raises(landbridge.GatewayLost):
@@ -58,11 +60,11 @@ def test_a_missing_result_in_place_leaves_the_contribution_intact():
 
 
 def test_a_result_beside_its_contribution_does_not_wait_for_that():
-    with alone() as (group, gateway):
-        array, out = array_of(group, 1), array_of(group, 0)
+    with lone_group() as (group, gateway):
+        array, out = filled_array(group, 1), filled_array(group, 0)
         operation = group.all_reduce_async(array, "sum", out=out)
         post = gateway.receive()
-        put_result(gateway, post, 3)
+        write_result(gateway, post, 3)
         gateway.send(ready(post))
         assert operation.wait(DEADLINE_S) is out and not operation.is_free()
         gateway.send(free(post))
@@ -71,8 +73,8 @@ def test_a_result_beside_its_contribution_does_not_wait_for_that():
 
 def test_a_slot_that_is_still_a_result_is_not_contributed():
     """The gateway would end the connection."""
-    with alone() as (group, gateway):
-        first, out = array_of(group, 1), array_of(group, 0)
+    with lone_group() as (group, gateway):
+        first, out = filled_array(group, 1), filled_array(group, 0)
         group.all_reduce_async(first, "sum", out=out)
         post = gateway.receive()
         gateway.send(ready(post))
@@ -86,24 +88,24 @@ def test_a_slot_that_is_still_a_result_is_not_contributed():
 
 def test_a_result_may_be_contributed_next(groups):
     def step(group):
-        first, out, last = (array_of(group, 1) for _ in range(3))
+        first, out, last = (filled_array(group, 1) for _ in range(3))
         for _ in range(20):
             group.all_reduce_async(first, "sum", out=out)
             group.all_reduce_async(out, "sum", out=last)
         group.all_reduce(last, "sum", out=last)
         return last[0]
 
-    assert on_all(groups, step) == [27] * 3
+    assert call_for_all(groups, step) == [27] * 3
 
 
 @pytest.mark.parametrize("post_one", ["all_reduce", "reduce", "broadcast"])
 @pytest.mark.parametrize("arena_has", ["both", "contribution", "result", "neither"])
 def test_a_call_returns_when_its_arena_arrays_are_writable(post_one, arena_has):
-    """It returns nothing that could be asked for that; arrays elsewhere were copied."""
-    with alone() as (group, gateway):
-        plain = numpy.ones(COUNT, "float32")
-        array = array_of(group, 1) if arena_has in ("both", "contribution") else plain
-        out = array_of(group, 0) if arena_has in ("both", "result") else plain.copy()
+    """A caller has no operation to wait for. Arrays outside the arena were copied."""
+    with lone_group() as (group, gateway):
+        plain = numpy.ones(ELEMENTS, "float32")
+        array = filled_array(group, 1) if arena_has in ("both", "contribution") else plain
+        out = filled_array(group, 0) if arena_has in ("both", "result") else plain.copy()
         returned = threading.Event()
 
         def call():
@@ -123,11 +125,11 @@ def test_a_call_returns_when_its_arena_arrays_are_writable(post_one, arena_has):
 
 
 def test_the_next_post_spares_memory_of_a_lost_gateway():
-    with alone() as (group, gateway):
-        ones = numpy.ones(COUNT, "float32")
+    with lone_group() as (group, gateway):
+        ones = numpy.ones(ELEMENTS, "float32")
         lost = group.all_reduce_async(ones, "sum")
         post = gateway.receive()
-        group._state.end(group._state.connection, "for this test")
+        group._state.end_connection(group._state.connection, "for this test")
         lost.wait_free(DEADLINE_S)
         del lost
         gc.collect()

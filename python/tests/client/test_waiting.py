@@ -9,23 +9,23 @@ import numpy
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, attached, on_all
-from landbridge._operation import Delivery
+from conftest import DEADLINE_S, attached_groups, call_for_all
+from landbridge._operation import ResultDelivery
 from landbridge._testing import LocalRegions
-from stand_in_gateway import alone, free, ready
+from stand_in_gateway import free, lone_group, ready
 
 ONES = numpy.ones(256, "float32")
 
 
-def test_a_caller_that_waits_hears_the_gateway_itself():
-    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
-        connection, heard = group._state.connection, []
-        hear = connection._read_once
-        connection._read_once = lambda: heard.append(threading.current_thread()) or hear()
+def test_a_caller_that_waits_reads_messages_itself():
+    with LocalRegions(ranks=(1,)) as regions, attached_groups(regions) as (group,):
+        connection, readers = group._state.connection, []
+        read_once = connection._read_once
+        connection._read_once = lambda: readers.append(threading.current_thread()) or read_once()
         for _ in range(20):
             group.all_reduce(ONES)
-        # Another thread looks now and then.
-        assert heard.count(threading.current_thread()) >= 15
+        # The reader thread reads now and then.
+        assert readers.count(threading.current_thread()) >= 15
 
 
 def test_a_collective_that_nobody_waits_for_is_heard_of(groups):
@@ -34,11 +34,11 @@ def test_a_collective_that_nobody_waits_for_is_heard_of(groups):
         group.all_reduce_async(ONES, "sum").add_done_callback(lambda _: done.set())
         return done.wait(DEADLINE_S)
 
-    assert on_all(groups, step) == [True] * 3
+    assert call_for_all(groups, step) == [True] * 3
 
 
 def test_threads_that_wait_at_once_all_get_theirs(groups):
-    """Each reads for the others, and leaves when it has its own."""
+    """Each thread reads for the others, and leaves when it has its own result."""
     rounds, seed = 60, random.randrange(1 << 32)
     print(f"seed {seed}")
 
@@ -73,7 +73,7 @@ def test_threads_that_wait_at_once_all_get_theirs(groups):
             thread.join(DEADLINE_S)
         return sorted(done)
 
-    assert on_all(groups, step) == [list(range(rounds))] * 3
+    assert call_for_all(groups, step) == [list(range(rounds))] * 3
 
 
 def test_a_timeout_ends_a_wait_that_reads(groups):
@@ -82,19 +82,19 @@ def test_a_timeout_ends_a_wait_that_reads(groups):
     with pytest.raises(landbridge.WaitTimeout):
         operation.wait(0.2)
     assert time.monotonic() - begun < DEADLINE_S / 2
-    assert on_all(groups[1:], lambda group: group.all_reduce(ONES, "sum")[0]) == [3, 3]
+    assert call_for_all(groups[1:], lambda group: group.all_reduce(ONES, "sum")[0]) == [3, 3]
     assert operation.wait(DEADLINE_S)[0] == 3
 
 
 def test_a_wait_interrupted_in_mid_message_ends_the_connection():
     """The place of the interruption is unknown, so the connection must not be used again."""
-    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
+    with LocalRegions(ranks=(1,)) as regions, attached_groups(regions) as (group,):
 
         def interrupt(_):
             raise KeyboardInterrupt
 
         with group._posting:
-            group._is_awaited = True  # so that no other thread hears of it
+            group._is_awaited = True  # The reader thread does not read then.
             operation = group.all_reduce_async(ONES)
             group._is_awaited = False
         operation.add_done_callback(interrupt)
@@ -107,19 +107,23 @@ def test_a_wait_interrupted_in_mid_message_ends_the_connection():
 
 
 def test_messages_are_read_while_nothing_is_under_way():
-    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
+    with LocalRegions(ranks=(1,)) as regions, attached_groups(regions) as (group,):
         group.all_reduce(ONES)
-        time.sleep(0.3)  # its reader is asleep by now
-        regions.kill("east")
+        time.sleep(0.3)  # The reader thread sleeps after that.
+        regions.kill_process("east")
         deadline = time.monotonic() + DEADLINE_S
         while group._state.ended is None:
-            assert time.monotonic() < deadline, "nobody hears of it"
+            assert time.monotonic() < deadline, "nobody reads the end"
             time.sleep(0.01)
 
 
 def test_a_copy_of_one_result_delays_no_other(monkeypatch):
-    with alone() as (group, gateway):
-        copying, go_on, deliver = threading.Event(), threading.Event(), Delivery.deliver
+    with lone_group() as (group, gateway):
+        copying, go_on, deliver = (
+            threading.Event(),
+            threading.Event(),
+            ResultDelivery.deliver_result,
+        )
 
         def deliver_slowly(delivery):
             if threading.current_thread() is slow:
@@ -127,7 +131,7 @@ def test_a_copy_of_one_result_delays_no_other(monkeypatch):
                 go_on.wait(DEADLINE_S)
             return deliver(delivery)
 
-        monkeypatch.setattr(Delivery, "deliver", deliver_slowly)
+        monkeypatch.setattr(ResultDelivery, "deliver_result", deliver_slowly)
         first, second = group.all_reduce_async(ONES), group.all_reduce_async(ONES)
         slow = threading.Thread(target=first.wait)
         slow.start()
@@ -143,16 +147,16 @@ def test_a_copy_of_one_result_delays_no_other(monkeypatch):
 
 
 def test_a_timeout_ends_a_wait_despite_other_messages(monkeypatch):
-    with alone() as (group, _), monkeypatch.context() as patch:
+    with lone_group() as (group, _), monkeypatch.context() as patch:
         connection, until = group._state.connection, time.monotonic() + 3
 
-        def hear():
+        def read_nothing():
             time.sleep(0.001)
             assert time.monotonic() < until, "nothing ends it"
 
-        group._is_awaited = True  # by whoever reads; not by the reader's thread
+        group._is_awaited = True  # The reader thread does not read then.
         operation = group.all_reduce_async(ONES)
-        patch.setattr(connection, "_read_once", hear)
+        patch.setattr(connection, "_read_once", read_nothing)
         patch.setattr(connection, "_poll", SimpleNamespace(poll=lambda *_: True))
         with pytest.raises(landbridge.WaitTimeout):
             operation.wait(0.1)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, attached, on_all, usage
+from conftest import DEADLINE_S, attached_groups, call_for_all, resource_usage
 from landbridge._testing import LocalRegions
 
 numpy = pytest.importorskip("numpy")
@@ -25,13 +25,13 @@ ONES = numpy.ones(1000, "float32")
 
 @pytest.fixture
 def own_regions():
-    """Gateways that a test may kill."""
+    """Running gateways of two regions that a test may kill."""
     with LocalRegions(ranks=(1, 1)) as running:
         yield running
 
 
 def test_gateways_end_with_the_process_that_started_them():
-    """They end even if it is killed. The quickstart and the benchmarks rely on it."""
+    """Gateways end even if the process is killed. Quickstart and benchmarks rely on that."""
     script = """
 import sys
 from landbridge._testing import LocalRegions, LinkSpec
@@ -39,18 +39,18 @@ with LocalRegions(link=LinkSpec()) as regions:
     print(regions.folder, *(process.pid for process in regions._processes.values()), flush=True)
     sys.stdin.read()
 """
-    with python(script) as starter, contextlib.ExitStack() as stack:
+    with run_python(script) as starter, contextlib.ExitStack() as stack:
         folder, *pids = starter.stdout.readline().decode().split()
         stack.callback(shutil.rmtree, folder)
-        assert len(pids) == 3 and all(map(lives, pids))
+        assert len(pids) == 3 and all(map(is_running, pids))
         starter.kill()
         deadline = time.monotonic() + DEADLINE_S
-        while any(map(lives, pids)):
+        while any(map(is_running, pids)):
             assert time.monotonic() < deadline, "a gateway is left behind"
             threading.Event().wait(0.01)
 
 
-def lives(pid):
+def is_running(pid):
     """Returns whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] != "Z"
@@ -59,8 +59,8 @@ def lives(pid):
 
 
 @contextlib.contextmanager
-def python(script, *arguments):
-    """A process with this package, over pipes; killed in the end."""
+def run_python(script, *arguments):
+    """Yields a process that runs a script with this package, and kills the process at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
@@ -75,17 +75,18 @@ def python(script, *arguments):
 
 
 def failure_of(operation):
+    """Returns the failure of a collective, which must fail."""
     with pytest.raises(landbridge.CollectiveFailed) as raised:
         operation.wait(DEADLINE_S)
     return raised.value
 
 
-def test_a_killed_gateway_is_named_and_attached_to_anew(own_regions):
-    with attached(own_regions) as (east, west):
+def test_a_killed_gateway_is_named_and_attached_to_again(own_regions):
+    with attached_groups(own_regions) as (east, west):
         under_way = east.all_reduce_async(ONES)
         kept = east.empty(1000, "float32")
         kept[:] = 7
-        own_regions.kill("east")
+        own_regions.kill_process("east")
         failure = failure_of(under_way)
         assert isinstance(failure, landbridge.GatewayLost) and failure.fault == "us"
         assert isinstance(failure, ConnectionError)
@@ -97,21 +98,23 @@ def test_a_killed_gateway_is_named_and_attached_to_anew(own_regions):
         with pytest.raises(landbridge.CollectiveFailed) as raised:
             while True:
                 west.all_reduce_async(ONES).wait(DEADLINE_S)
-        told_by_west = (landbridge.RegionLost, landbridge.EpochEnded, landbridge.Stalled)
-        assert isinstance(raised.value, told_by_west)
-        restart = threading.Timer(0.5, own_regions.start, ["east"])
+        kinds_in_west = (landbridge.RegionLost, landbridge.EpochEnded, landbridge.Stalled)
+        assert isinstance(raised.value, kinds_in_west)
+        restart = threading.Timer(0.5, own_regions.start_gateway, ["east"])
         restart.start()
-        on_all([(east, failure), (west, raised.value)], lambda pair: pair[0].recover(pair[1], 60))
+        call_for_all(
+            [(east, failure), (west, raised.value)], lambda pair: pair[0].recover(pair[1], 60)
+        )
         restart.join()
-        results = on_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
-        assert results == [14, 14], "memory of before is good"
+        results = call_for_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
+        assert results == [14, 14], "memory from before the failure is good"
 
 
 def test_a_killed_trainer_is_named_and_may_come_back(own_regions):
-    """The step that it died in is done again by all, with the same result."""
+    """All ranks take the step of its death again, with an equal result."""
     script = f"""
 import numpy, sys, landbridge
-group = landbridge.connect(config={str(own_regions.config("west"))!r}, rank=1, arena="1 MiB")
+group = landbridge.connect(config={str(own_regions.region_file("west"))!r}, rank=1, arena="1 MiB")
 step = int(sys.argv[1])
 while True:
     print(group.all_reduce(numpy.full(4, step, "float32"), "sum")[0], flush=True)
@@ -120,26 +123,27 @@ while True:
         sys.stdin.read()
 """
 
-    with python(script, "1", "hold"):
-        east = landbridge.connect(config=own_regions.config("east"), rank=0, arena="1 MiB")
-        assert [step_of(east, step) for step in (1, 2)] == [2, 4]
+    with run_python(script, "1", "hold"):
+        east = landbridge.connect(config=own_regions.region_file("east"), rank=0, arena="1 MiB")
+        assert [take_step(east, step) for step in (1, 2)] == [2, 4]
         under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
     failure = failure_of(under_way)
     assert isinstance(failure, landbridge.RankLost) and "rank 1" in str(failure)
-    with east, python(script, "3"):
+    with east, run_python(script, "3"):
         east.recover(failure, 60)
-        assert [step_of(east, step) for step in (3, 4)] == [6, 8]
+        assert [take_step(east, step) for step in (3, 4)] == [6, 8]
 
 
-def step_of(group, step):
+def take_step(group, step):
+    """All-reduces the number of the step, and returns the sum."""
     return group.all_reduce(numpy.full(4, step, "float32"), "sum")[0]
 
 
 def test_an_epoch_change_between_collectives_raises(own_regions):
-    """A rank that has not heard of it would post in another place of its step."""
-    with attached(own_regions) as (east, west):
-        on_all((east, west), lambda group: group.all_reduce(ONES))
-        west._state.end(west._state.connection, "for this test")
+    """A rank that did not notice the change would post at another place of its step."""
+    with attached_groups(own_regions) as (east, west):
+        call_for_all((east, west), lambda group: group.all_reduce(ONES))
+        west._state.end_connection(west._state.connection, "for this test")
 
         def of_west():
             with pytest.raises(landbridge.GatewayLost) as raised:
@@ -154,14 +158,14 @@ def test_an_epoch_change_between_collectives_raises(own_regions):
             east.recover(raised.value, 60)
 
         before = east.epoch
-        on_all((of_west, of_east), lambda call: call())
+        call_for_all((of_west, of_east), lambda call: call())
         assert east.epoch == west.epoch > before
-        assert on_all((east, west), lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+        assert call_for_all((east, west), lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
 
 
 @contextlib.contextmanager
-def stopped(regions, region):
-    """Its gateway does nothing, and its socket stays."""
+def stopped_gateway(regions, region):
+    """Stops the gateway of a region by a signal. Its socket stays."""
     process = regions._processes[region]
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
@@ -172,7 +176,8 @@ def stopped(regions, region):
 
 
 @contextlib.contextmanager
-def silence_is_told():
+def raises_no_gateway():
+    """Expects `NoGateway` for a gateway that is stopped, long before 30 s have passed."""
     begun = time.monotonic()
     with pytest.raises(landbridge.NoGateway, match="east.sock.* does not answer"):
         yield
@@ -180,27 +185,27 @@ def silence_is_told():
 
 
 def test_a_stopped_gateway_outlasts_no_timeout(own_regions, monkeypatch):
-    place = {"config": own_regions.config("east"), "rank": 0, "arena": "1 MiB"}
-    with stopped(own_regions, "east"), silence_is_told():
+    place = {"config": own_regions.region_file("east"), "rank": 0, "arena": "1 MiB"}
+    with stopped_gateway(own_regions, "east"), raises_no_gateway():
         landbridge.connect(**place, timeout=1)
-    with attached(own_regions) as groups:
-        with stopped(own_regions, "east"), silence_is_told():
+    with attached_groups(own_regions) as groups:
+        with stopped_gateway(own_regions, "east"), raises_no_gateway():
             groups[0].recover(timeout=1)
-        assert on_all(groups, step_of_survivor) == [2, 2]
+        assert call_for_all(groups, recover_and_step) == [2, 2]
         barrier_async = landbridge.Group.barrier_async
         with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
 
             def stop_and_post(group, timeout, **options):
-                stack.enter_context(stopped(own_regions, "east"))
+                stack.enter_context(stopped_gateway(own_regions, "east"))
                 return barrier_async(group, timeout, **options)
 
             patch.setattr(landbridge.Group, "barrier_async", stop_and_post)
-            with silence_is_told():
+            with raises_no_gateway():
                 groups[0].recover(timeout=2)
-        assert on_all(groups, step_of_survivor) == [2, 2]
+        assert call_for_all(groups, recover_and_step) == [2, 2]
 
 
-def step_of_survivor(group):
+def recover_and_step(group):
     """Recovers until an all-reduce succeeds: another rank may first meet an old failure."""
     while True:
         try:
@@ -211,7 +216,7 @@ def step_of_survivor(group):
 
 
 def test_faults_of_the_caller_are_not_retried(own_regions):
-    with attached(own_regions) as groups:
+    with attached_groups(own_regions) as groups:
 
         def step(group):
             with pytest.raises(landbridge.RanksDisagree) as raised:
@@ -219,11 +224,11 @@ def test_faults_of_the_caller_are_not_retried(own_regions):
             with pytest.raises(landbridge.RanksDisagree):
                 group.recover(raised.value)
 
-        on_all(groups, step)
+        call_for_all(groups, step)
 
 
 def test_a_forked_process_does_not_disturb_the_client(own_regions):
-    with attached(own_regions) as groups:
+    with attached_groups(own_regions) as groups:
         east = groups[0]
         kept = east.empty(1000, "float32")
         kept[:] = 1
@@ -233,16 +238,16 @@ def test_a_forked_process_does_not_disturb_the_client(own_regions):
             warnings.simplefilter("ignore")
             child = os.fork()
         if child == 0:
-            os._exit(in_child(east, under_way))
+            os._exit(use_in_child(east, under_way))
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert groups[1].all_reduce(ONES, "sum")[0] == 2
         assert under_way.wait(DEADLINE_S)[0] == 2
-        assert on_all(groups, lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+        assert call_for_all(groups, lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
 
 
-def in_child(group, under_way):
-    """As a DataLoader's worker: uses the group by mistake, drops it, collects, ends."""
+def use_in_child(group, under_way):
+    """Uses a group by mistake and drops it, as a DataLoader's worker may. Returns the exit code."""
     try:
         uses = [partial(group.all_reduce, ONES), partial(group.empty, 1, "f32"), group.barrier]
         for use in uses:
@@ -262,15 +267,17 @@ def test_a_dead_trainer_detaches_though_its_forked_children_live(own_regions):
     """A child that kept the socket open would keep the rank attached."""
     script = f"""
 import numpy, os, sys, landbridge
-group = landbridge.connect(config={str(own_regions.config("west"))!r}, rank=1, arena="1 MiB")
+group = landbridge.connect(config={str(own_regions.region_file("west"))!r}, rank=1, arena="1 MiB")
 read, write = os.pipe()
 if os.fork() == 0:
     print(os.getpid(), flush=True)
     os.read(read, 1)
 os.read(read, 1)
 """
-    east_of = partial(landbridge.connect, config=own_regions.config("east"), rank=0, arena="1 MiB")
-    with python(script) as trainer, east_of() as east:
+    east_of = partial(
+        landbridge.connect, config=own_regions.region_file("east"), rank=0, arena="1 MiB"
+    )
+    with run_python(script) as trainer, east_of() as east:
         child = int(trainer.stdout.readline())
         under_way = east.all_reduce_async(ONES)
         trainer.kill()
@@ -282,16 +289,16 @@ os.read(read, 1)
 
 
 def test_ctrl_c_ends_a_wait_but_not_its_collective(own_regions, ctrl_c_interrupts):
-    with attached(own_regions) as (east, west):
+    with attached_groups(own_regions) as (east, west):
         under_way = east.all_reduce_async(ONES, "sum")
         pressed = []
 
-        def press():
+        def press_ctrl_c():
             pressed.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
         for wait in (under_way.wait, under_way.wait_free, east.barrier):
-            timer = threading.Timer(0.3, press)
+            timer = threading.Timer(0.3, press_ctrl_c)
             timer.start()
             with pytest.raises(KeyboardInterrupt):
                 wait()
@@ -303,7 +310,7 @@ def test_ctrl_c_ends_a_wait_but_not_its_collective(own_regions, ctrl_c_interrupt
 
 
 def test_a_callback_that_raises_harms_nobody_else(own_regions, caplog):
-    with attached(own_regions) as groups:
+    with attached_groups(own_regions) as groups:
 
         def step(group):
             operation = group.all_reduce_async(ONES, "sum")
@@ -311,12 +318,12 @@ def test_a_callback_that_raises_harms_nobody_else(own_regions, caplog):
             operation.wait_free(DEADLINE_S)
             return group.all_reduce(ONES, "sum")[0]
 
-        assert on_all(groups, step) == [2, 2]
+        assert call_for_all(groups, step) == [2, 2]
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_thousand_steps_leak_nothing(own_regions):
-    with attached(own_regions) as groups:
+    with attached_groups(own_regions) as groups:
         array = numpy.ones(4096, "float32")
 
         def steps(group, count):
@@ -328,40 +335,40 @@ def test_a_thousand_steps_leak_nothing(own_regions):
                 operation.wait(DEADLINE_S)
             group.barrier()
 
-        on_all(groups, lambda group: steps(group, 100))
+        call_for_all(groups, lambda group: steps(group, 100))
         gc.collect()
-        before = usage(readers=2)
-        on_all(groups, lambda group: steps(group, 1000))
+        before = resource_usage(readers=2)
+        call_for_all(groups, lambda group: steps(group, 1000))
         gc.collect()
-        after = usage(readers=2)
-        on_all(
+        after = resource_usage(readers=2)
+        call_for_all(
             groups, lambda group: group._state.wait_until(lambda: not group._state.entries, None)
         )
         assert after["descriptors"] == before["descriptors"]
         assert after["threads"] == before["threads"]
-        # 2,000 results of 16 KiB for each rank, had they stayed, were 64 MB.
+        # 2,000 results of 16 KiB for each of two ranks would take 64 MB.
         assert after["rss"] - before["rss"] < 4 << 20
         assert [group._arena.used_bytes for group in groups] == [0, 0]
 
 
 def test_attaching_and_closing_leak_nothing(own_regions):
     def once():
-        with attached(own_regions, "1 MiB") as groups:
-            on_all(groups, lambda group: group.all_reduce(ONES))
+        with attached_groups(own_regions, "1 MiB") as groups:
+            call_for_all(groups, lambda group: group.all_reduce(ONES))
 
     once()
     gc.collect()
-    before = usage(readers=0)
+    before = resource_usage(readers=0)
     for _ in range(10):
         once()
     gc.collect()
-    after = usage(readers=0)
+    after = resource_usage(readers=0)
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
 
 
 def test_a_dropped_group_detaches_once_its_work_is_done(own_regions):
-    with attached(own_regions) as groups:
+    with attached_groups(own_regions) as groups:
         west = groups.pop()
         under_way = west.all_reduce_async(ONES, "sum")
         del west

@@ -16,30 +16,31 @@ import numpy
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, in_fork
+from conftest import DEADLINE_S, exit_code_of_fork
 from landbridge import _protocol
 from landbridge._protocol.connection import Connection
-from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode, Frames
-from stand_in_gateway import alone, attach, free, ready
+from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode, FrameDecoder
+from stand_in_gateway import attach_group, free, lone_group, ready
 
 ONES = numpy.ones(16, "float32")
 
 
 @pytest.fixture(autouse=True)
-def a_reader_that_hardly_looks(monkeypatch):
+def slow_reader_thread(monkeypatch):
     """Keeps the reader thread from reading messages that a test's wait should read."""
-    monkeypatch.setattr(_protocol.connection, "_IDLE_POLL_S", 2.0)
+    monkeypatch.setattr(_protocol.connection, "_IDLE_READ_DELAY_S", 2.0)
 
 
-def press(*_):
+def raise_interrupt(*_):
     raise KeyboardInterrupt
 
 
 def failed(post):
+    """Returns the message that a post has failed."""
     return Failed(post.sequence, FailureCode.TIMED_OUT, "for this test")
 
 
-def unheard(group, *begins):
+def post_unread(group, *begins):
     """Begins collectives whose messages the next wait reads, not the reader thread."""
     connection = group._state.connection
 
@@ -49,22 +50,25 @@ def unheard(group, *begins):
                 connection._reading = SimpleNamespace(thread=None)
                 return True
 
-    comes(nobody_reads)
+    wait_until(nobody_reads)
     group._is_awaited = True
     begun = [begin() for begin in begins]
     group._is_awaited, connection._reading = False, None
     return begun
 
 
-def collective(group):
+def starter_of_collective(group):
+    """Returns a function that starts an all-reduce."""
     return lambda: group.all_reduce_async(ONES, "sum")
 
 
 @contextlib.contextmanager
 def ctrl_c_at(moment, *others):
-    """Ctrl-C in the client's code, at one of the moments when Python handles signals: where its
-    functions begin, and after calls. Yields a function that says whether it came to that.
-    ``others`` are modules that count as the client's code."""
+    """Raises Ctrl-C in the client's code, at one of the moments when Python handles signals.
+
+    Those are the beginnings of functions and the ends of calls. Yields a function that returns
+    whether Ctrl-C was raised. ``others`` are modules that count as the client's code.
+    """
     seen, files = [], (os.path.dirname(landbridge.__file__), *(other.__file__ for other in others))
 
     def profile(frame, event, _):
@@ -73,7 +77,7 @@ def ctrl_c_at(moment, *others):
             if len(seen) == moment:
                 raise KeyboardInterrupt
 
-    gc.disable()  # of groups of earlier moments
+    gc.disable()  # Groups of earlier moments are not collected meanwhile.
     sys.setprofile(profile)
     try:
         yield lambda: len(seen) >= moment
@@ -84,16 +88,16 @@ def ctrl_c_at(moment, *others):
         gc.enable()
 
 
-def outcome_of(wait):
-    """Nothing, or how it failed; but it ends."""
+def failure_of_wait(wait):
+    """Returns the failure of a wait, or `None`. The wait must end."""
     try:
         wait(DEADLINE_S)
     except landbridge.CollectiveFailed as failure:
         return failure
 
 
-def comes(predicate):
-    """Waits for an effect of another thread."""
+def wait_until(predicate):
+    """Waits until another thread has made a predicate true."""
     deadline = time.monotonic() + DEADLINE_S
     while not predicate():
         assert time.monotonic() < deadline, "it never comes true"
@@ -102,30 +106,30 @@ def comes(predicate):
 
 @pytest.mark.parametrize("answer", [failed, free])
 def test_a_callback_that_is_interrupted_leaves_nothing_unfinished(answer):
-    with alone() as (group, gateway):
-        begins = [collective(group)] * 2 + [lambda: group.commit_async(3)]
-        first, second, commit = unheard(group, *begins)
+    with lone_group() as (group, gateway):
+        begins = [starter_of_collective(group)] * 2 + [lambda: group.commit_async(3)]
+        first, second, commit = post_unread(group, *begins)
         called = []
-        first.add_done_callback(press)
+        first.add_done_callback(raise_interrupt)
         first.add_done_callback(called.append)
         post = gateway.receive()
         gateway.send(*([ready(post)] if answer is free else []), answer(post))
         with pytest.raises(KeyboardInterrupt):
             first.wait_free()
-        failures = [outcome_of(waiting.wait) for waiting in (first, second, commit)]
+        failures = [failure_of_wait(waiting.wait) for waiting in (first, second, commit)]
         kind = landbridge.RanksTimedOut if answer is failed else type(None)
         assert list(map(type, failures)) == [kind, *[landbridge.GatewayLost] * 2]
         first.wait_free(DEADLINE_S)
         second.wait_free(DEADLINE_S)
-        comes(lambda: called == [first])
+        wait_until(lambda: called == [first])
         del first, second, commit, failures
         called.clear()
         gc.collect()
         assert group.empty(group._arena.nbytes, "u8") is not None
 
 
-def every_moment(scenario):
-    """Runs it with Ctrl-C at the first moment, the second and so on, until it ends before that."""
+def interrupt_at_every_moment(scenario):
+    """Runs a scenario with Ctrl-C at each moment, until the scenario ends before the moment."""
     moment = 0
     while True:
         moment += 1
@@ -139,59 +143,60 @@ def every_moment(scenario):
 @pytest.mark.parametrize("answer", [failed, free])
 def test_a_wait_that_is_interrupted_anywhere_leaves_nothing_unfinished(answer):
     def scenario(moment):
-        with alone() as (group, gateway):
-            begins = collective(group), lambda: group.commit_async(3)
-            operation, commit = unheard(group, *begins)
+        with lone_group() as (group, gateway):
+            begins = starter_of_collective(group), lambda: group.commit_async(3)
+            operation, commit = post_unread(group, *begins)
             post = gateway.receive()
             done = Committed(3) if answer is free else CommitFailed(3, FailureCode.STALLED, "")
             gateway.send(*([ready(post)] if answer is free else []), answer(post), done)
             with ctrl_c_at(moment) as was_pressed:
-                outcome_of(operation.wait)
+                failure_of_wait(operation.wait)
                 operation.wait_free(DEADLINE_S)
-                outcome_of(commit.wait)
-            outcome_of(operation.wait)
+                failure_of_wait(commit.wait)
+            failure_of_wait(operation.wait)
             operation.wait_free(DEADLINE_S)
-            outcome_of(commit.wait)
-            comes(lambda: group._state.is_idle)
+            failure_of_wait(commit.wait)
+            wait_until(lambda: group._state.is_idle)
             return was_pressed()
 
-    every_moment(scenario)
+    interrupt_at_every_moment(scenario)
 
 
 def test_a_post_that_is_interrupted_anywhere_leaves_nothing_unfinished():
     def scenario(moment):
-        with alone() as (group, gateway):
-            (first,) = unheard(group, collective(group))
+        with lone_group() as (group, gateway):
+            (first,) = post_unread(group, starter_of_collective(group))
             with ctrl_c_at(moment) as was_pressed:
                 group.all_reduce_async(ONES, "sum")
-            with contextlib.suppress(AssertionError, OSError):  # of a client that hung up
+            # A client that hung up causes these errors.
+            with contextlib.suppress(AssertionError, OSError):
                 while gateway.has_request():
                     gateway.send(failed(gateway.receive()))
-            assert outcome_of(first.wait) is not None
+            assert failure_of_wait(first.wait) is not None
             first.wait_free(DEADLINE_S)
-            comes(lambda: group._state.is_idle)
+            wait_until(lambda: group._state.is_idle)
             return was_pressed()
 
-    every_moment(scenario)
+    interrupt_at_every_moment(scenario)
 
 
 def test_a_close_that_is_interrupted_anywhere_can_be_done_again():
     def scenario(moment):
-        with alone() as (group, gateway):
+        with lone_group() as (group, gateway):
             operation = group.all_reduce_async(ONES, "sum")
             with ctrl_c_at(moment) as was_pressed:
                 group.close()
             group.close()
-            assert isinstance(outcome_of(operation.wait), landbridge.GatewayLost)
+            assert isinstance(failure_of_wait(operation.wait), landbridge.GatewayLost)
             operation.wait_free(DEADLINE_S)
-            comes(lambda: group._state.is_idle)
+            wait_until(lambda: group._state.is_idle)
             return was_pressed()
 
-    every_moment(scenario)
+    interrupt_at_every_moment(scenario)
 
 
 def test_waits_in_a_forked_process_say_so():
-    with alone() as (group, gateway):
+    with lone_group() as (group, gateway):
         operation, commit = group.all_reduce_async(ONES, "sum"), group.commit_async(3)
         done = group.all_reduce_async(ONES, "sum")
         _, _, post = (gateway.receive() for _ in range(3))
@@ -203,12 +208,12 @@ def test_waits_in_a_forked_process_say_so():
                 with pytest.raises(landbridge.ForkedProcess):
                     wait()
 
-        assert in_fork(waits) == 0
+        assert exit_code_of_fork(waits) == 0
 
 
 def test_a_forked_process_closes_what_another_thread_had_locked():
-    """As where that copied a result."""
-    with alone() as (group, gateway):
+    """The other thread may hold the lock to copy a result."""
+    with lone_group() as (group, gateway):
         operation, called = group.all_reduce_async(ONES, "sum"), []
         commit = group.commit_async(3)
         operation.add_done_callback(called.append)
@@ -220,7 +225,7 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
             assert not called and not operation.is_ready() and not commit.is_done()
 
         with operation._lock:
-            assert in_fork(closes) == 0
+            assert exit_code_of_fork(closes) == 0
         post = gateway.receive()
         gateway.send(ready(post), free(post))
         assert operation.wait(DEADLINE_S)[0] == 0 and called == [operation]
@@ -228,17 +233,17 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
 def test_a_signal_handler_must_not_wait():
     """The handler would wait for a message that the interrupted wait reads."""
-    with alone() as (group, gateway):
-        begins = [collective(group)] * 2 + [lambda: group.commit_async(3)]
-        operation, other, commit = unheard(group, *begins)
-        told = []
+    with lone_group() as (group, gateway):
+        begins = [starter_of_collective(group)] * 2 + [lambda: group.commit_async(3)]
+        operation, other, commit = post_unread(group, *begins)
+        refusals = []
 
         def handle(*_):
             all_reduce = partial(group.all_reduce, ONES)
             for use in (other.wait, commit.wait, group.barrier, all_reduce):
                 with pytest.raises(landbridge.InCallback, match="signal") as error:
                     use(timeout=DEADLINE_S)
-                told.append(error)
+                refusals.append(error)
             post = gateway.receive()
             gateway.send(ready(post), free(post))
 
@@ -248,13 +253,13 @@ def test_a_signal_handler_must_not_wait():
             operation.wait(DEADLINE_S)
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert len(told) == 4
+        assert len(refusals) == 4
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e15, 1e300])
 def test_a_wait_may_be_as_long_as_one_likes(timeout):
-    with alone() as (group, gateway):
-        (operation,) = unheard(group, collective(group))
+    with lone_group() as (group, gateway):
+        (operation,) = post_unread(group, starter_of_collective(group))
         post = gateway.receive()
         threading.Timer(0.05, gateway.send, (ready(post), free(post))).start()
         operation.wait(timeout)
@@ -262,42 +267,42 @@ def test_a_wait_may_be_as_long_as_one_likes(timeout):
 
 
 def test_a_commit_keeps_its_group():
-    group, gateway = attach()
+    group, gateway = attach_group()
     commit, kept = group.commit_async(3), weakref.ref(group)
     del group
     gc.collect()
     assert kept() is not None
     gateway.send(Committed(3))
     commit.wait(DEADLINE_S)
-    comes(lambda: gc.collect() is not None and kept() is None)
+    wait_until(lambda: gc.collect() is not None and kept() is None)
     gateway.shut_down()
 
 
 def test_a_connection_that_still_ends_leaves_the_next_one_alone():
-    """The reader's thread may be slow to hang up, while another attaches anew."""
-    with alone() as (group, gateway):
+    """The reader thread may be slow to close its socket, while another thread attaches again."""
+    with lone_group() as (group, gateway):
         state, old = group._state, group._state.connection
-        ends, go_on, shut_down = threading.Event(), threading.Event(), old.shut_down
+        ends, go_on, shut_down = threading.Event(), threading.Event(), old.shut_down_socket
 
         def shut_down_slowly():
             shut_down()
             ends.set()
             go_on.wait(DEADLINE_S)
 
-        old.shut_down = shut_down_slowly
+        old.shut_down_socket = shut_down_slowly
         gateway.shut_down()
         assert ends.wait(DEADLINE_S)
         ours, theirs = socket.socketpair()
-        new = Connection(ours, old.attached, Frames())
+        new = Connection(ours, old.attached, FrameDecoder())
         threading.Timer(0.1, go_on.set).start()
-        state.begin(new)
-        comes(lambda: old._socket.fileno() == -1)
+        state.begin_connection(new)
+        wait_until(lambda: old._socket.fileno() == -1)
         assert state.connection is new and state.ended is None
         theirs.close()
 
 
 def test_waking_the_reader_can_be_repeated_after_any_interruption():
-    with alone() as (group, _):
+    with lone_group() as (group, _):
         connection, was_pressed, moment = group._state.connection, lambda: True, 0
         while was_pressed():
             moment += 1
@@ -307,5 +312,5 @@ def test_waking_the_reader_can_be_repeated_after_any_interruption():
             again.start()
             again.join(DEADLINE_S)
             assert not again.is_alive()
-            comes(connection._wanted.empty)
+            wait_until(connection._wanted.empty)
         assert moment > 1

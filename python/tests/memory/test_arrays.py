@@ -20,44 +20,45 @@ def arena():
     return Arena(1 << 16)
 
 
-def there_and_back(arena, source, dtype=None):
-    adapter = arrays.adapt(source, dtype)
-    block = arena.take(adapter.nbytes)
-    adapter.store(block)
-    return adapter, block
+def copy_to_slot_of(arena, source, dtype=None):
+    """Copies an array to a slot. Returns its adapter and the slot."""
+    adapter = arrays.adapt_array(source, dtype)
+    slot = arena.allocate_slot(adapter.nbytes)
+    adapter.copy_to_slot(slot)
+    return adapter, slot
 
 
 @pytest.mark.parametrize("name", NUMPY)
 def test_numpy_arrays(arena, name):
     source = numpy.arange(24, dtype=name).reshape(2, 3, 4)
-    adapter, block = there_and_back(arena, source)
+    adapter, slot = copy_to_slot_of(arena, source)
     assert adapter.dtype.label == {"float": "f", "int": "i", "uint": "u"}[
         name.rstrip("0123456789")
     ] + name.lstrip("uintfloa")
-    assert bytes(block.view()) == source.tobytes()
-    fresh = adapter.fresh(block)
+    assert bytes(slot.view()) == source.tobytes()
+    fresh = adapter.copy_to_new_array(slot)
     assert fresh.dtype == source.dtype and (fresh == source).all()
-    block.view()[:] = bytes(source.nbytes)
+    slot.view()[:] = bytes(source.nbytes)
     assert (fresh == source).all(), "memory of its own"
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (5, 7)])
 def test_every_shape_goes_and_comes_back(arena, shape):
     source = numpy.full(shape, 1.5, "float32")
-    adapter, block = there_and_back(arena, source)
+    adapter, slot = copy_to_slot_of(arena, source)
     assert adapter.elements == math.prod(shape)
     out = numpy.zeros(shape, "float32")
-    arrays.adapt(out).load(block)
-    assert (out == source).all() and adapter.fresh(block).shape == shape
+    arrays.adapt_array(out).copy_from_slot(slot)
+    assert (out == source).all() and adapter.copy_to_new_array(slot).shape == shape
 
 
 def test_strided_arrays_go_in_the_order_of_their_elements(arena):
     source = numpy.arange(24, dtype="float32").reshape(4, 6).T[::2]
-    _, block = there_and_back(arena, source)
-    assert bytes(block.view()) == numpy.ascontiguousarray(source).tobytes()
+    _, slot = copy_to_slot_of(arena, source)
+    assert bytes(slot.view()) == numpy.ascontiguousarray(source).tobytes()
     out = numpy.zeros((6, 4), "float32").T[:, ::2].T
     assert not out.flags.c_contiguous
-    arrays.adapt(out).load(block)
+    arrays.adapt_array(out).copy_from_slot(slot)
     assert (out == source).all()
 
 
@@ -67,52 +68,52 @@ def test_strided_arrays_go_in_the_order_of_their_elements(arena):
 )
 def test_buffers_of_the_standard_library(arena, code, label):
     source = array.array(code, [1, 2, 3])
-    adapter, block = there_and_back(arena, source)
+    adapter, slot = copy_to_slot_of(arena, source)
     assert adapter.dtype.label == label
-    fresh = adapter.fresh(block)
+    fresh = adapter.copy_to_new_array(slot)
     assert fresh.format == code and list(fresh) == [1, 2, 3] and not fresh.readonly
     out = array.array(code, [0, 0, 0])
-    arrays.adapt(out).load(block)
+    arrays.adapt_array(out).copy_from_slot(slot)
     assert out == source
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
 def test_buffers_without_elements(arena, shape):
     source = memoryview(numpy.zeros(shape, "float32"))
-    adapter, block = there_and_back(arena, source)
+    adapter, slot = copy_to_slot_of(arena, source)
     adapter.check_writable()
-    adapter.load(block)
-    assert (adapter.shape, adapter.nbytes, adapter.fresh(block).nbytes) == (shape, 0, 0)
+    adapter.copy_from_slot(slot)
+    assert (adapter.shape, adapter.nbytes, adapter.copy_to_new_array(slot).nbytes) == (shape, 0, 0)
 
 
 def test_bytes_can_be_contributed_but_hold_no_result(arena):
-    adapter, block = there_and_back(arena, b"abc")
-    assert bytes(adapter.fresh(block)) == b"abc"
+    adapter, slot = copy_to_slot_of(arena, b"abc")
+    assert bytes(adapter.copy_to_new_array(slot)) == b"abc"
     with pytest.raises(UnsupportedArray, match="writable"):
         adapter.check_writable()
     with pytest.raises(UnsupportedArray, match="writable"):
-        arrays.adapt(numpy.frombuffer(b"abcd", "float32")).check_writable()
+        arrays.adapt_array(numpy.frombuffer(b"abcd", "float32")).check_writable()
 
 
 def test_bf16_as_16_bit_integers_only_when_said_so(arena):
     source = numpy.array([0x3F80, 0x4000], "uint16")
     with pytest.raises(UnsupportedArray, match="uint16"):
-        arrays.adapt(source)
-    adapter, block = there_and_back(arena, source, Dtype.BF16)
+        arrays.adapt_array(source)
+    adapter, slot = copy_to_slot_of(arena, source, Dtype.BF16)
     assert adapter.dtype == Dtype.BF16
-    assert (adapter.fresh(block) == source).all()
-    assert there_and_back(arena, array.array("H", [1]), Dtype.BF16)[0].dtype == Dtype.BF16
+    assert (adapter.copy_to_new_array(slot) == source).all()
+    assert copy_to_slot_of(arena, array.array("H", [1]), Dtype.BF16)[0].dtype == Dtype.BF16
     with pytest.raises(UnsupportedArray, match="does not hold bf16"):
-        arrays.adapt(numpy.zeros(2, "float32"), Dtype.BF16)
+        arrays.adapt_array(numpy.zeros(2, "float32"), Dtype.BF16)
 
 
 def test_bf16_of_ml_dtypes(arena):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     source = numpy.array([1.5, -2, math.inf], ml_dtypes.bfloat16)
-    adapter, block = there_and_back(arena, source)
-    assert adapter.dtype == Dtype.BF16 and bytes(block.view()) == source.tobytes()
-    assert adapter.fresh(block).dtype == ml_dtypes.bfloat16
-    assert arrays.dtype_of(ml_dtypes.bfloat16) == Dtype.BF16
+    adapter, slot = copy_to_slot_of(arena, source)
+    assert adapter.dtype == Dtype.BF16 and bytes(slot.view()) == source.tobytes()
+    assert adapter.copy_to_new_array(slot).dtype == ml_dtypes.bfloat16
+    assert arrays.parse_dtype(ml_dtypes.bfloat16) == Dtype.BF16
 
 
 @pytest.mark.parametrize(
@@ -123,40 +124,40 @@ def test_bf16_of_ml_dtypes(arena):
 )  # fmt: skip
 def test_unsupported_arrays_are_refused(wrong):
     with pytest.raises(UnsupportedArray):
-        arrays.adapt(wrong)
+        arrays.adapt_array(wrong)
 
 
 def test_a_result_needs_a_place_for_each_element():
     strided = numpy.lib.stride_tricks.as_strided
     zeros = numpy.zeros((6, 4), "float32")
     for good in (zeros, zeros.T, zeros[::-2, 1::2], zeros[:, :0]):
-        arrays.adapt(good).check_writable()
+        arrays.adapt_array(good).check_writable()
     for wrong in (strided(zeros, (3,), (0,)), strided(zeros, (3, 3), (4, 4))):
         with pytest.raises(UnsupportedArray, match="share memory"):
-            arrays.adapt(wrong).check_writable()
+            arrays.adapt_array(wrong).check_writable()
     torch = pytest.importorskip("torch")
     zeros = torch.zeros(6, 4)
     for good in (zeros, zeros.T, zeros[::2, 1::2], zeros[:1, :1].expand(1, 1)):
-        arrays.adapt(good).check_writable()
+        arrays.adapt_array(good).check_writable()
     for wrong in (torch.zeros(1).expand(4), zeros.as_strided((3, 3), (1, 1))):
         with pytest.raises(UnsupportedArray, match="share memory"):
-            arrays.adapt(wrong).check_writable()
+            arrays.adapt_array(wrong).check_writable()
 
 
 def test_torch_tensors_of_inference_mode_are_written_only_there(arena):
     torch = pytest.importorskip("torch")
-    block = there_and_back(arena, torch.ones(3))[1]
+    slot = copy_to_slot_of(arena, torch.ones(3))[1]
     with torch.inference_mode():
-        out = arrays.adapt(torch.zeros(3))
+        out = arrays.adapt_array(torch.zeros(3))
         out.check_writable()
-    out.load(block)  # waited for elsewhere
+    out.copy_from_slot(slot)  # The thread that waits is not in inference mode.
     assert out.array.tolist() == [1, 1, 1]
     with pytest.raises(UnsupportedArray, match="inference mode"):
         out.check_writable()
 
 
-class Exporter:
-    """An array that has nothing but DLPack."""
+class DlpackArray:
+    """An array whose only interface is DLPack."""
 
     def __init__(self, of, device=1):
         self._of, self._device = of, device
@@ -170,41 +171,41 @@ class Exporter:
 
 def test_any_dlpack_array_on_the_cpu(arena):
     source = numpy.arange(6, dtype="float32")
-    adapter, block = there_and_back(arena, Exporter(source))
-    assert bytes(block.view()) == source.tobytes()
-    assert (adapter.fresh(block) == source).all()
+    adapter, slot = copy_to_slot_of(arena, DlpackArray(source))
+    assert bytes(slot.view()) == source.tobytes()
+    assert (adapter.copy_to_new_array(slot) == source).all()
     with pytest.raises(UnsupportedArray, match="on a device"):
-        arrays.adapt(Exporter(source, device=2))
+        arrays.adapt_array(DlpackArray(source, device=2))
 
 
 def test_arrays_over_a_slot_are_the_slot(arena):
     for dtype in ("float32", numpy.float32, numpy.dtype("f4"), "f32"):
-        block = arena.take(arrays.size_of((2, 3), dtype))
-        over = arrays.over(block, (2, 3), dtype)
+        slot = arena.allocate_slot(arrays.array_nbytes((2, 3), dtype))
+        over = arrays.array_over_slot(slot, (2, 3), dtype)
         assert isinstance(over, memoryview if dtype == "f32" else numpy.ndarray)
         over[1, 2] = 7.0
-        assert bytes(block.view()[20:]) == numpy.float32(7).tobytes()
-        assert arena.offset_of(arrays.adapt(over).address(), 24) == block.offset
+        assert bytes(slot.view()[20:]) == numpy.float32(7).tobytes()
+        assert arena.offset_of(arrays.adapt_array(over).address(), 24) == slot.offset
     for wrong in ("complex64", "foo", ">f4", "f4,"):
         with pytest.raises(UnsupportedArray):
-            arrays.size_of(3, wrong)
+            arrays.array_nbytes(3, wrong)
     for wrong in (-1, (2, -3), 1.5, (1.5,), "3"):
         with pytest.raises(UnsupportedArray, match="shape"):
-            arrays.size_of(wrong, "f32")
+            arrays.array_nbytes(wrong, "f32")
 
 
 def test_jax_arrays_never_share_memory_with_a_slot(arena):
-    """JAX takes aligned NumPy memory over as it is; a slot is aligned, and used again."""
+    """JAX takes over aligned NumPy memory without a copy; a slot is aligned, and used again."""
     jax = pytest.importorskip("jax")
     source = jax.numpy.arange(1024, dtype="float32")
-    adapter, block = there_and_back(arena, source)
-    fresh = adapter.fresh(block)
+    adapter, slot = copy_to_slot_of(arena, source)
+    fresh = adapter.copy_to_new_array(slot)
     assert isinstance(fresh, jax.Array)
-    block.view()[:] = bytes(block.nbytes)
+    slot.view()[:] = bytes(slot.nbytes)
     assert (fresh == source).all()
     with pytest.raises(UnsupportedArray, match="cannot be written"):
         adapter.check_writable()
-    bf16 = there_and_back(arena, jax.numpy.ones(3, "bfloat16"))[0]
+    bf16 = copy_to_slot_of(arena, jax.numpy.ones(3, "bfloat16"))[0]
     assert bf16.dtype == Dtype.BF16
 
 
@@ -212,28 +213,28 @@ def test_torch_tensors(arena):
     torch = pytest.importorskip("torch")
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64):
         source = torch.arange(24).reshape(4, 6).to(dtype).T
-        adapter, block = there_and_back(arena, source)
-        fresh = adapter.fresh(block)
+        adapter, slot = copy_to_slot_of(arena, source)
+        fresh = adapter.copy_to_new_array(slot)
         assert fresh.dtype == dtype and torch.equal(fresh, source)
-        block.view()[:] = bytes(block.nbytes)
+        slot.view()[:] = bytes(slot.nbytes)
         assert torch.equal(fresh, source), "memory of its own"
     weights = torch.ones(4, requires_grad=True)
-    there_and_back(arena, weights)
+    copy_to_slot_of(arena, weights)
     with pytest.raises(UnsupportedArray, match="on meta"):
-        arrays.adapt(torch.zeros(2, device="meta"))
+        arrays.adapt_array(torch.zeros(2, device="meta"))
     with pytest.raises(UnsupportedArray, match="sparse"):
-        arrays.adapt(torch.zeros(2).to_sparse())
+        arrays.adapt_array(torch.zeros(2).to_sparse())
 
 
 def test_torch_tensors_over_a_slot_begin_at_their_storage(arena):
-    """DDP looks at the storage alone: with an offset it would take another slot's bytes."""
+    """DDP reads the storage from its start: with an offset it would read another slot."""
     torch = pytest.importorskip("torch")
-    before = arena.take(100)
-    block = arena.take(64)
-    over = arrays.over(block, (4, 4), torch.float32)
+    before = arena.allocate_slot(100)
+    slot = arena.allocate_slot(64)
+    over = arrays.array_over_slot(slot, (4, 4), torch.float32)
     assert over.storage_offset() == 0 and over.untyped_storage().nbytes() == 64
-    assert before and block.offset > 0
-    assert arena.offset_of(over.data_ptr(), 64) == block.offset
+    assert before and slot.offset > 0
+    assert arena.offset_of(over.data_ptr(), 64) == slot.offset
 
 
 def test_the_byte_order_is_the_one_of_the_protocol():

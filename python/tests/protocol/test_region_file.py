@@ -36,7 +36,7 @@ def region(tmp_path):
 
 
 def test_a_region_file_names_socket_job_token_and_speeds(region):
-    place = region_file.load(region, None, None)
+    place = region_file.read_location(region, None, None)
     assert place.socket == region.parent / "east.sock"
     assert (place.job, place.token) == ("train", bytes([15] * 32))
     assert place.speeds == [1.0, 1.0, 0.5], "in the order of ranks"
@@ -46,10 +46,10 @@ def test_a_region_file_names_socket_job_token_and_speeds(region):
 def test_several_gateways_or_jobs_must_be_chosen_from(region):
     region.write_text(REGION + '[job.zoo]\ntoken = "train.token"\n')
     with pytest.raises(landbridge.ConfigError, match="choose one with job=: train, zoo"):
-        region_file.load(region, None, None)
-    assert region_file.load(region, None, "zoo").job == "zoo"
+        region_file.read_location(region, None, None)
+    assert region_file.read_location(region, None, "zoo").job == "zoo"
     with pytest.raises(landbridge.ConfigError, match="no gateway `west-0`; it has: east-0"):
-        region_file.load(region, "west-0", "zoo")
+        region_file.read_location(region, "west-0", "zoo")
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_several_gateways_or_jobs_must_be_chosen_from(region):
         ("train.token", "zz" * 32, "64 hexadecimal digits"),
     ],
 )
-def test_a_fault_is_told_with_its_place(region, file, text, words):
+def test_an_error_names_the_file_and_key_at_fault(region, file, text, words):
     (region.parent / file).write_text(text)
     with pytest.raises(landbridge.ConfigError, match=words):
-        region_file.load(region, None, None)
+        region_file.read_location(region, None, None)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
@@ -137,7 +137,8 @@ def test_the_small_reader_reads_arrays_over_lines_and_inline_tables():
             toml.loads(wrong)
 
 
-PIECES = [
+#: Lines of which a random TOML text consists.
+TOML_LINES = [
     *("[a]", "[a.b]", "[ c . d ]", "[[x]]", "x = 1", "y = 1_000", "x.y = 2.5e3", "z = -0.5"),
     *('s = "a\\tb"', "s = 'a\\b'", 's = "é # no comment"', 't = """x"""', "u = '''x'''", "# c"),
     *("b = true", "b = false # c", "l = [1, 2,]", "l = ['a', \"b\"]", "l = [1", "]", "", "  "),
@@ -159,7 +160,7 @@ def test_the_small_reader_never_reads_otherwise_than_the_standard_one():
     rng = random.Random(seed)
     read = 0
     for _ in range(20_000):
-        text = "\n".join(rng.choices(PIECES, k=rng.randrange(1, 6)))
+        text = "\n".join(rng.choices(TOML_LINES, k=rng.randrange(1, 6)))
         try:
             ours = toml.loads(text)
         except toml.TomlError:
@@ -167,7 +168,7 @@ def test_the_small_reader_never_reads_otherwise_than_the_standard_one():
         try:
             theirs = tomllib.loads(text)
         except tomllib.TOMLDecodeError:
-            # More lenient where a file is at fault, which `landbridge check` says.
+            # This reader accepts some faulty files, which `landbridge check` refuses.
             continue
         assert ours == theirs, text
         read += 1
@@ -179,8 +180,8 @@ def test_the_readme_fits_the_fabric_that_it_deploys():
     root = Path(__file__).parents[3]
     readme = (root / "README.md").read_text("utf-8")
     (arena,) = re.findall(r'connect\(.*arena="([^"]+)"', readme)
-    fabric = region_file._read(root / "configs/two-region/fabric.toml")
+    fabric = region_file._read_toml_file(root / "configs/two-region/fabric.toml")
     ranks = {name: region["ranks"] for name, region in sorted(fabric["region"].items())}
     for name, count in ranks.items():
-        job = region_file._read(root / f"configs/two-region/{name}.toml")["job"]["train"]
+        job = region_file._read_toml_file(root / f"configs/two-region/{name}.toml")["job"]["train"]
         assert count * region_file.parse_bytes(arena) <= region_file.parse_bytes(job["memory"])

@@ -1,28 +1,29 @@
-"""The codec against the bytes that the daemon's own codec wrote."""
+"""The codec, compared with the bytes that the daemon's codec wrote."""
 
 import random
 
 import pytest
 
-from conftest import golden
+from conftest import read_golden
 from landbridge import errors
 from landbridge._protocol.descriptor import Dtype, Op
 from landbridge._protocol.wire import (
-    MAX_BYTES,
+    MESSAGE_MAX_BYTES,
     REQUESTS,
     RESPONSES,
     ContributionFree,
     DecodeError,
     FailureCode,
-    Frames,
+    FrameDecoder,
     Refused,
 )
 
-LINES = golden("local_protocol.jsonl")
+LINES = read_golden("local_protocol.jsonl")
 CODECS = {"request": REQUESTS, "response": RESPONSES}
 
 
 def message_of(line):
+    """Returns the message of a line of the golden file."""
     classes = {cls.__name__: cls for cls in CODECS[line["side"]].messages.values()}
     fields = dict(line["fields"])
     if "token" in fields:
@@ -79,24 +80,24 @@ def test_frames_come_out_whole_however_the_stream_is_cut():
     print("seed", seed)
     rng = random.Random(seed)
     sent = [Refused("x" * rng.randrange(300)) for _ in range(50)] + [ContributionFree(1)]
-    stream = b"".join(RESPONSES.frame(message) for message in sent)
-    frames, came = Frames(), []
+    stream = b"".join(RESPONSES.encode_frame(message) for message in sent)
+    frames, came = FrameDecoder(), []
     while stream:
         cut = rng.randrange(1, 400)
-        came += [RESPONSES.decode(data) for data in frames.feed(stream[:cut])]
+        came += [RESPONSES.decode(data) for data in frames.decode_frames(stream[:cut])]
         stream = stream[cut:]
     assert came == sent
 
 
 def test_frames_keep_messages_not_taken_yet():
-    frames = Frames()
-    stream = RESPONSES.frame(Refused("first")) + RESPONSES.frame(Refused("second"))
-    assert RESPONSES.decode(next(frames.feed(stream))) == Refused("first")
-    assert [RESPONSES.decode(data) for data in frames.feed(b"")] == [Refused("second")]
+    frames = FrameDecoder()
+    stream = RESPONSES.encode_frame(Refused("first")) + RESPONSES.encode_frame(Refused("second"))
+    assert RESPONSES.decode(next(frames.decode_frames(stream))) == Refused("first")
+    assert [RESPONSES.decode(data) for data in frames.decode_frames(b"")] == [Refused("second")]
 
 
 def test_a_message_too_long_is_refused_before_it_arrives():
     with pytest.raises(DecodeError, match="4097 bytes"):
-        list(Frames().feed((MAX_BYTES + 1).to_bytes(4, "big")))
+        list(FrameDecoder().decode_frames((MESSAGE_MAX_BYTES + 1).to_bytes(4, "big")))
     with pytest.raises(ValueError, match="4096 allowed"):
-        RESPONSES.frame(Refused("x" * 5000))
+        RESPONSES.encode_frame(Refused("x" * 5000))

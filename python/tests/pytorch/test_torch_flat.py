@@ -8,7 +8,7 @@ import pytest
 
 import landbridge
 import stand_in_gateway
-from conftest import DEADLINE_S, on_all
+from conftest import DEADLINE_S, call_for_all
 
 torch = pytest.importorskip("torch")
 
@@ -24,8 +24,8 @@ def groups(two_groups):
     return two_groups
 
 
-class Partly(torch.nn.Module):
-    """Has parameters that it does not use."""
+class PartlyUsedModel(torch.nn.Module):
+    """A model that does not use some of its parameters."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ class Partly(torch.nn.Module):
 
 def test_flat_gradients_of_unused_parameters_and_several_backwards(groups):
     def step(group):
-        model = Partly()
+        model = PartlyUsedModel()
         grads = FlatGrads(model, group)
         taken = group._arena.used_bytes
         for _ in range(3):
@@ -53,11 +53,11 @@ def test_flat_gradients_of_unused_parameters_and_several_backwards(groups):
             assert model.also_used.grad.tolist() == [11.5] * 4
         assert group._arena.used_bytes <= taken, "no copies"
 
-    on_all(groups, step)
+    call_for_all(groups, step)
 
 
 def test_dropped_flat_gradients_raise(groups):
-    model = Partly()
+    model = PartlyUsedModel()
     grads = FlatGrads(model, groups[0])
     model.zero_grad()
     with pytest.raises(Exception, match="in place of `zero_grad`"):
@@ -67,7 +67,7 @@ def test_dropped_flat_gradients_raise(groups):
 
 def test_flat_gradients_are_not_added_to_while_they_are_sent(groups):
     def step(group):
-        model = Partly()
+        model = PartlyUsedModel()
         grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
         with grads.no_sync():
             model(1.0).backward()
@@ -82,18 +82,18 @@ def test_flat_gradients_are_not_added_to_while_they_are_sent(groups):
         grads.wait()
         return model.used.grad.tolist()
 
-    assert on_all(groups, step) == [[1.5] * 5] * 2
+    assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
 def test_flat_gradients_are_sent_again_after_a_failure(groups):
     failing = [True]
 
     def step(group):
-        model = Partly()
+        model = PartlyUsedModel()
         grads = FlatGrads(model, group, timeout=60)
         model(group.rank + 1.0).backward()
         if group.rank == 0 and failing:
-            group._state.end(group._state.connection, "for this test")
+            group._state.end_connection(group._state.connection, "for this test")
         try:
             grads.wait()
         except landbridge.CollectiveFailed as failure:
@@ -102,13 +102,13 @@ def test_flat_gradients_are_sent_again_after_a_failure(groups):
             grads.wait()
         return model.used.grad.tolist()
 
-    assert on_all(groups, step) == [[1.5] * 5] * 2
+    assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
 def test_flat_averages_may_be_written_after_wait():
-    """Clipped, for one. The gateway may send from them until the contribution is free."""
-    with stand_in_gateway.alone() as (group, gateway):
-        model, returned = Partly(), threading.Event()
+    """A caller may clip averages, so `wait` returns when the gateway no longer reads them."""
+    with stand_in_gateway.lone_group() as (group, gateway):
+        model, returned = PartlyUsedModel(), threading.Event()
         grads = FlatGrads(model, group, bucket_bytes=1)
         model(1.0).backward()
         waiter = threading.Thread(target=lambda: (grads.wait(), returned.set()))
@@ -122,7 +122,7 @@ def test_flat_averages_may_be_written_after_wait():
 
 
 def test_flat_gradients_are_posted_again_to_restarted_gateways():
-    with stand_in_gateway.alone() as (group, gateway):
+    with stand_in_gateway.lone_group() as (group, gateway):
         model = torch.nn.Linear(2, 1, bias=False)
         grads = FlatGrads(model, group)
         model(torch.ones(1, 2)).sum().backward()
@@ -130,30 +130,30 @@ def test_flat_gradients_are_posted_again_to_restarted_gateways():
         gateway.send(stand_in_gateway.ready(post), stand_in_gateway.free(post))
         group._state.wait_until(lambda: not group._state.entries, time.monotonic() + DEADLINE_S)
         # The averages came to this rank, but not to other ranks.
-        group._state.end(group._state.connection, "for this test")
-        gateway = stand_in_gateway.attach_anew(group)
+        group._state.end_connection(group._state.connection, "for this test")
+        gateway = stand_in_gateway.attach_again(group)
         with pytest.raises(landbridge.GatewayLost):
             threading.Timer(0.1, gateway.shut_down).start()
             grads.wait()
 
 
-@pytest.mark.parametrize("interrupted", ["post", "wait"])
+@pytest.mark.parametrize("interrupted", ["post_gradients", "wait_for_averages"])
 def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted, monkeypatch):
-    """Two of three buckets are out when the first rank is interrupted, or all of them."""
+    """Two of three buckets, or all of them, are posted when the first rank is interrupted."""
 
     all_sent = threading.Barrier(2)
 
-    def press(*_):
+    def raise_interrupt(*_):
         raise KeyboardInterrupt
 
     def step(group):
-        model = Partly()
+        model = PartlyUsedModel()
         grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
         model(group.rank + 1.0).backward()
         all_sent.wait(DEADLINE_S)
         if group.rank == 0:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(grads._buckets[2], interrupted, press)
+                patch.setattr(grads._buckets[2], interrupted, raise_interrupt)
                 grads.wait()
             group.recover(timeout=60)
         else:
@@ -163,7 +163,7 @@ def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted
         grads.wait()
         return model.used.grad.tolist()
 
-    assert on_all(groups, step) == [[1.5] * 5] * 2
+    assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
 def test_an_out_that_requires_grad_is_returned_itself(groups):
@@ -173,4 +173,4 @@ def test_an_out_that_requires_grad_is_returned_itself(groups):
             assert group.all_reduce(torch.full((3,), group.rank + 1.0), out=out) is out
             assert out.requires_grad and out.tolist() == [1.5] * 3
 
-    on_all(groups, step)
+    call_for_all(groups, step)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, on_all, usage
+from conftest import DEADLINE_S, call_for_all, resource_usage
 from landbridge._operation import Operation
 
 torch = pytest.importorskip("torch")
@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
     State,
     all_reduce_hook,
 )
-from landbridge.torch._hook import layout_of  # noqa: E402
+from landbridge.torch._hook import bucket_layout_hash  # noqa: E402
 
 
 @pytest.fixture
@@ -48,6 +48,8 @@ class FakeGroup:
 
 
 class FakeOperation(Operation):
+    """An operation that the test ends."""
+
     def __init__(self):
         super().__init__(None, None)
 
@@ -61,16 +63,16 @@ def test_a_failure_after_recovery_leaves_the_next_step_intact():
     """One of two buckets fails at once. `backward` raises then, before the other one ends."""
     group = FakeGroup()
     state = State(group)
-    first, second = [state.start(BUCKET) for _ in range(2)]
-    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
+    first, second = [state.start_bucket(BUCKET) for _ in range(2)]
+    group.posted[0]._set_outcome(None, landbridge.RegionLost("of the first"))
     with pytest.raises(Exception, match="of the first"):
         first.wait()
     state.recover()
-    group.posted[1]._settle(None, landbridge.RegionLost("of the second"))
+    group.posted[1]._set_outcome(None, landbridge.RegionLost("of the second"))
     with pytest.raises(Exception, match="of the second"):
         second.wait()
     assert state.failure is None
-    state.start(BUCKET)
+    state.start_bucket(BUCKET)
     assert len(group.posted) == 3, "the next step is sent"
 
 
@@ -80,8 +82,10 @@ def test_the_hook_has_the_signature_that_ddp_asks_for(one_trainer):
 
 
 def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
-    """DDP makes other buckets after its first step. A trainer that was started anew has not done
-    so; that is told by `layout`, and does not happen with `find_unused_parameters`."""
+    """DDP makes other buckets after its first step, which a restarted trainer has not done.
+
+    `layout` then differs. With `find_unused_parameters` DDP keeps its buckets.
+    """
     for stays in (False, True):
         model = torch.nn.parallel.DistributedDataParallel(
             trainers.make_model(0), bucket_cap_mb=0.01, find_unused_parameters=stays
@@ -89,7 +93,7 @@ def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
         layouts = []
 
         def hook(seen, bucket):
-            seen.append(layout_of(bucket, ""))
+            seen.append(bucket_layout_hash(bucket, ""))
             done = torch.futures.Future()
             done.set_result(bucket.buffer())
             return done
@@ -121,7 +125,7 @@ def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
 
 
 def test_results_begin_where_their_storage_begins(groups, one_trainer):
-    """DDP reads a result from the begin of its storage, whatever its offset."""
+    """DDP reads a result from the start of its storage, whatever its offset."""
 
     def start(group):
         class Bucket:
@@ -130,26 +134,26 @@ def test_results_begin_where_their_storage_begins(groups, one_trainer):
             index = staticmethod(lambda: 0)
             is_last = staticmethod(lambda: True)
 
-        held = group.empty(100, torch.float32)  # so that the result is not at the arena's begin
-        result = State(group).start(Bucket).wait()
+        held = group.empty(100, torch.float32)  # The result is not at the arena's start then.
+        result = State(group).start_bucket(Bucket).wait()
         assert result.storage_offset() == 0 and result.untyped_storage().nbytes() >= 4000
         assert torch.as_strided(result, (1000,), (1,), 0).tolist() == [1.5] * 1000
         del held
 
-    on_all(groups, start)
+    call_for_all(groups, start)
 
 
-def come(predicate, what):
-    """Waits for what a thread brings about, at any moment."""
+def wait_until(predicate, what):
+    """Waits until another thread has made a predicate true."""
     deadline = time.monotonic() + DEADLINE_S
     while not predicate():
         assert time.monotonic() < deadline, what
         threading.Event().wait(0.01)
 
 
-def told_by(future):
-    """How it failed. Its own `wait` would have no end if nobody completed it."""
-    come(future.done, "a future is never completed")
+def failure_text(future):
+    """Returns the text of a future's failure. Fails if the future is never completed."""
+    wait_until(future.done, "a future is never completed")
     with pytest.raises(Exception) as raised:
         future.value()
     return str(raised.value)
@@ -159,30 +163,30 @@ def test_a_site_continues_together_but_posts_nothing_after_a_failure(one_trainer
     """Others of the site may have begun the same bucket."""
     group, reduced = FakeGroup(), []
     state = State(group, dist.group.WORLD)
-    first = state.start(BUCKET)
-    come(lambda: group.posted, "the first is not posted")
-    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
-    assert "of the first" in told_by(first)
+    first = state.start_bucket(BUCKET)
+    wait_until(lambda: group.posted, "the first is not posted")
+    group.posted[0]._set_outcome(None, landbridge.RegionLost("of the first"))
+    assert "of the first" in failure_text(first)
 
     def reduce_scatter(*arguments, reduce_scatter=dist.reduce_scatter_tensor, **more):
         reduced.append(arguments)
         return reduce_scatter(*arguments, **more)
 
     monkeypatch.setattr(dist, "reduce_scatter_tensor", reduce_scatter)
-    assert "failed already" in told_by(state.start(BUCKET))
+    assert "failed already" in failure_text(state.start_bucket(BUCKET))
     assert (len(reduced), len(group.posted)) == (1, 1)
     assert isinstance(state.failure, landbridge.RegionLost)
     state.recover()
-    state.start(BUCKET)
-    come(lambda: len(group.posted) == 2, "the next step is not posted")
-    # Its thread shall not outlive the test.
-    group.posted.pop()._settle(None, landbridge.RegionLost("of the next step"))
+    state.start_bucket(BUCKET)
+    wait_until(lambda: len(group.posted) == 2, "the next step is not posted")
+    # The thread of the state must end before the test does.
+    group.posted.pop()._set_outcome(None, landbridge.RegionLost("of the next step"))
     group.posted.clear()
 
 
 @pytest.mark.parametrize("broken", ["reduce_scatter_tensor", "empty", "all_gather_into_tensor"])
 def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monkeypatch):
-    """Or `backward` would wait for ever."""
+    """Otherwise `backward` would wait for ever."""
 
     def fail(*_, **__):
         raise ValueError("of this test")
@@ -192,10 +196,12 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
     monkeypatch.setattr(group if broken == "empty" else dist, broken, fail)
     monkeypatch.setattr(FakeOperation, "wait", lambda _: None)
     for _ in range(2):
-        text = told_by(state.start(BUCKET))
+        text = failure_text(state.start_bucket(BUCKET))
         assert "landbridge.SiteFailed" in text and "ValueError: of this test" in text
     monkeypatch.undo()
-    assert "ValueError: of this test" in told_by(state.start(BUCKET)), "there is no way back"
+    assert "ValueError: of this test" in failure_text(state.start_bucket(BUCKET)), (
+        "there is no way back"
+    )
     with pytest.raises(landbridge.SiteFailed):
         raise state.failure
 
@@ -211,24 +217,24 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
         group = FakeGroup()
         state = State(group, dist.group.WORLD)
         assert threads() == 2
-        future = state.start(BUCKET)
-        come(lambda: group.posted, "nothing is posted")
+        future = state.start_bucket(BUCKET)
+        wait_until(lambda: group.posted, "nothing is posted")
         # The operation is dropped, as a group drops operations that have ended.
-        group.posted.pop()._settle(None, landbridge.RegionLost("of this test"))
-        assert "of this test" in told_by(future)
+        group.posted.pop()._set_outcome(None, landbridge.RegionLost("of this test"))
+        assert "of this test" in failure_text(future)
         gone = weakref.ref(group)
         del group, state, future
         gc.collect()
-        come(lambda: threads() == 0, "a thread does not end")
+        wait_until(lambda: threads() == 0, "a thread does not end")
         assert gone() is None
 
     gc.collect()
-    come(lambda: threads() == 0, "a thread of another test does not end")
+    wait_until(lambda: threads() == 0, "a thread of another test does not end")
     once()
-    before = usage(readers=0)
+    before = resource_usage(readers=0)
     for _ in range(5):
         once()
-    after = usage(readers=0)
+    after = resource_usage(readers=0)
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
 
@@ -253,11 +259,11 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
                 model.zero_grad()
                 model(torch.ones(2, 64)).sum().backward()
 
-        on_all(models, run)
+        call_for_all(models, run)
         gc.collect()
         for group in groups:
             group._state.wait_until(lambda: not group._state.entries, None)  # noqa: B023
-        return {**usage(readers=2), "slots": [group._arena.used_bytes for group in groups]}
+        return {**resource_usage(readers=2), "slots": [group._arena.used_bytes for group in groups]}
 
     before = steps(100)
     after = steps(1000)
@@ -265,5 +271,5 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
         assert after[what] == before[what]
     # DDP, or a thread of the hook, may hold a bucket of the last step until the next one.
     assert max(after["slots"]) <= 4 * 16_640, "slots of more than one step"
-    # 1,000 steps of 66 KB for each of two ranks, had they stayed, were 130 MB.
+    # 1,000 steps of 66 KB for each of two ranks would take 130 MB.
     assert after["rss"] - before["rss"] < 4 << 20

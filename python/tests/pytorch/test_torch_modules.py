@@ -8,7 +8,7 @@ import pytest
 
 import landbridge
 import stand_in_gateway
-from conftest import DEADLINE_S, attached, in_fork, on_all
+from conftest import DEADLINE_S, attached_groups, call_for_all, exit_code_of_fork
 from landbridge._testing import LocalRegions
 
 torch = pytest.importorskip("torch")
@@ -43,7 +43,7 @@ def test_parameters_and_buffers_become_those_of_the_root(groups):
         assert check_module(module, group)
         return [t.clone() for t in module.state_dict().values()]
 
-    first, second = on_all(groups, modules)
+    first, second = call_for_all(groups, modules)
     assert all(torch.equal(a, b) for a, b in zip(first, second))
     assert first[0].tolist() == [True, True] and first[2][-1] == 1 and len(first) == 10
 
@@ -56,7 +56,7 @@ def test_modules_of_different_shape_raise_before_they_are_overwritten(groups):
             sync_module(module, group)
         assert torch.equal(module.weight, before)
 
-    on_all(groups, step)
+    call_for_all(groups, step)
 
 
 def test_the_only_group_of_a_process_need_not_be_named(monkeypatch):
@@ -70,14 +70,14 @@ def test_the_only_group_of_a_process_need_not_be_named(monkeypatch):
                 use(model)
 
     refused("no")
-    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
+    with LocalRegions(ranks=(1,)) as regions, attached_groups(regions) as (group,):
         sync_module(model)
         assert check_module(model) == check_module(model, group)
         assert FlatGrads(model).group is State().group is group
-        assert in_fork(partial(refused, "no")) == 0, "it is connected in its parent"
-        with stand_in_gateway.alone():
+        assert exit_code_of_fork(partial(refused, "no")) == 0, "it is connected in its parent"
+        with stand_in_gateway.lone_group():
             refused(2)
-        assert State().group is group, "that is closed"
+        assert State().group is group, "the other group is closed"
     refused("no")
 
 
@@ -87,20 +87,20 @@ _forward = threading.Lock()
 def test_different_weights_after_the_same_step_raise(groups):
     def step(group):
         module = torch.nn.Linear(2, 2)
-        told = []
+        texts = []
         for step, others in ((3, ()), (3, (torch.optim.SGD(module.parameters()),) * group.rank)):
             with torch.no_grad():
                 module.weight.fill_(group.rank)
             with pytest.raises(landbridge.RanksDisagree) as failure:
                 resume(group, step, module, *others)
-            told.append(str(failure.value))
-        # Those of buffers may differ.
+            texts.append(str(failure.value))
+        # Buffers may differ.
         norm = torch.nn.BatchNorm1d(2)
         norm.running_mean.fill_(group.rank)
         assert resume(group, 3, norm) == 3
-        return told
+        return texts
 
-    for parameters, kinds in on_all(groups, step):
+    for parameters, kinds in call_for_all(groups, step):
         assert "after step 3 the parameters of rank 0 are not those of rank 1" in parameters
         assert "layout" in kinds
 
@@ -110,8 +110,8 @@ def test_a_module_is_the_same_with_ddp_around_it(one_trainer):
     assert names_digest(torch.nn.parallel.DistributedDataParallel(module)) == names_digest(module)
 
 
-class Rows(torch.utils.data.Dataset):
-    """Each row says its number; made in a worker, which is forked from the trainer."""
+class NumberedRows(torch.utils.data.Dataset):
+    """A data set whose rows hold their indices, made in a worker that the trainer forks."""
 
     def __init__(self, group):
         self._group = group
@@ -126,12 +126,12 @@ class Rows(torch.utils.data.Dataset):
 
 
 def test_workers_of_a_data_loader_do_not_disturb_the_client(groups):
-    """Two at a time, forked and ended with a collective under way."""
+    """Two workers at a time are forked and end with a collective under way."""
     first, second = groups
     for _ in range(2):
         under_way = first.all_reduce_async(torch.ones(1000), "sum")
         loader = torch.utils.data.DataLoader(
-            Rows(first), batch_size=4, num_workers=2, multiprocessing_context="fork"
+            NumberedRows(first), batch_size=4, num_workers=2, multiprocessing_context="fork"
         )
         for index, batch in enumerate(loader):
             if index == 0:

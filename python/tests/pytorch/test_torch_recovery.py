@@ -10,7 +10,7 @@ import time
 import pytest
 
 import landbridge
-from conftest import on_all
+from conftest import call_for_all
 
 torch = pytest.importorskip("torch")
 
@@ -35,8 +35,8 @@ def groups(two_groups):
 _forward = threading.Lock()
 
 
-class Small:
-    """A trainer of one site in this process, who goes on after failures."""
+class SmallTrainer:
+    """A trainer of one site in this process, which continues after failures."""
 
     def __init__(self, group, mode="ddp"):
         self.group, self.mode, self.module = group, mode, torch.nn.Linear(4, 2)
@@ -64,8 +64,8 @@ class Small:
         return self
 
     def backward(self):
-        # DDP keeps its model in the class during forward, and then puts back what was there: of
-        # two threads at once, one's stays for ever, with its hooks.
+        # DDP keeps its model in the class during forward, and then restores the earlier one. With
+        # two threads at once, one model would stay for ever, with its hooks.
         with _forward:
             loss = self.model(torch.full((3, 4), 1.0 + self.step - self.group.rank)).square().sum()
         if self.mode == "ddp":
@@ -86,7 +86,7 @@ class Small:
         self.resume(self.step)
 
     def train(self, until):
-        """The weights after that step."""
+        """Trains up to a step. Returns the weights after it."""
         while self.step < until:
             try:
                 self.backward()
@@ -98,63 +98,67 @@ class Small:
 
 
 def ddp_of(module, group, process_group=None):
-    # Buckets stay as they are, so that one that is made anew has the same.
+    # Buckets stay as they are, so that a model that is wrapped again has equal ones.
     model = torch.nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
     state = State(group, process_group)
     model.register_comm_hook(state, all_reduce_hook)
     return model, state
 
 
-def small_pair(groups, mode="ddp"):
-    return [trainer.wrap() for trainer in on_all(groups, lambda group: Small(group, mode))]
+def make_trainers(groups, mode="ddp"):
+    return [
+        trainer.wrap() for trainer in call_for_all(groups, lambda group: SmallTrainer(group, mode))
+    ]
 
 
-def trained(trainers, until):
-    """Their weights, which are the same."""
-    weights = on_all(trainers, lambda trainer: trainer.train(until))
+def train_all(trainers, until):
+    """Trains all up to a step. Returns their weights, which must be equal."""
+    weights = call_for_all(trainers, lambda trainer: trainer.train(until))
     assert all(torch.equal(weights[0], others) for others in weights)
     return weights[0]
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_rank_a_step_behind_is_brought_up_to_date(ahead, groups, one_trainer):
-    """Averages that came are as good as lost where the gateway is gone before they are read. The
-    weights, what the optimizer remembers and how far its schedule is come to be the same."""
-    whole = trained(small_pair(groups), 6)
-    pair = small_pair(groups)
-    trained(pair, 3)
-    on_all(pair, Small.backward)
+    """Averages are lost if the gateway is gone before they are read.
+
+    Weights, the state of the optimizer and its schedule become equal.
+    """
+    whole = train_all(make_trainers(groups), 6)
+    pair = make_trainers(groups)
+    train_all(pair, 3)
+    call_for_all(pair, SmallTrainer.backward)
     pair[ahead].finish()
-    on_all(pair, lambda trainer: trainer.recover(landbridge.RegionLost("for this test")))
+    call_for_all(pair, lambda trainer: trainer.recover(landbridge.RegionLost("for this test")))
     assert [trainer.step for trainer in pair] == [4, 4]
-    assert torch.equal(trained(pair, 6), whole)
+    assert torch.equal(train_all(pair, 6), whole)
     assert pair[0].schedule.state_dict() == pair[1].schedule.state_dict()
 
 
 def test_a_rank_keeps_its_state_until_the_new_is_complete(groups, one_trainer, monkeypatch):
-    """Its epoch ends in mid-transfer, after which all begin that anew."""
-    pair, cuts = small_pair(groups), []
-    trained(pair, 2)
-    on_all(pair, Small.backward)
+    """The epoch ends during the transfer, after which all ranks begin the transfer again."""
+    pair, cuts = make_trainers(groups), []
+    train_all(pair, 2)
+    call_for_all(pair, SmallTrainer.backward)
     pair[1].finish()
     before = module_digest(pair[0].module)
 
     def cut(tensors, group, root):
         if group.rank == 0 and not cuts:
             cuts.append(module_digest(pair[0].module))
-            group._state.end(group._state.connection, "for this test")
+            group._state.end_connection(group._state.connection, "for this test")
         broadcast(tensors, group, root)
 
-    broadcast = _resume.broadcast
-    monkeypatch.setattr(_resume, "broadcast", cut)
-    on_all(pair, lambda trainer: trainer.resume(trainer.step))
+    broadcast = _resume.broadcast_tensors
+    monkeypatch.setattr(_resume, "broadcast_tensors", cut)
+    call_for_all(pair, lambda trainer: trainer.resume(trainer.step))
     assert cuts == [before] and [trainer.step for trainer in pair] == [3, 3]
-    trained(pair, 4)
+    train_all(pair, 4)
 
 
 @contextlib.contextmanager
-def ctrl_c(otherwise):
-    """Interrupts what is inside, which must end at once; if it does not, calls `otherwise`."""
+def expect_ctrl_c(otherwise):
+    """Interrupts the block inside, which must end at once. Calls `otherwise` if it does not end."""
     pressed = []
 
     def press():
@@ -173,11 +177,11 @@ def ctrl_c(otherwise):
 
 @pytest.mark.parametrize("mode", ["ddp", "flat"])
 def test_training_goes_on_after_ctrl_c(mode, groups, one_trainer, ctrl_c_interrupts):
-    """The averages that were sent before remain: the other rank has the step and gives it."""
-    whole = trained(small_pair(groups, mode), 5)
-    east, west = small_pair(groups, mode)
-    trained((east, west), 2)
-    with ctrl_c(otherwise=groups[0].close):
+    """Averages that were sent before remain: the other rank has the step, and gives its state."""
+    whole = train_all(make_trainers(groups, mode), 5)
+    east, west = make_trainers(groups, mode)
+    train_all((east, west), 2)
+    with expect_ctrl_c(otherwise=groups[0].close):
         east.train(3)
     west.train(3)
     if mode == "ddp":
@@ -189,14 +193,14 @@ def test_training_goes_on_after_ctrl_c(mode, groups, one_trainer, ctrl_c_interru
             assert trainer.step == 3
         return trainer.train(5)
 
-    assert all(torch.equal(weights, whole) for weights in on_all((east, west), go_on))
+    assert all(torch.equal(weights, whole) for weights in call_for_all((east, west), go_on))
 
 
 def test_a_site_is_not_recovered_after_ctrl_c(groups, one_trainer, ctrl_c_interrupts):
-    """Its ranks may be in different places, of which they tell each other nothing."""
+    """Its ranks may be at different places of the step, which they do not exchange."""
     model, state = ddp_of(torch.nn.Linear(2, 2), groups[0], dist.group.WORLD)
     loss = model(torch.ones(1, 2)).sum()
-    with ctrl_c(otherwise=groups[0].close):
+    with expect_ctrl_c(otherwise=groups[0].close):
         loss.backward()
     with pytest.raises(landbridge.SiteFailed, match="start all trainers of this site again"):
         state.recover()

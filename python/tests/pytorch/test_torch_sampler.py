@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, on_all
+from conftest import DEADLINE_S, call_for_all
 
 torch = pytest.importorskip("torch")
 
@@ -22,10 +22,10 @@ from landbridge.torch import (  # noqa: E402
 
 
 class FakeGroup:
-    """A rank whose splits are told in advance: those of the first steps that have ended."""
+    """A rank whose splits are given, one for each step that has ended. Keeps the calls."""
 
     def __init__(self, rank, *splits, alike=True):
-        self.rank, self.told = rank, []
+        self.rank, self.step_ends = rank, []
         self._splits, self._alike = splits, alike
 
     def batch_split(self, global_batch, limits):
@@ -34,7 +34,7 @@ class FakeGroup:
 
     @property
     def shares(self):
-        return list(self._splits[min(len(self.told), len(self._splits) - 1)])
+        return list(self._splits[min(len(self.step_ends), len(self._splits) - 1)])
 
     @property
     def was_alike(self):
@@ -42,12 +42,12 @@ class FakeGroup:
 
     def end_step(self, computed_seconds, samples, **options):
         before = self.shares
-        self.told.append({"seconds": computed_seconds, "samples": samples, **options})
+        self.step_ends.append({"seconds": computed_seconds, "samples": samples, **options})
         return self.shares != before
 
 
 def samplers_of(*splits, samples=50, **options):
-    """Three ranks' samplers, and what they are told."""
+    """Returns the samplers and the groups of three ranks."""
     groups = [FakeGroup(rank, *splits) for rank in range(3)]
     return [UnevenSampler(range(samples), group, 8, **options) for group in groups], groups
 
@@ -80,13 +80,13 @@ def test_a_rank_without_samples_is_refused():
         UnevenSampler(range(9), FakeGroup(0, [8, 0]), 8)
 
 
-SPLIT_ANEW = ([3, 1, 4], [3, 1, 4], [2, 2, 4], [2, 2, 4], [6, 1, 1])
+CHANGING_SPLITS = ([3, 1, 4], [3, 1, 4], [2, 2, 4], [2, 2, 4], [6, 1, 1])
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_batches_are_covered_once_while_their_split_changes(prefetch):
     """Loaders of different ranks draw different numbers of batches ahead."""
-    samplers, groups = samplers_of(*SPLIT_ANEW, samples=80, shuffle=False, prefetch=prefetch)
+    samplers, groups = samplers_of(*CHANGING_SPLITS, samples=80, shuffle=False, prefetch=prefetch)
     used = [[], [], []]
     for epoch in range(2):
         for rank, (sampler, group) in enumerate(zip(samplers, groups)):
@@ -98,13 +98,20 @@ def test_batches_are_covered_once_while_their_split_changes(prefetch):
                 batch = waiting.pop(0)
                 assert len(batch) == sampler.share
                 used[rank].append(batch)
-                known = min(epoch * len(sampler) + step, len(SPLIT_ANEW) - 1)
-                after = min(known + 1, len(SPLIT_ANEW) - 1)
-                assert sampler.end_step(0.5, timeout=9) == (SPLIT_ANEW[after] != SPLIT_ANEW[known])
-            told = {**group.told[-1], "layout": None}
-            assert told == {"seconds": 0.5, "samples": len(batch), "layout": None, "timeout": 9}
+                known = min(epoch * len(sampler) + step, len(CHANGING_SPLITS) - 1)
+                after = min(known + 1, len(CHANGING_SPLITS) - 1)
+                assert sampler.end_step(0.5, timeout=9) == (
+                    CHANGING_SPLITS[after] != CHANGING_SPLITS[known]
+                )
+            step_ends = {**group.step_ends[-1], "layout": None}
+            assert step_ends == {
+                "seconds": 0.5,
+                "samples": len(batch),
+                "layout": None,
+                "timeout": 9,
+            }
     for step, parts in enumerate(zip(*used)):
-        of_this = SPLIT_ANEW[min(max(step - prefetch, 0), len(SPLIT_ANEW) - 1)]
+        of_this = CHANGING_SPLITS[min(max(step - prefetch, 0), len(CHANGING_SPLITS) - 1)]
         assert [len(part) for part in parts] == of_this
         begin = step % 10 * 8
         assert [i for part in parts for i in part] == list(range(begin, begin + 8))
@@ -155,7 +162,7 @@ def test_different_splits_raise():
         sampler.end_step(1.0)
 
 
-class LocalFake:
+class FakeDistributed:
     """A stand-in for `torch.distributed`: trainers of a site, each a thread of this process."""
 
     ReduceOp = dist.ReduceOp
@@ -179,7 +186,7 @@ class LocalFake:
 
 
 def sites_of(splits, size, samples, batch, **options):
-    """A sampler for each trainer of sites of so many."""
+    """Returns a sampler for each trainer of sites of `size` trainers."""
     return [
         UnevenSampler(
             range(samples), FakeGroup(rank, *splits), batch, process_group=local, **options
@@ -196,7 +203,7 @@ def test_trainers_of_a_site_share_its_part_of_any_size(monkeypatch):
     rng = random.Random(seed)
     for _ in range(100):
         sites, size = rng.randint(1, 4), rng.randint(1, 5)
-        monkeypatch.setattr(_local_ranks, "dist", LocalFake(size))
+        monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(size))
         speeds = [rng.uniform(1, 4) for _ in range(sites)]
         batch = rng.randint(sites * size * 4, 80)
         split = batch_shares(batch, speeds)
@@ -216,8 +223,8 @@ def test_trainers_of_a_site_share_its_part_of_any_size(monkeypatch):
 
 
 def test_trainers_of_a_site_follow_the_slowest_of_them(monkeypatch):
-    """And keep a sample each."""
-    monkeypatch.setattr(_local_ranks, "dist", LocalFake(3))
+    """Each trainer keeps at least one sample."""
+    monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(3))
     samplers = sites_of([[7, 5], [9, 3], [11, 1]], 3, 48, 12)
     draws = [iter(sampler) for sampler in samplers]
     shares = []
@@ -227,16 +234,18 @@ def test_trainers_of_a_site_follow_the_slowest_of_them(monkeypatch):
         shares.append([len(part) for part in parts])
         for site in range(2):
             both = list(enumerate(samplers))[3 * site : 3 * site + 3]
-            on_all(both, lambda one: one[1].end_step(1.0 + one[0] % 3))
+            call_for_all(both, lambda one: one[1].end_step(1.0 + one[0] % 3))
     assert shares == [[3, 2, 2, 2, 2, 1], [3, 3, 3, 1, 1, 1]] + [[3, 3, 3, 1, 1, 1]] * 2
-    of_groups = [sampler._split.told for sampler in samplers]
-    for told in of_groups[:3]:
-        assert (told[0]["seconds"], told[0]["samples"]) == (3.0, 7)
-    assert len({told[0]["layout"] for told in of_groups}) == 3, "jobs of different local ranks"
+    of_groups = [sampler._split.step_ends for sampler in samplers]
+    for step_ends in of_groups[:3]:
+        assert (step_ends[0]["seconds"], step_ends[0]["samples"]) == (3.0, 7)
+    assert len({step_ends[0]["layout"] for step_ends in of_groups}) == 3, (
+        "jobs of different local ranks"
+    )
 
 
 def test_a_trainer_unable_to_end_a_step_releases_its_site(monkeypatch):
-    monkeypatch.setattr(_local_ranks, "dist", LocalFake(2))
+    monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(2))
 
     def raised(times, failing=None):
         samplers = sites_of([[4, 4]], 2, 48, 8)[:2]
@@ -245,7 +254,9 @@ def test_a_trainer_unable_to_end_a_step_releases_its_site(monkeypatch):
         if failing is not None:
             samplers[failing]._split.end_step = fail
         pairs = list(zip(samplers, times))
-        return on_all(pairs, lambda one: pytest.raises(Exception, one[0].end_step, one[1]).value)
+        return call_for_all(
+            pairs, lambda one: pytest.raises(Exception, one[0].end_step, one[1]).value
+        )
 
     def fail(*_, **__):
         raise landbridge.RanksTimedOut("of this test")
@@ -259,14 +270,14 @@ def test_a_trainer_unable_to_end_a_step_releases_its_site(monkeypatch):
 
 
 def test_sites_too_slow_for_all_their_trainers_are_refused(monkeypatch):
-    monkeypatch.setattr(_local_ranks, "dist", LocalFake(3))
+    monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(3))
     with pytest.raises(landbridge.ConfigError, match="the 3 trainers of rank 1 get 2 samples"):
         sites_of([[6, 2]], 3, 48, 8)
 
 
 def test_a_sampler_without_the_process_group_is_refused(monkeypatch):
     """Local ranks would train on the same samples."""
-    monkeypatch.setattr(_local_ranks, "dist", LocalFake(2))
+    monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(2))
     alone, of_site = FakeGroup(0, [4, 4]), FakeGroup(0, [4, 4])
     UnevenSampler(range(8), alone, 8)
     UnevenSampler(range(8), of_site, 8, process_group=1)
@@ -281,6 +292,8 @@ def test_a_sampler_without_the_process_group_is_refused(monkeypatch):
 
 
 class Numbers(torch.utils.data.Dataset):
+    """A data set whose samples are their own indices."""
+
     def __len__(self):
         return 96
 
@@ -290,8 +303,7 @@ class Numbers(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_follows_speeds_that_drift(workers, groups):
-    """Real ranks, of which one is a fourth as fast as was said; two workers have two batches
-    each."""
+    """One of three real ranks has a fourth of its expected speed. Workers have two batches each."""
     context = "fork" if workers else None
     options = {"shuffle": False, "ahead": 2 * workers, "limits": [12, 12, 5]}
     samplers = [UnevenSampler(Numbers(), group, 12, **options) for group in groups]
@@ -311,6 +323,6 @@ def test_a_loader_follows_speeds_that_drift(workers, groups):
             assert torch.cat(parts).tolist() == list(range(begin, begin + 12))
             took = [share / speed for share, speed in zip(shares, [100.0, 100.0, 50.0])]
             both = zip(samplers, took)
-            changes.append(on_all(both, lambda one: one[0].end_step(one[1])))
+            changes.append(call_for_all(both, lambda one: one[0].end_step(one[1])))
             step += 1
     assert changes == [[step == 4] * 3 for step in range(24)]

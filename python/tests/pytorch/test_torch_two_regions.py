@@ -31,7 +31,7 @@ class Trainer:
 
     def __init__(self, regions, rank):
         self._process = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), str(regions.config_of(rank))],
+            [sys.executable, str(EXAMPLE), str(regions.region_file_of_rank(rank))],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
@@ -75,9 +75,9 @@ def test_lost_trainer_and_gateway_leave_the_final_weights_unchanged(regions):
         assert "rank 3" in running[0].read_until("failed: rank lost")
         running[3] = Trainer(regions, 3)
         running[0].read_until("step 120:")
-        regions.kill("east")
+        regions.kill_process("east")
         assert "step 1" in running[1].read_until("failed: gateway lost")
-        regions.start("east")
+        regions.start_gateway("east")
         disturbed = [trainer.read_until("weights ") for trainer in running]
     assert disturbed == undisturbed
     assert not any("step 1:" in line for line in running[3].lines), "it continues where others are"

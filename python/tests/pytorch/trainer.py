@@ -1,6 +1,6 @@
 """One trainer of the torch tests, as a process of its own.
 
-Says what happens over a pipe, one dictionary for each step, and at the end the weights.
+Sends messages over a pipe: dictionaries with the loss of each step, and at the end the weights.
 """
 
 import contextlib
@@ -10,14 +10,16 @@ import threading
 import time
 
 import torch
-import torch._dynamo  # what every optimizer imports, once for all trainers: it takes seconds
+import torch._dynamo  # Every optimizer imports it. Here it is imported once for all trainers.
 import torch.distributed as dist
 
 import landbridge
 import landbridge.torch
 from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, resume
 
-STEPS, GLOBAL_BATCH = 12, 16
+STEPS = 12
+#: Samples of the global batch.
+GLOBAL_BATCH = 16
 
 
 def make_model(seed):
@@ -44,6 +46,8 @@ def make_optimizer(model):
 
 
 class Trainer:
+    """One trainer, as its specification says; see `training_run.specs_of`."""
+
     def __init__(self, spec, pipe):
         self.spec = spec
         self.pipe = pipe
@@ -57,70 +61,78 @@ class Trainer:
         self.module = make_model(seed=spec["rank"] + spec.get("local_rank", 0))
         self.data = make_data()
         self.optimizer = make_optimizer(self.module)
-        self.saved = spec.get("checkpoint")
+        #: The path of the checkpoint, or `None`.
+        self.checkpoint = spec.get("checkpoint")
         #: The process group inside of which gradients are reduced first.
         self.site = None
         #: The step under way.
         self.step = 0
-        #: When it could fail: since it was begun, or this trainer was held last.
+        #: When the step was begun, or this trainer was released from a hold, in seconds.
         self.begun = 0.0
+        #: Whether averages were lost already; see `lose_averages`.
         self.lost = False
         if "hold_between" in spec:
             self.hold_between_buckets()
 
-    def say(self, **what):
-        self.pipe.send(what)
+    def send(self, **message):
+        """Sends a message to the test."""
+        self.pipe.send(message)
 
-    def sampler(self):
+    def make_sampler(self):
+        """Makes the sampler of this trainer's batches."""
         options = {"process_group": self.site, "shuffle": False}
         return UnevenSampler(self.data[1], self.group, GLOBAL_BATCH, **options)
 
-    def batches(self):
+    def list_batches(self):
+        """Returns this trainer's batch of each step."""
         world = self.spec.get("ranks")
         if world is None:
-            return list(self.sampler())
-        # Even batches, of all trainers of all sites.
+            return list(self.make_sampler())
+        # All trainers of all sites have batches of one size.
         mine, share = self.spec["trainer"], GLOBAL_BATCH // world
         first = [step * GLOBAL_BATCH + mine * share for step in range(STEPS)]
         return [list(range(begin, begin + share)) for begin in first]
 
     def run(self):
-        self.resume(self.load())
-        take_step = self.flat() if self.spec["mode"] == "flat" else self.ddp()
+        """Trains to the end, and sends digest and weights."""
+        self.resume(self.load_checkpoint())
+        take_step = self.prepare_flat() if self.spec["mode"] == "flat" else self.prepare_ddp()
         if "speeds" in self.spec:
-            self.follow(take_step)
+            self.train_with_drift(take_step)
         else:
             self.train(take_step)
         landbridge.torch.check_module(self.module, self.group)
-        self.say(digest=landbridge.torch.module_digest(self.module))
+        self.send(digest=landbridge.torch.module_digest(self.module))
         weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
-        self.say(weights=weights.tolist())
+        self.send(weights=weights.tolist())
         self.group.barrier()
 
-    def follow(self, take_step):
+    def train_with_drift(self, take_step):
         """Trains while the split follows speeds that drift. The test gives this trainer's speed."""
-        speeds, sampler = self.spec["speeds"], self.sampler()
+        speeds, sampler = self.spec["speeds"], self.make_sampler()
         for epoch in range(len(speeds) // len(sampler)):
             sampler.set_epoch(epoch)
             for batch in sampler:
                 assert len(batch) == sampler.share
-                self.weigh(batch)
+                self.set_weight(batch)
                 loss = take_step(batch)
                 self.optimizer.step()
-                self.say(step=self.step, loss=loss, batch=batch)
+                self.send(step=self.step, loss=loss, batch=batch)
                 sampler.end_step(len(batch) / speeds[self.step], timeout=60)
                 self.step += 1
 
-    def weigh(self, batch):
+    def set_weight(self, batch):
+        """Weights the gradients of this trainer by the samples of its batch."""
         if self.spec["mode"] == "flat":
             self.grads.weight = len(batch)
         else:
             self.state.weight = len(batch)
 
     def train(self, take_step):
-        batches = self.batches()
+        """Takes all steps, and begins a step again after a failure."""
+        batches = self.list_batches()
         if self.spec.get("ranks") is None:
-            self.weigh(batches[0])
+            self.set_weight(batches[0])
         while self.step < STEPS:
             if self.step == self.spec.get("hold_at"):
                 self.hold()
@@ -131,25 +143,28 @@ class Trainer:
                 loss = take_step(batches[self.step])
                 self.lose_averages()
             except landbridge.CollectiveFailed as failure:
-                told = {"step": self.step, "text": str(failure), "after_s": self.after_s()}
-                self.say(failed=type(failure).__name__, **told)
+                details = {"step": self.step, "text": str(failure), "after_s": self.after_s()}
+                self.send(failed=type(failure).__name__, **details)
                 self.recover(failure)
                 self.resume(self.step)
                 continue
             self.optimizer.step()
-            self.say(step=self.step, loss=loss)
+            self.send(step=self.step, loss=loss)
             self.step += 1
-            self.save()
+            self.save_checkpoint()
 
     def resume(self, step):
+        """Agrees with all ranks on the step, and takes their state if they are ahead."""
         self.step = resume(self.group, step, self.module, self.optimizer, timeout=60)
 
     def hold(self):
-        self.say(held=self.step)
+        """Tells the test that this trainer waits, and waits for its message."""
+        self.send(held=self.step)
         self.pipe.recv()
         self.begun = time.monotonic()
 
     def after_s(self):
+        """Returns the seconds since the step was begun or this trainer was released."""
         return time.monotonic() - self.begun
 
     def hold_between_buckets(self):
@@ -170,7 +185,7 @@ class Trainer:
         self.group.all_reduce_async = all_reduce_async
 
     def lose_averages(self):
-        """Holds once, after the averages have come, while the test restarts the gateway. That has
+        """Holds once after the averages have come, while the test restarts the gateway, which has
         the effect of lost averages."""
         if self.step == self.spec.get("lose_at") and not self.lost:
             self.lost = True
@@ -186,7 +201,8 @@ class Trainer:
                     kept.append(self.group.empty(nbytes, torch.uint8))
         return kept
 
-    def flat(self):
+    def prepare_flat(self):
+        """Prepares training with `FlatGrads`. Returns a function that takes a step."""
         grads = self.grads = FlatGrads(self.module, self.group, bucket_bytes=8192)
 
         def take_step(batch):
@@ -199,7 +215,8 @@ class Trainer:
         self.recover = lambda failure: self.group.recover(failure, 60)
         return take_step
 
-    def ddp(self):
+    def prepare_ddp(self):
+        """Prepares training with DDP. Returns a function that takes a step."""
         sharded = self.spec["mode"] == "sharded"
         dist.init_process_group(
             "gloo",
@@ -208,13 +225,13 @@ class Trainer:
             world_size=self.spec["local_size"],
         )
         if sharded:
-            self.site = self.part() if "parts" in self.spec else dist.group.WORLD
+            self.site = self.make_part_group() if "parts" in self.spec else dist.group.WORLD
         model = torch.nn.parallel.DistributedDataParallel(
             self.module,
             process_group=self.site,
             bucket_cap_mb=0.01,
-            # Buckets stay as they are, so that a trainer that was started anew has the same.
-            find_unused_parameters=self.saved is not None,
+            # Buckets stay as they are, so that a restarted trainer has equal ones.
+            find_unused_parameters=self.checkpoint is not None,
         )
         self.state = State(self.group, self.site)
         model.register_comm_hook(self.state, all_reduce_hook)
@@ -227,14 +244,14 @@ class Trainer:
                 try:
                     loss.backward()
                 except RuntimeError as error:
-                    self.say(raised=str(error), after_s=self.after_s())
+                    self.send(raised=str(error), after_s=self.after_s())
                     raise
             return loss.item()
 
         self.recover = lambda failure: self.state.recover(failure, 60)
         return take_step
 
-    def part(self):
+    def make_part_group(self):
         """Makes a part of the default group a site, after another state was dropped."""
         site = dist.new_subgroups_by_enumeration(self.spec["parts"])[0]
         State(self.group, site)
@@ -243,17 +260,19 @@ class Trainer:
             threading.Event().wait(0.01)
         return site
 
-    def save(self):
-        if self.saved:
+    def save_checkpoint(self):
+        """Saves step, model and optimizer, if the trainer has a checkpoint."""
+        if self.checkpoint:
             kept = {"step": self.step, "model": self.module.state_dict()}
             kept["optimizer"] = self.optimizer.state_dict()
-            torch.save(kept, self.saved + ".new")
-            os.replace(self.saved + ".new", self.saved)
+            torch.save(kept, self.checkpoint + ".new")
+            os.replace(self.checkpoint + ".new", self.checkpoint)
 
-    def load(self):
-        if not self.saved or not os.path.exists(self.saved):
+    def load_checkpoint(self):
+        """Loads the checkpoint. Returns its step, or 0 without one."""
+        if not self.checkpoint or not os.path.exists(self.checkpoint):
             return 0
-        kept = torch.load(self.saved)
+        kept = torch.load(self.checkpoint)
         self.module.load_state_dict(kept["model"])
         self.optimizer.load_state_dict(kept["optimizer"])
         return kept["step"]

@@ -9,16 +9,15 @@ import torch
 import trainer as trainers
 from landbridge._testing import LinkSpec
 
-PATIENCE_S = 120
-
-
-#: Its server imports torch once, and each trainer is forked from it.
+#: Limit on the time until a trainer sends a message, in seconds.
+MESSAGE_TIMEOUT_S = 120
+#: The context whose server imports torch once. Each trainer is forked from the server.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["trainer"])
 
 
-class Process:
-    """A trainer, and what it says."""
+class TrainerProcess:
+    """A trainer as a process, and the messages that it sends."""
 
     def __init__(self, **spec):
         self.pipe, theirs = FORKS.Pipe()
@@ -26,25 +25,27 @@ class Process:
         self.process.start()
         theirs.close()
 
-    def says(self, key):
-        """The next message that has `key`, and those before it."""
-        said = []
-        while not said or key not in said[-1]:
-            assert self.pipe.poll(PATIENCE_S), f"no {key} after {said}"
+    def read_until(self, key):
+        """Returns the messages up to the next one that has `key`."""
+        messages = []
+        while not messages or key not in messages[-1]:
+            assert self.pipe.poll(MESSAGE_TIMEOUT_S), f"no {key} after {messages}"
             try:
-                said.append(self.pipe.recv())
+                messages.append(self.pipe.recv())
             except EOFError:
                 self.process.join()
                 code = self.process.exitcode
                 raise AssertionError(
-                    f"a trainer ended with {code}, no {key} after {said}"
+                    f"a trainer ended with {code}, no {key} after {messages}"
                 ) from None
-        return said
+        return messages
 
-    def go_on(self):
+    def release(self):
+        """Lets a trainer continue that holds."""
         self.pipe.send("go on")
 
     def end(self):
+        """Kills the process."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -52,33 +53,40 @@ class Process:
 
 @contextlib.contextmanager
 def trainers_of(specs):
+    """Yields a process for each specification, and kills them at the end."""
     with contextlib.ExitStack() as stack:
         processes = []
         for spec in specs:
-            processes.append(Process(**spec))
+            processes.append(TrainerProcess(**spec))
             stack.callback(processes[-1].end)
         yield processes
 
 
 def outcome(process):
-    """The loss of each step, the digest and the weights. A step that was begun again counts once,
-    as it ended."""
-    return outcome_of(process.says("weights"))
+    """Returns the loss of each step, the digest and the weights of a trainer.
+
+    A step that was begun again counts once, as it ended.
+    """
+    return outcome_of(process.read_until("weights"))
 
 
-def outcome_of(lines):
-    digest = next(line["digest"] for line in lines if "digest" in line)
-    return losses_of(lines), digest, torch.tensor(lines[-1]["weights"])
+def outcome_of(messages):
+    """Returns the losses, the digest and the weights in the messages of a trainer."""
+    digest = next(message["digest"] for message in messages if "digest" in message)
+    return losses_of(messages), digest, torch.tensor(messages[-1]["weights"])
 
 
-def losses_of(lines):
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+def losses_of(messages):
+    """Returns the loss of each step in the messages of a trainer."""
+    return {message["step"]: message["loss"] for message in messages if "loss" in message}
 
 
-def one_process(parts, steps=trainers.STEPS):
-    """The same training in one process: for each part of a batch the loss of each step, and the
-    weights. `parts(step)`, lists of lists of batch sizes, say in which order gradients are added
-    up: first inside each site."""
+def train_in_one_process(parts, steps=trainers.STEPS):
+    """Returns losses and weights of the same training in one process, for each part of a batch.
+
+    `parts(step)` is a list of batch sizes for each site. Gradients are added up inside each site
+    first.
+    """
     torch.set_num_threads(1)
     model = trainers.make_model(seed=0)
     optimizer, data = trainers.make_optimizer(model), trainers.make_data()
@@ -102,17 +110,17 @@ def one_process(parts, steps=trainers.STEPS):
     return losses, torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
-#: Between the sites, where a test says nothing else: far, and not without loss.
-FAR = LinkSpec(rtt="80 ms", loss="0.1 %")
+#: The default link between sites, with a long delay and some loss.
+LONG_LINK = LinkSpec(rtt="80 ms", loss="0.1 %")
 
 
 def specs_of(regions, mode, tmp_path, **more):
-    """Two sites of two trainers each."""
+    """Yields the specifications of two sites of two trainers each."""
     for trainer in range(4):
         site, local = divmod(trainer, 2)
         yield {
             "mode": mode,
-            "config": str(regions.config(["east", "west"][site])),
+            "config": str(regions.region_file(["east", "west"][site])),
             "trainer": trainer,
             "ranks": 4,
             "rank": site if mode == "sharded" else trainer,
@@ -125,11 +133,11 @@ def specs_of(regions, mode, tmp_path, **more):
 
 
 def specs_of_two(regions, mode, tmp_path, **more):
-    """Two sites of one trainer each."""
+    """Yields the specifications of two sites of one trainer each."""
     for rank in range(2):
         yield {
             "mode": mode,
-            "config": str(regions.config_of(rank)),
+            "config": str(regions.region_file_of_rank(rank)),
             "rank": rank,
             "local_rank": 0,
             "local_size": 1,
@@ -139,10 +147,10 @@ def specs_of_two(regions, mode, tmp_path, **more):
 
 
 def assert_alike(outcomes, reference):
-    """To rounding, which unequal weights bring about."""
+    """Asserts that losses and weights are those of the reference up to rounding."""
     losses, weights = reference
     for (curve, _, _), expected in zip(outcomes, losses):
-        # A trainer that lived through a failure tells the rest of its curve.
+        # A trainer that was started later has only the rest of the curve.
         assert curve.keys() == set(range(min(curve), len(expected)))
         for step, loss in curve.items():
             assert loss == pytest.approx(expected[step], rel=1e-4, abs=1e-6), step

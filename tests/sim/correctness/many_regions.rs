@@ -26,8 +26,8 @@ async fn check(mesh: &Mesh, clients: &[Client], cases: &[Case]) {
     }
 }
 
-/// Every dtype and op that fit each other, each with a short buffer and with one that is longer
-/// than what one express tree takes.
+/// Returns a short and a long case for every dtype and each op that accepts it; a long one exceeds
+/// what one express tree takes.
 fn every_op() -> Vec<Case> {
     let pairs = pairs();
     let short = |(index, (op, dtype)): (usize, &(ReduceOp, Dtype))| {
@@ -40,15 +40,16 @@ fn every_op() -> Vec<Case> {
     pairs().map(short).chain(pairs().map(long)).collect()
 }
 
+/// Returns every op with each dtype that it accepts.
 fn pairs() -> Vec<(ReduceOp, Dtype)> {
     let pairs = Dtype::ALL.into_iter().flat_map(|d| ReduceOp::ALL.map(|op| (op, d)));
     pairs.filter(|(op, dtype)| op.accepts(*dtype)).collect()
 }
 
-/// Elements of short buffers.
+/// Numbers of elements of short buffers.
 const SHORT: [u64; 6] = [1003, 3, 4000, 1, 131, 0];
 
-/// Elements of a buffer of as much as an express tree takes and a ragged rest.
+/// Returns the number of elements of a buffer as large as an express tree takes, and a ragged rest.
 fn long(dtype: Dtype, index: usize) -> u64 {
     EXPRESS_SEGMENTS * SEGMENT_BYTES / dtype.size() + 1 + 997 * (index as u64 % 5)
 }
@@ -61,7 +62,7 @@ fn run(mesh: &Mesh, seed: u64, cases: &[Case]) {
     });
 }
 
-/// Room for all cases at once.
+/// Returns the bytes of an arena for all cases at once.
 fn arena(cases: &[Case]) -> u64 {
     let room = |case: &Case| 2 * (case.elements * case.dtype.size()).next_multiple_of(4096) + 8192;
     cases.iter().map(room).sum()
@@ -71,6 +72,7 @@ fn small_segments(mesh: Mesh) -> Mesh {
     Mesh { segment: Some(ByteCount::new(SEGMENT_BYTES)), ..mesh }
 }
 
+/// 16 KiB, the segments of a plan with many of them.
 const SEGMENT_BYTES: u64 = 16 << 10;
 
 #[test]
@@ -190,7 +192,7 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
         let posted = client.post(tensor, spec).await;
         operations.push(posted.expect("posted"));
     }
-    let plan = plan.rooted_for(pattern.over(&fabric).expect("a rank of the fabric"));
+    let plan = plan.rooted_for(pattern.over_gateways(&fabric).expect("a rank of the fabric"));
     for (rank, outcome) in (0..).map(RankId).zip(outcomes(&mut operations).await) {
         let result = outcome.unwrap_or_else(|why| panic!("{mesh:?} {pattern} {case:?}: {why}"));
         let right = match pattern {

@@ -7,9 +7,11 @@ use scenarios::collectives::batch::{Case, outcomes, post, post_with, succeeds};
 use scenarios::{Lab, Shape, simulate};
 use units::Span;
 
+/// 200 s, by which late ranks post after the others.
 const MINUTES: Span = Span::from_secs(200);
 
-/// The agreed collective, one that differs in a field, and what the error must name.
+/// Returns three disagreements: the agreed case, a case that differs in a field, and the words that
+/// the error must have.
 fn disagreements() -> [(Case, Case, [&'static str; 3]); 3] {
     let agreed = Case::new(ReduceOp::Sum, Dtype::F32, 1000, 3);
     [
@@ -19,8 +21,8 @@ fn disagreements() -> [(Case, Case, [&'static str; 3]); 3] {
     ]
 }
 
-/// Every operation failed with `code` and a text that has all `words`, and gives its
-/// contribution back as it was.
+/// Asserts that every operation fails with `code` and a text that has all `words`, and gives its
+/// contribution back unchanged.
 async fn all_fail(
     cases: &[Case],
     mut operations: Vec<Operation>,
@@ -40,7 +42,7 @@ async fn all_fail(
     }
 }
 
-/// Posts each rank's case; `late` ranks post minutes after the others.
+/// Posts the case of each rank; `late` ranks post minutes after the others.
 async fn post_each(lab: &Lab, clients: &[Client], cases: &[Case], late: &[u32]) -> Vec<Operation> {
     let mut operations = Vec::new();
     for turn in [false, true] {

@@ -9,11 +9,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::Span;
 
+/// 300 seeds, each with its own network.
 const SEEDS: u64 = 300;
 /// Environment variable with one seed to run instead of all.
 const SEED_VARIABLE: &str = "LANDBRIDGE_SEED";
 
-/// Distance, loss, jitter and ranks all follow from the seed.
+/// Returns the shape for a seed, which decides distance, loss, jitter and ranks.
 fn shape(seed: u64) -> Shape {
     let mut dice = SplitMix64(seed);
     let mut pick = |choices: u64| dice.roll() % choices;

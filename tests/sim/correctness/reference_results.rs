@@ -9,11 +9,14 @@ use scenarios::{Lab, Shape, ppm, simulate};
 use std::collections::BTreeSet;
 use units::Span;
 
+/// Numbers of elements of small buffers.
 const LENGTHS: [u64; 4] = [0, 1, 3, 1003];
+/// Elements of a long buffer, which no segment divides.
 const LONG: u64 = 1_000_003;
+/// Elements of the longest buffer.
 const LONGEST: u64 = 16 << 20;
 
-/// Every op and length, with values of every kind, then with ordinary ones.
+/// Returns a case for every op and length, with values of every kind, then with ordinary ones.
 fn small_cases(dtype: Dtype) -> Vec<Case> {
     let mut cases = Vec::new();
     for op in ReduceOp::ALL {
@@ -25,7 +28,7 @@ fn small_cases(dtype: Dtype) -> Vec<Case> {
     cases
 }
 
-/// Runs cases all at once; checks each and returns its result.
+/// Runs all cases at once, checks each and returns the results.
 async fn check_together(clients: &[Client], shape: &Shape, cases: &[Case]) -> Vec<Vec<u8>> {
     let mut under_way = Vec::new();
     for case in cases {
@@ -56,7 +59,8 @@ async fn check_together(clients: &[Client], shape: &Shape, cases: &[Case]) -> Ve
     results
 }
 
-/// The largest distance from arithmetic in f64, as a share of what rounding explains.
+/// Returns the largest distance from arithmetic in f64, as a share of the error that rounding
+/// explains.
 fn worst_error(case: &Case, ranks: u32, result: &[u8]) -> f64 {
     let contributions = case.contributions(ranks);
     let inputs: Vec<_> = contributions.iter().map(|b| data::as_f64(case.dtype, b)).collect();
@@ -83,7 +87,7 @@ fn worst_error(case: &Case, ranks: u32, result: &[u8]) -> f64 {
     result.iter().enumerate().map(error).fold(0.0, f64::max)
 }
 
-/// The largest relative error of one rounding.
+/// Returns the largest relative error of one rounding.
 fn roundoff(dtype: Dtype) -> f64 {
     let bits = match dtype {
         Dtype::F64 => 53,
@@ -94,7 +98,7 @@ fn roundoff(dtype: Dtype) -> f64 {
     0.5f64.powi(bits)
 }
 
-/// The least positive number, which an underflow may be off by.
+/// Returns the least positive number, by which an underflow may be off.
 fn least(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F64 => f64::from_bits(1),
@@ -104,7 +108,7 @@ fn least(dtype: Dtype) -> f64 {
     }
 }
 
-/// All small cases on one shape, in one lab; the results in order.
+/// Runs all small cases on one shape, in one lab; returns the results in order.
 fn small_results(shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
     simulate(async {
         let lab = Lab::start(shape, seed).await;
@@ -117,7 +121,8 @@ fn small_results(shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
     })
 }
 
-/// Clean and near, then far and lossy: the same bits.
+/// Runs all small cases with `east` ranks in east, near without loss, then far with loss: the bits
+/// must be equal.
 fn small_cases_with_east(east: u32) {
     for west in 1..=4 {
         let shape = Shape { rtt: Span::from_ms(20), ..Shape::new(east, west) };
@@ -154,8 +159,8 @@ fn four_ranks_in_the_first_region() {
     small_cases_with_east(4);
 }
 
-/// Dtype, op, ranks of both regions, loss: any two values of any two of them meet. Shapes
-/// come from two orthogonal Latin squares over GF(4).
+/// Returns cases of dtype, op, ranks of both regions and loss, in which any two values of any two
+/// of them meet. Shapes come from two orthogonal Latin squares over GF(4).
 fn pairwise_cases() -> Vec<(Dtype, ReduceOp, u32, u32, bool)> {
     let mut cases = Vec::new();
     for (d, dtype) in (0u32..).zip(Dtype::ALL) {

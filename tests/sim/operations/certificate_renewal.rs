@@ -21,7 +21,9 @@ fn credentials_count_from_the_next_handshake_on() {
             let clients = lab.clients(1 << 20).await;
             let epoch = clients[0].epoch();
             let gateway = &lab.gateways[usize::from(renewed.0)];
-            gateway.renew(CredentialKind::OtherAuthority.credentials(&lab.fabric, renewed));
+            gateway.renew_credentials(
+                CredentialKind::OtherAuthority.credentials(&lab.fabric, renewed),
+            );
             lab.sleep(Span::from_secs(60)).await;
             succeeds(&clients, 1, &case).await;
             assert_eq!(clients[0].epoch(), epoch, "connections go on");
@@ -33,7 +35,7 @@ fn credentials_count_from_the_next_handshake_on() {
             assert_eq!((peer.state, peer.lanes_up), (PeerState::Connecting, 0), "{peer:?}");
             let problem = peer.problem.unwrap_or_default();
             assert!(problem.contains("UnknownIssuer"), "{renewed}: {problem}");
-            gateway.renew(CredentialKind::Valid.credentials(&lab.fabric, renewed));
+            gateway.renew_credentials(CredentialKind::Valid.credentials(&lab.fabric, renewed));
             while clients.iter().any(|client| client.epoch() == epoch) {
                 lab.sleep(Span::from_secs(1)).await;
             }
@@ -58,11 +60,12 @@ fn half_open_handshakes_keep_no_peer_out() {
         let link = link.expect("a link");
         lab.net.connect(outsider.ip(), west.ip(), link, link, 1);
         lab.net.set_blackhole(west.ip(), outsider.ip(), true).expect("a link");
-        let socket = lab.host.bind(outsider, 1 << 20).expect("a socket");
+        let socket = lab.host.bind_udp(outsider, 1 << 20).expect("a socket");
         let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
         let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
         let endpoint = endpoint.expect("an endpoint");
-        let crypto = CredentialKind::Valid.credentials(&lab.fabric, EAST).client().expect("TLS");
+        let crypto =
+            CredentialKind::Valid.credentials(&lab.fabric, EAST).client_config().expect("TLS");
         let credentials = quinn::ClientConfig::new(crypto);
         let flood = tokio::spawn(async move {
             let mut begun = std::collections::VecDeque::new();

@@ -8,6 +8,7 @@ use scenarios::lab::credentials::CredentialKind;
 use scenarios::{JOB, Lab, Shape, TOKEN, simulate};
 use units::Span;
 
+/// Name of the second job.
 const OTHER: &str = "other";
 
 fn two_jobs() -> Shape {

@@ -35,14 +35,14 @@ fn refused(bad: GatewayId, credentials: CredentialKind, reason: &str) {
         };
         let mut lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;
         nobody_met(&lab).await;
-        let told = log.text();
+        let text = log.text();
         let east = "lane 0 to gateway west-0 is not up yet: ";
         let west = "lane 0: refused a connection from 10.0.0.1:7400: ";
         let west_later = "lane 0: refused 10.0.0.1:7400: ";
         for sides in [&[east][..], &[west, west_later]] {
             let says =
                 |line: &str| sides.iter().any(|side| line.contains(side)) && line.contains(reason);
-            assert!(told.lines().any(says), "{bad} {credentials:?}: no {sides:?} in {told}");
+            assert!(text.lines().any(says), "{bad} {credentials:?}: no {sides:?} in {text}");
         }
         let problem = lab.status(EAST).await.peers[0].problem.clone().unwrap_or_default();
         assert!(problem.contains(reason), "{bad} {credentials:?}: {problem}");

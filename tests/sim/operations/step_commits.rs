@@ -16,7 +16,7 @@ const CASE: Case = Case {
     values: scenarios::collectives::batch::Values::Any,
 };
 
-/// All ranks commit a step at once.
+/// Commits a step on all ranks at once; returns the outcome of each.
 async fn commit_all(clients: &[Client], step: u64) -> Vec<Result<(), Failure>> {
     let commits = clients.iter().map(|client| {
         let client = client.clone();

@@ -5,12 +5,12 @@ use scenarios::faults::{
     IN_FLIGHT_MIN, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
 };
 
-/// Seeds of random scenarios.
+/// 100 seeds of random scenarios.
 const SEEDS: u64 = 100;
-/// Seeds of each named scenario.
+/// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
-/// Fails with the command that repeats a bad run, and with its events.
+/// Asserts that all scenarios pass; a failure has the events, and the command that repeats the run.
 fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> RunSummary {
     let (mut wrong, mut total) = (Vec::new(), RunSummary::default());
     sweep(scenarios, threads(), |scenario, told| {

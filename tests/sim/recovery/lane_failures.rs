@@ -65,7 +65,8 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
             let other = GatewayId(1 - at.0);
             lab.gateways[usize::from(at.0)].close_lane(other, 2).await;
             let took = seconds(&lab, &case, &mut operations, begun).await;
-            let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
+            let predicted =
+                bound::all_reduce_bound(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
             assert!(took <= 1.4 * predicted, "{took} s, {predicted} s predicted");
             let (first, again) = sent(&lab);
             println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
@@ -74,7 +75,7 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
             let link = &lab.fabric.links()[0];
             let held = 2 * (link.bdp().get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
             assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
-            let plan = plan::plan(&lab.fabric).expect("a plan");
+            let plan = plan::make_plan(&lab.fabric).expect("a plan");
             let room = plan::unsolicited_window(&lab.fabric, EAST, WEST, &plan).get();
             assert_eq!(trace.check(room, u64::from(shape.mtu)).bytes_again, again);
         });
@@ -94,7 +95,8 @@ fn a_lane_with_a_dead_path_closes_alone() {
             lab.net.set_blackhole(from, to, true).expect("a link");
         }
         let took = seconds(&lab, &case, &mut operations, begun).await;
-        let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+        let predicted =
+            bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
         // A quarter of the rate is gone with the path.
         assert!(took <= 1.4 * (4.0 / 3.0) * predicted, "{took} s, {predicted} s with all paths");
         let status = lab.status(EAST).await;
@@ -109,7 +111,7 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
         let elsewhere = SocketAddr::from(([10, 9, 0, 1], 7400));
-        let lane = |id| LaneAddresses::from(carrier_address(id, 1)).of(1);
+        let lane = |id| LaneAddresses::from(carrier_address(id, 1)).of_lane(1);
         let (east, west) = (lane(EAST), lane(WEST));
         let half = BitRate::from_bits_per_second(125_000_000);
         let link = LinkSpec::new(half, Span::from_ms(40)).expect("a link");
@@ -120,9 +122,10 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
         let case = case(256);
         let (_clients, mut operations, begun) = posted(&lab, &case).await;
         lab.sleep(Span::from_ms(500)).await;
-        lab.net.move_to(east, elsewhere);
+        lab.net.move_socket(east, elsewhere);
         let took = seconds(&lab, &case, &mut operations, begun).await;
-        let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+        let predicted =
+            bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
         let (_, again) = sent(&lab);
         println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
         let bytes = |from, to| lab.net.counters(from, to).expect("a link").ip_bytes;
@@ -188,7 +191,7 @@ fn in_flight_never_exceeds_window_or_grants() {
                 outcome.expect("completes");
             }
         });
-        let plan = plan::plan(&fabric).expect("a plan");
+        let plan = plan::make_plan(&fabric).expect("a plan");
         let room = plan::unsolicited_window(&fabric, EAST, WEST, &plan).get();
         let checked = trace.check(room, u64::from(shape.mtu));
         println!("{checked:?}");

@@ -124,7 +124,7 @@ fn halved(
         links[0].rate = mbit(50);
         let bytes = ByteCount::new(4 * case.elements);
         let [before, bound] = [(*lab.fabric).clone(), lab.fabric.with_links(links)]
-            .map(|fabric| bound::all_reduce(&fabric, bytes).as_secs_f64());
+            .map(|fabric| bound::all_reduce_bound(&fabric, bytes).as_secs_f64());
         let last = run.seconds[run.seconds.len() - 5..].iter().copied().fold(0.0, f64::max);
         println!(
             "seed {seed}: {:.3?} s; bound {before:.3} s, then {bound:.3} s; changes {:?}; \

@@ -12,6 +12,7 @@ use scenarios::{EAST, Lab, Shape, WEST, address, mbit, ppm, simulate};
 use units::{BitRate, Span, TimeNs};
 use wan_sim::LinkSpec;
 
+/// 80 ms, the RTT of the link.
 const RTT: Span = Span::from_ms(80);
 /// 64 MiB: half a second at 1 Gbit/s, and long enough to measure in.
 const CASE: Case = Case {
@@ -57,12 +58,12 @@ async fn rates(lab: &Lab, span: Span) -> [f64; 2] {
     [rate(0), rate(1)]
 }
 
-/// Whether both directions run at 90 to 103 % of `mbits`.
+/// Returns true if both directions run at 90 to 103 % of `mbits`.
 fn near(rates: [f64; 2], mbits: f64) -> bool {
     rates.iter().all(|rate| (0.90..=1.03).contains(&(rate / mbits)))
 }
 
-/// Payload bytes in place, at east and at west.
+/// Returns the payload bytes that have arrived at east and at west.
 fn arrived(lab: &Lab) -> [u64; 2] {
     let at = |me: GatewayId, from| {
         lab.gateways[usize::from(me.0)].peers[&from].metrics.received_bytes.get()

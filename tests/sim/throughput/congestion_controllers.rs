@@ -1,6 +1,6 @@
 //! Congestion controllers, chosen for each link, and rates by the time of day.
 
-use gateway::wan::link::policy::{ControllerKind, LinkPolicy, Schedule};
+use gateway::wan::link::policy::{ControllerKind, LinkPolicy, RateSchedule};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};
 use scenarios::{Lab, Shape, mbit, ppm, simulate};
@@ -43,7 +43,7 @@ fn quic_controllers_connect_with_packets_above_their_first_window() {
 /// A simulation begins at midnight.
 #[test]
 fn a_schedule_holds_a_link_by_the_time_of_day() {
-    let schedule = Schedule::new(vec![(0, mbit(1000)), (10, mbit(200)), (20, mbit(800))]);
+    let schedule = RateSchedule::new(vec![(0, mbit(1000)), (10, mbit(200)), (20, mbit(800))]);
     let policy = LinkPolicy { schedule, ..LinkPolicy::default() };
     simulate(async {
         let lab = Lab::start(&Shape { policy, ..Shape::new(1, 1) }, 1).await;

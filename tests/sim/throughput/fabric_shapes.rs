@@ -13,32 +13,36 @@ use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{mbit, simulate};
 use units::{ByteCount, Fraction, Span};
 
-/// A mesh of regions with these ports, each pair `pair` Mbit/s wide, at RTT 60 ms.
+/// Returns a fabric of regions with these ports in Mbit/s, each pair `pair` Mbit/s wide, at RTT 60
+/// ms.
 fn mesh(ports: &[u64], pair: u64) -> Fabric {
     let regions: Vec<_> = ports.iter().map(|port| vec![(1, *port)]).collect();
     mesh_of(&regions, pair, None)
 }
 
-/// Regions of gateways with these ranks and ports, and one pair of regions without a link.
+/// Returns a fabric of regions whose gateways have these ranks and ports, and one pair of regions
+/// without a link.
 fn mesh_of(regions: &[Vec<(u32, u64)>], pair: u64, missing: Option<(usize, usize)>) -> Fabric {
     let (regions, links) = mesh_specs(regions, pair, missing);
     Fabric::new("shapes", 1500, regions, links).expect("valid")
 }
 
+/// Returns regions and links of a fabric: each region a list of gateways, with ranks and port in
+/// Mbit/s.
 fn mesh_specs(
     regions: &[Vec<(u32, u64)>],
     pair: u64,
     missing: Option<(usize, usize)>,
 ) -> (Vec<RegionSpec>, Vec<LinkSpec>) {
-    let region = |(index, seats): (usize, &Vec<(u32, u64)>)| {
-        let gateway = |(seat, (ranks, port)): (usize, &(u32, u64))| {
+    let region = |(index, gateways): (usize, &Vec<(u32, u64)>)| {
+        let gateway = |(number, (ranks, port)): (usize, &(u32, u64))| {
             let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
-            RegionGateway::new(format!("g{index}-{seat}"), *ranks, wan)
+            RegionGateway::new(format!("g{index}-{number}"), *ranks, wan)
         };
         RegionSpec {
             name: format!("r{index}"),
-            speeds: vec![1.0; seats.iter().map(|(ranks, _)| *ranks as usize).sum()],
-            gateways: seats.iter().enumerate().map(gateway).collect(),
+            speeds: vec![1.0; gateways.iter().map(|(ranks, _)| *ranks as usize).sum()],
+            gateways: gateways.iter().enumerate().map(gateway).collect(),
         }
     };
     let mut links = Vec::new();
@@ -69,7 +73,7 @@ fn collective(
     size: ByteCount,
     seed: u64,
 ) -> (f64, f64) {
-    let operation = pattern.over(fabric).expect("a rank of the fabric");
+    let operation = pattern.over_gateways(fabric).expect("a rank of the fabric");
     let forecast = plan.forecast(fabric, operation, size);
     let (seconds, links) = taken(fabric, plan, pattern, size, seed);
     for link in &links {
@@ -96,15 +100,15 @@ fn taken(
     seed: u64,
 ) -> (f64, Vec<LinkTraffic>) {
     simulate(async {
-        let deployment = SimulationSpec::of(fabric.clone(), plan).expect("can be simulated");
+        let deployment = SimulationSpec::of_fabric(fabric.clone(), plan).expect("can be simulated");
         let simulation = Simulation::start(deployment, bytes, seed).await.expect("starts");
         let post = TimedCollective { after: Span::ZERO, bytes, pattern };
-        let done = simulation.collectives(&[post], Dtype::F32, || {}).await.expect("a result");
-        (done[0].as_secs_f64(), simulation.links().expect("links"))
+        let done = simulation.run_collectives(&[post], Dtype::F32, || {}).await.expect("a result");
+        (done[0].as_secs_f64(), simulation.link_traffic().expect("links"))
     })
 }
 
-/// 20 bandwidth-delay products of the slowest port.
+/// Returns 20 bandwidth-delay products of a port in Mbit/s.
 fn twenty_bdp(port: u64) -> ByteCount {
     let bdp = mbit(port).bytes_per_second() * 0.060;
     ByteCount::new((20.0 * bdp) as u64 / 64 * 64)
@@ -113,7 +117,7 @@ fn twenty_bdp(port: u64) -> ByteCount {
 #[test]
 fn unequal_ports_are_filled() {
     let fabric = mesh(&[1000, 600, 300], 1000);
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(300), 1);
     assert!(eta >= 0.93, "eta {eta:.4}");
 }
@@ -127,7 +131,7 @@ fn ports_with_unequal_directions_are_filled() {
         region.gateways[0].wan.as_mut().expect("a port").ingress = mbit(inward);
     }
     let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(500), 1);
     assert!(eta >= 0.9, "eta {eta:.4}");
 }
@@ -141,21 +145,21 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
         region.gateways[0].wan.as_mut().expect("a port").ingress = mbit(inward);
     }
     let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     assert!(plan.has_separate_trees(), "{}", plan.reason);
     let size = twenty_bdp(500);
     for rank in (0..3).map(RankId) {
         for pattern in [Pattern::Reduce { to: rank }, Pattern::Broadcast { from: rank }] {
-            let operation = pattern.over(&fabric).expect("a rank of the fabric");
+            let operation = pattern.over_gateways(&fabric).expect("a rank of the fabric");
             let forecast = plan.forecast(&fabric, operation, size);
             let (predicted, bound) =
                 (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
             let (seconds, _) = taken(&fabric, plan.clone(), pattern, size, 1);
-            let told = format!(
+            let text = format!(
                 "{pattern:?}: {seconds:.3} s, {predicted:.3} s predicted, {bound:.3} s at best"
             );
-            println!("{told}");
-            assert!(seconds < 1.15 * predicted && seconds < 2.5 * bound, "{told}");
+            println!("{text}");
+            assert!(seconds < 1.15 * predicted && seconds < 2.5 * bound, "{text}");
         }
     }
 }
@@ -164,9 +168,9 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
 fn unequal_shares_beat_equal_ones() {
     let fabric = mesh(&[400, 250, 100, 100], 400);
     let size = twenty_bdp(100);
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     let (uneven, eta) = all_reduce(&fabric, plan, size, 1);
-    let (even, _) = all_reduce(&fabric, baseline::even(&fabric), size, 1);
+    let (even, _) = all_reduce(&fabric, baseline::even_plan(&fabric), size, 1);
     assert!(even / uneven >= 1.4, "{even} s with equal shares, {uneven} s without");
     assert!(eta >= 0.93, "eta {eta:.4}");
 }
@@ -174,7 +178,7 @@ fn unequal_shares_beat_equal_ones() {
 #[test]
 fn all_pairs_of_a_mesh_are_filled() {
     let fabric = mesh(&[1000; 4], 100);
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(100), 1);
     assert!(eta >= 0.9, "eta {eta:.4}");
 }
@@ -219,10 +223,10 @@ fn a_mesh_of_four_beats_a_one_way_ring() {
     let seconds = |way| baselines::all_reduce(way, &[1; 4], size, 1).expect("a result").seconds;
     let [hierarchy, one_way, both_ways] =
         [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring].map(seconds);
-    let told = format!("{hierarchy:.3} s, a ring {one_way:.3} s, one both ways {both_ways:.3} s");
-    println!("{told}");
-    assert!(one_way >= 2.5 * hierarchy, "{told}");
-    assert!(both_ways >= 1.5 * hierarchy, "{told}");
+    let text = format!("{hierarchy:.3} s, a ring {one_way:.3} s, one both ways {both_ways:.3} s");
+    println!("{text}");
+    assert!(one_way >= 2.5 * hierarchy, "{text}");
+    assert!(both_ways >= 1.5 * hierarchy, "{text}");
 }
 
 #[test]
@@ -231,7 +235,7 @@ fn distant_ports_are_filled_with_a_pair_missing() {
     let regions: Vec<_> = [8, 1, 3, 2, 5].into_iter().zip(ports).map(|r| vec![r]).collect();
     for missing in [(1, 2), (3, 4)] {
         let fabric = mesh_of(&regions, 1000, Some(missing));
-        let plan = plan::plan(&fabric).expect("a plan");
+        let plan = plan::make_plan(&fabric).expect("a plan");
         let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(80), 1);
         assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
     }
@@ -245,7 +249,7 @@ fn gateways_of_a_region_fill_their_ports_together() {
         let first = vec![(2, first[0]), (1, first[1])];
         let regions = [&[first][..], &others].concat();
         let fabric = mesh_of(&regions, 1000, missing);
-        let plan = plan::plan(&fabric).expect("a plan");
+        let plan = plan::make_plan(&fabric).expect("a plan");
         let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(200), 1);
         assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
     }
@@ -279,12 +283,12 @@ fn all_owners_ports_are_filled_with_little_memory_for_partials() {
         seconds
     });
     let bytes = ByteCount::new(case.elements * case.dtype.size());
-    let eta = bound::all_reduce(&fabric, bytes).as_secs_f64() / seconds;
+    let eta = bound::all_reduce_bound(&fabric, bytes).as_secs_f64() / seconds;
     println!("{seconds:.4} s, eta {eta:.4}");
     assert!(eta >= 0.8, "eta {eta:.4}");
 }
 
-/// Seconds of an all-reduce, by the express tree alone and without it.
+/// Returns the seconds of an all-reduce by the express tree alone, and without the express tree.
 fn by_express_or_not(fabric: &Fabric, plan: &Plan, size: ByteCount) -> [f64; 2] {
     [size, ByteCount::default()].map(|express_bytes| {
         let plan = Plan { express_bytes, ..plan.clone() };
@@ -300,7 +304,7 @@ fn a_mebibyte_over_a_long_link_prefers_one_hop() {
     let near = mesh(&[10_000; 3], 10_000);
     let far = near.links().iter().map(|link| Link { rtt: Span::from_ms(100), ..link.clone() });
     let fabric = near.with_links(far.collect());
-    let (plan, size) = (plan::plan(&fabric).expect("a plan"), ByteCount::new(1 << 20));
+    let (plan, size) = (plan::make_plan(&fabric).expect("a plan"), ByteCount::new(1 << 20));
     assert!(plan.uses_express(size.get()), "{}", plan.reason);
     let [express, others] = by_express_or_not(&fabric, &plan, size);
     assert!(express < 0.06 && others > 0.1, "{express} s, {others} s");
@@ -309,7 +313,7 @@ fn a_mebibyte_over_a_long_link_prefers_one_hop() {
 #[test]
 fn the_express_limit_is_where_one_hop_stops_winning() {
     let fabric = mesh(&[200; 3], 200);
-    let plan = plan::plan(&fabric).expect("a plan");
+    let plan = plan::make_plan(&fabric).expect("a plan");
     let most = plan.express_bytes.get();
     let [express, others] = by_express_or_not(&fabric, &plan, ByteCount::new(most / 2));
     assert!(express < 0.95 * others, "half of {most}: {express} s, {others} s");

@@ -2,10 +2,11 @@
 
 use gateway::client::{Client, Operation};
 use hier_collectives::bound;
-use scenarios::collectives::series::{self, InARow, post, ready, seconds};
+use scenarios::collectives::series::{self, SeriesOutcome, post, ready, seconds};
 use scenarios::{JOB, Lab, Shape, simulate};
 use units::{BitRate, ByteCount, Fraction, Span};
 
+/// Name of the second job.
 const OTHER: &str = "other";
 
 /// Both ranks of a job, with room for `bytes` twice each.
@@ -35,7 +36,8 @@ fn small_operations_take_the_latency_floor() {
             for bytes in [4 << 10, 1_000_000, 1 << 20] {
                 for _ in 0..4 {
                     let took = seconds(&lab, &mut post(&clients, bytes).await).await;
-                    let bound = bound::all_reduce(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
+                    let bound =
+                        bound::all_reduce_bound(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
                     println!("{mbit} Mbit/s, {rtt_ms} ms, {bytes} bytes: {took} s, T* {bound} s");
                     assert!(took <= 1.15 * bound + 0.003);
                 }
@@ -151,10 +153,10 @@ fn eight_large_all_reduces_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");
     let shape = Shape { rtt: Span::from_ms(100), loss, ..Shape::new(1, 1) };
     let rows = (1..=5).map(|seed| series::in_a_row(&shape, (512 << 20) / 10 / 4 * 4, 8, seed));
-    let mut rows: Vec<InARow> = rows.collect();
+    let mut rows: Vec<SeriesOutcome> = rows.collect();
     rows.sort_by(|one, other| one.eta.total_cmp(&other.eta));
     println!("{rows:?}");
-    let closed = |row: &InARow| row.lanes.0 != row.lanes.1 || row.resent.get() > 0;
+    let closed = |row: &SeriesOutcome| row.lanes.0 != row.lanes.1 || row.resent.get() > 0;
     assert!(!rows.iter().any(closed), "a connection closed: {rows:?}");
     assert!(rows[0].eta >= 0.93, "{rows:?}");
 }

@@ -10,7 +10,7 @@ use scenarios::{Lab, Shape, address, ppm, simulate};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span};
-use wan_sim::Counters;
+use wan_sim::LinkCounters;
 
 /// QUIC could take a burst of losses for a path that lets no large packets through.
 #[test]
@@ -91,7 +91,8 @@ fn lanes_find_the_longest_packets_that_get_through() {
 fn tail_fec_works_with_jumbo_packets() {
     for parts in [1000, 10_000] {
         let shape = Shape { mtu: 9000, loss: ppm(parts), ..Shape::new(1, 1) };
-        let bound = bound::all_reduce(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();
+        let bound =
+            bound::all_reduce_bound(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();
         let times = series::alone(&shape, 64 << 20, 20, 1);
         let [median, slow] = [0.5, 0.9].map(|part| bound / series::quantile(&times, part));
         println!("{parts} ppm: eta {median:.3}, of the slowest tenth {slow:.3}");
@@ -180,7 +181,7 @@ fn packets_follow_a_path_that_becomes_narrow_and_wide_again() {
 }
 
 /// The counters of the link from east to west.
-fn sent(lab: &Lab) -> Counters {
+fn sent(lab: &Lab) -> LinkCounters {
     let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
     lab.net.counters(east, west).expect("a link")
 }

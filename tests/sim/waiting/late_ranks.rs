@@ -130,7 +130,7 @@ fn a_rank_lost_before_its_post_may_come_back() {
         let failure = all_failed(operations).await;
         assert_eq!(failure.code, FailureCode::RankLost, "{failure}");
         assert!(failure.text.contains("rank 3 (west)"), "{failure}");
-        assert!(lab.host.now().since(begin) < Span::from_secs(1), "told at once");
+        assert!(lab.host.now().since(begin) < Span::from_secs(1), "an outcome at once");
         clients.push(lab.client(3, ARENA).await);
         next_epoch(&lab, &clients, before).await;
         succeeds(&clients, 2, &CASE).await;
@@ -262,8 +262,8 @@ fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
             lab.set_outage(false);
             results = outcomes(&mut operations).await;
         }
-        let told = lab.host.now().since(begin);
-        assert!(told < Span::from_secs(21), "seed {seed}: told only after {told}");
+        let waited = lab.host.now().since(begin);
+        assert!(waited < Span::from_secs(21), "seed {seed}: an outcome only after {waited}");
         let mut good = true;
         for result in results {
             match result {

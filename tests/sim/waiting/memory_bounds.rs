@@ -42,10 +42,11 @@ fn held(mesh: &Mesh, mib: u64, from: u16, to: u16) -> Vec<(u64, u64)> {
             assert!(outcome.expect("a result") == expected, "other bits");
         }
         let metrics = fabric.gateway_ids().map(|id| lab.metrics(id));
-        let most = metrics.map(|metrics| metrics.job(JOB).scratch_bytes_max.get());
+        let most = metrics.map(|metrics| metrics.job_metrics(JOB).scratch_bytes_max.get());
         most.map(|most| u64::try_from(most).expect("not negative")).collect::<Vec<_>>()
     });
-    let may = fabric.gateway_ids().map(|id| plan.memory(&fabric, id, mesh.memory).total().get());
+    let may =
+        fabric.gateway_ids().map(|id| plan.memory_bound(&fabric, id, mesh.memory).total().get());
     held.into_iter().zip(may).collect()
 }
 

@@ -31,16 +31,16 @@ async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
     }
 }
 
-/// The stragglers that gateways name after `steps` steps, as `kind name`.
+/// Returns the stragglers that gateways name after `steps` steps, as `kind name`.
 async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) -> Vec<String> {
     for _ in 0..steps {
         step(lab, clients, compute_ms).await;
     }
-    said(lab).await
+    named_now(lab).await
 }
 
-/// The stragglers that gateways name, as `kind name`.
-async fn said(lab: &Lab) -> Vec<String> {
+/// Returns the stragglers that gateways name now, as `kind name`.
+async fn named_now(lab: &Lab) -> Vec<String> {
     let mut said = Vec::new();
     for gateway in lab.fabric.gateway_ids() {
         let straggler = lab.status(gateway).await.jobs[0].straggler.clone();
@@ -95,8 +95,8 @@ fn distance_over_others_is_no_lateness() {
     });
 }
 
-/// A step whose gradients are exchanged bucket by bucket while the next is computed; the first
-/// bucket is small.
+/// Runs a step whose gradients are exchanged bucket by bucket while the next one is computed; the
+/// first bucket is small.
 async fn step_of_buckets(lab: &Lab, clients: &[Client]) {
     let mut operations = Vec::new();
     for elements in [1 << 16; 1].into_iter().chain([1 << 19; 8]) {
@@ -120,7 +120,7 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
         let clients = lab.clients(128 << 20).await;
         for _ in 0..4 {
             step_of_buckets(&lab, &clients).await;
-            assert_eq!(said(&lab).await, ["nobody", "nobody"]);
+            assert_eq!(named_now(&lab).await, ["nobody", "nobody"]);
         }
         let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
         let half = BitRate::from_bits_per_second(100_000_000);
@@ -131,7 +131,7 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
         for _ in 0..3 {
             step_of_buckets(&lab, &clients).await;
         }
-        assert_eq!(said(&lab).await, ["link a-b", "link a-b"]);
+        assert_eq!(named_now(&lab).await, ["link a-b", "link a-b"]);
     });
 }
 
@@ -143,7 +143,7 @@ fn a_link_with_a_longer_path_is_named_until_restored() {
         let (rate, rtt) = (mesh.links[0].rate, mesh.links[0].rtt);
         let lab = mesh.start(1).await;
         let clients = lab.clients(128 << 20).await;
-        // What is planned for is known after fifty spans: the link stays named beyond them.
+        // The plan is known after fifty spans: the link stays named beyond them.
         for (times, steps, seen) in [
             (1, 4, "nobody"),
             (5, 3, "link a-b"),
@@ -161,7 +161,7 @@ fn a_link_with_a_longer_path_is_named_until_restored() {
             for _ in 0..steps {
                 step_of_buckets(&lab, &clients).await;
             }
-            assert_eq!(said(&lab).await, [seen, seen], "{times} times as long");
+            assert_eq!(named_now(&lab).await, [seen, seen], "{times} times as long");
         }
     });
 }
@@ -180,8 +180,8 @@ fn speeds_are_measured_between_a_result_and_the_next_post() {
     });
 }
 
-/// The time of a step, and the number of changes of the split. Each rank computes its samples at
-/// its own speed, in samples per second.
+/// Runs steps in which each rank computes at its own speed, in samples per second. Returns the time
+/// of a step, and the number of changes of the split.
 async fn train(
     lab: &Lab,
     shares: &mut Vec<BatchShare>,
@@ -197,24 +197,28 @@ async fn train(
             let host = Arc::clone(&lab.host);
             ends.push(tokio::spawn(async move {
                 host.sleep_until(until).await;
-                let told = share.end_step(computed).await.expect("exchanged");
-                (share, told)
+                let changed = share.end_step(computed).await.expect("exchanged");
+                (share, changed)
             }));
         }
-        let mut told = Vec::new();
+        let mut all_changed = Vec::new();
         for end in ends {
             let (share, changed) = end.await.expect("no panic");
             shares.push(share);
-            told.push(changed);
+            all_changed.push(changed);
         }
-        assert!(told.iter().all(|one| *one == told[0]), "ranks differ: {told:?}");
+        assert!(
+            all_changed.iter().all(|one| *one == all_changed[0]),
+            "ranks differ: {all_changed:?}"
+        );
         assert!(shares.iter().all(|share| share.shares() == shares[0].shares()));
         assert_eq!(shares[0].shares().iter().sum::<u64>(), BATCH);
-        changes += usize::from(told[0]);
+        changes += usize::from(all_changed[0]);
     }
     (lab.host.now().since(begin).as_secs_f64() / f64::from(steps), changes)
 }
 
+/// Samples of a global batch.
 const BATCH: u64 = 4096;
 
 /// Eight fast ranks and three slow ones: what the speeds predict; then one becomes slow.
@@ -234,7 +238,7 @@ fn batches_follow_speeds_at_step_boundaries_on_all_ranks() {
         let (fast, _) = train(&lab, &mut uneven, &speeds, 4).await;
         let (predicted, got) = (BATCH as f64 / 11.0 / 100.0 / (BATCH as f64 / 3500.0), slow / fast);
         assert!((got / predicted - 1.0).abs() < 0.1, "{got} times as fast, {predicted} predicted");
-        // What was split evenly is so no more after five steps.
+        // An even split is changed within five steps.
         let (_, changes) = train(&lab, &mut even, &speeds, 1).await;
         assert_eq!((changes, even[0].shares()), (1, uneven[0].shares()));
         speeds[2] = 200.0;

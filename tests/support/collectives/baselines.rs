@@ -29,7 +29,7 @@ pub enum Algorithm {
     HalvingDoubling,
 }
 
-/// All algorithms.
+/// All algorithms that are compared.
 pub const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring, Algorithm::HalvingDoubling];
 
@@ -80,11 +80,11 @@ pub fn all_reduce(
     let share = hier_collectives::bound::payload_share(fabric.mtu());
     let crosses =
         |from: GatewayId, to: GatewayId| site_of[usize::from(from.0)] != site_of[usize::from(to.0)];
-    gateway::simulate::run(async {
+    gateway::simulate::run_in_virtual_time(async {
         let simulation = Simulation::start(deployment, carried, seed).await?;
-        let (mut before, senders) = (simulation.sent(), Cell::new(0));
+        let (mut before, senders) = (simulation.sent_bytes(), Cell::new(0));
         let count = || {
-            let now = simulation.sent();
+            let now = simulation.sent_bytes();
             let more = now.iter().filter(|(pair, sent)| before.get(pair) != Some(sent));
             let mut from: Vec<_> =
                 more.filter(|((a, b), _)| crosses(*a, *b)).map(|((a, _), _)| *a).collect();
@@ -94,12 +94,12 @@ pub fn all_reduce(
         };
         let post =
             TimedCollective { after: Span::ZERO, bytes: carried, pattern: Pattern::AllReduce };
-        let done = simulation.collectives(&[post], Dtype::F32, count).await?;
+        let done = simulation.run_collectives(&[post], Dtype::F32, count).await?;
         let mut out = vec![0.0; sites.len()];
         let mut queue_peak = ByteCount::default();
         for (from, out) in out.iter_mut().enumerate() {
             for to in (0..sites.len()).filter(|to| *to != from) {
-                let (counters, peak) = simulation.between(ip(from), ip(to))?;
+                let (counters, peak) = simulation.traffic_between(ip(from), ip(to))?;
                 *out += counters.ip_bytes as f64 * share / carried.get() as f64;
                 queue_peak = queue_peak.max(peak);
             }
@@ -117,8 +117,8 @@ pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String
     let (deployment, _) = deployment(way, sites)?;
     let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
     let ranks = fabric.world_size();
-    gateway::simulate::run(async {
-        let lab = deployment.start(seed).await?;
+    gateway::simulate::run_in_virtual_time(async {
+        let lab = deployment.start_gateways(seed).await?;
         let mut clients = Vec::new();
         for rank in 0..ranks {
             let client =
@@ -152,12 +152,12 @@ fn deployment(
     match way {
         Algorithm::Hierarchy => {
             let fabric = hierarchy(sites);
-            let plan = plan::plan(&fabric).expect("few regions");
+            let plan = plan::make_plan(&fabric).expect("few regions");
             let site_of = (0..sites.len()).collect();
-            Ok((SimulationSpec::of(fabric, plan)?, site_of))
+            Ok((SimulationSpec::of_fabric(fabric, plan)?, site_of))
         }
-        Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring),
-        Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling),
+        Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring_plan),
+        Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling_plan),
     }
 }
 
@@ -263,9 +263,9 @@ fn network(sites: &[u32]) -> Result<NetworkLayout, SimulateError> {
     Ok(NetworkLayout::with_links(links))
 }
 
-/// The link between two sites.
+/// 200 Mbit/s, the rate of the link between two sites.
 pub const WAN_RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
-/// The link between two sites.
+/// 60 ms, the RTT of the link between two sites.
 pub const WAN_RTT: Span = Span::from_ms(60);
 /// 10 Gbit/s inside a site, so that the LAN delays nothing.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);

@@ -32,12 +32,12 @@ pub enum Values {
 }
 
 impl Case {
-    /// A case with values of every kind.
+    /// Returns a case with values of every kind.
     pub fn new(op: ReduceOp, dtype: Dtype, elements: u64, seed: u64) -> Self {
         Self { op, dtype, elements, seed, values: Values::Any }
     }
 
-    /// The contribution of each rank.
+    /// Returns the contribution of each rank.
     pub fn contributions(&self, ranks: u32) -> Vec<Vec<u8>> {
         let make = match self.values {
             Values::Any => data::contribution,
@@ -97,7 +97,7 @@ pub async fn post_all(clients: &[Client], case: &Case) -> Vec<Operation> {
     operations
 }
 
-/// Each rank's result or failure.
+/// Waits for all operations; returns the result or failure of each rank.
 pub async fn outcomes(operations: &mut [Operation]) -> Vec<Result<Vec<u8>, Failure>> {
     let mut outcomes = Vec::new();
     for operation in operations {
@@ -110,7 +110,7 @@ pub async fn outcomes(operations: &mut [Operation]) -> Vec<Result<Vec<u8>, Failu
 /// Runs one all-reduce over all ranks and checks the bits of each result.
 ///
 /// # Panics
-/// When it is not.
+/// When a result is wrong or missing.
 pub async fn succeeds(clients: &[Client], east: u32, case: &Case) {
     let expected = case.expected(clients.len() as u32, east);
     let mut operations = post_all(clients, case).await;

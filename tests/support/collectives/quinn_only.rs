@@ -4,7 +4,7 @@
 use crate::lab::credentials::CredentialKind;
 use crate::{Shape, address};
 use bytes::Bytes;
-use gateway::wan::connect::tls::{Credentials, CredentialsError, dns_name};
+use gateway::wan::connect::tls::{Credentials, CredentialsError, gateway_dns_name};
 use hier_collectives::ids::GatewayId;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{
@@ -49,10 +49,10 @@ pub enum BareError {
     Packets(u16),
 }
 
-/// Headers of a packet below QUIC.
+/// 28 bytes of IPv4 and UDP headers of a packet.
 const IP_UDP_BYTES: u64 = 28;
 
-/// Most bytes taken from a stream at once.
+/// 1 MiB, the most bytes taken from a stream at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl Settings {
@@ -61,7 +61,7 @@ impl Settings {
     /// # Errors
     /// Credentials that TLS refuses.
     pub fn server(&self, credentials: &Credentials) -> Result<ServerConfig, BareError> {
-        let mut config = ServerConfig::with_crypto(credentials.server()?);
+        let mut config = ServerConfig::with_crypto(credentials.server_config()?);
         config.transport_config(Arc::new(self.transport()));
         Ok(config)
     }
@@ -77,7 +77,7 @@ impl Settings {
         at: SocketAddr,
         name: &str,
     ) -> Result<Connection, BareError> {
-        let mut config = ClientConfig::new(credentials.client()?);
+        let mut config = ClientConfig::new(credentials.client_config()?);
         config.transport_config(Arc::new(self.transport()));
         Ok(endpoint.connect_with(config, at, name)?.await?)
     }
@@ -135,7 +135,7 @@ pub fn simulated(
     let exchanged = async {
         let server = endpoint(west, Some(settings.server(&credentials[1])?), 1)?;
         let client = endpoint(east, None, 2)?;
-        let to = dns_name(&fabric.gateway(GatewayId(1)).name, fabric.name());
+        let to = gateway_dns_name(&fabric.gateway(GatewayId(1)).name, fabric.name());
         let accepted = async { Ok(server.accept().await.ok_or(BareError::Short(0))?.await?) };
         let ends = tokio::try_join!(settings.dial(&client, &credentials[0], west, &to), accepted)?;
         let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));
@@ -229,7 +229,7 @@ fn added(one: &[u8; 4], other: &[u8; 4]) -> f32 {
     f32::from_le_bytes(*one) + f32::from_le_bytes(*other)
 }
 
-/// Bytes in flight that nothing changes.
+/// Congestion controller whose window, in bytes, never changes.
 #[derive(Debug, Clone, Copy)]
 struct FixedWindow(u64);
 

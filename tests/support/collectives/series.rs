@@ -10,7 +10,7 @@ use units::{ByteCount, Span};
 
 /// The outcome of collectives in a row.
 #[derive(Debug, Clone, Copy)]
-pub struct InARow {
+pub struct SeriesOutcome {
     /// The bound for all their bytes, over the time from the first post to the last result.
     pub eta: f64,
     /// Lanes that are up at the end, and their full number.
@@ -19,7 +19,8 @@ pub struct InARow {
     pub resent: ByteCount,
 }
 
-/// The seconds of `count` all-reduces of `bytes`, each alone on the link, in ascending order.
+/// Returns the seconds of `count` all-reduces of `bytes`, each alone on the link, in ascending
+/// order.
 ///
 /// # Panics
 /// When one fails.
@@ -37,17 +38,17 @@ pub fn alone(shape: &Shape, bytes: u64, count: usize, seed: u64) -> Vec<f64> {
     times
 }
 
-/// The least of ascending values that a part of them is not above.
+/// Returns the value below which the fraction `part` of ascending values lies.
 pub fn quantile(ascending: &[f64], part: f64) -> f64 {
     let rank = (part * ascending.len() as f64).ceil() as usize;
     ascending[rank.clamp(1, ascending.len()) - 1]
 }
 
-/// `count` all-reduces of `bytes`, the next always posted.
+/// Runs `count` all-reduces of `bytes`, with the next one always posted.
 ///
 /// # Panics
 /// When one fails.
-pub fn in_a_row(shape: &Shape, bytes: u64, count: u64, seed: u64) -> InARow {
+pub fn in_a_row(shape: &Shape, bytes: u64, count: u64, seed: u64) -> SeriesOutcome {
     simulate(async {
         let (lab, clients) = start(shape, 8 * bytes, seed).await;
         let begin = lab.host.now();
@@ -59,17 +60,18 @@ pub fn in_a_row(shape: &Shape, bytes: u64, count: u64, seed: u64) -> InARow {
             ready(&mut under_way.pop_front().expect("posted")).await;
         }
         let took = lab.host.now().since(begin).as_secs_f64();
-        let bound = bound::all_reduce(&lab.fabric, ByteCount::new(count * bytes)).as_secs_f64();
+        let bound =
+            bound::all_reduce_bound(&lab.fabric, ByteCount::new(count * bytes)).as_secs_f64();
         let peer = &lab.status(hier_collectives::ids::GatewayId(0)).await.peers[0];
         let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
         let resent = peers.map(|peer| peer.metrics.resent_bytes.get()).sum();
         let lanes = (peer.lanes_up, peer.lanes);
-        InARow { eta: bound / took, lanes, resent: ByteCount::new(resent) }
+        SeriesOutcome { eta: bound / took, lanes, resent: ByteCount::new(resent) }
     })
 }
 
-/// The seconds that all-reduces of `small` bytes take, one posted after each of `pauses` behind
-/// one of `large` bytes, which goes on all the while.
+/// Returns the seconds of all-reduces of `small` bytes, one posted after each of `pauses` while one
+/// of `large` bytes is under way.
 ///
 /// # Panics
 /// When one fails, or the large one ends first.
@@ -101,7 +103,7 @@ async fn start(shape: &Shape, arena: u64, seed: u64) -> (Lab, Vec<Client>) {
     (lab, clients)
 }
 
-/// Every rank's all-reduce of `bytes`.
+/// Posts an all-reduce of `bytes` on every rank.
 ///
 /// # Panics
 /// When one cannot be posted.
@@ -114,7 +116,7 @@ pub async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
     operations
 }
 
-/// Waits for all.
+/// Waits for all results.
 ///
 /// # Panics
 /// When one fails.
@@ -124,7 +126,7 @@ pub async fn ready(operations: &mut [Operation]) {
     }
 }
 
-/// Seconds from now until all are ready.
+/// Returns the seconds from now until all results are there.
 ///
 /// # Panics
 /// When one fails.

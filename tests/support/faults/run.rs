@@ -87,7 +87,7 @@ async fn play(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
         world.judge_memory().await;
     }
     timeline.say("END", || "");
-    (world.oracle.told(), timeline.text())
+    (world.oracle.summary(), timeline.text())
 }
 
 /// Reports the jobs that fail a condition.

@@ -6,10 +6,10 @@ use crate::faults::spec::scenario::Scenario;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// At least this share of random faults must strike while they can affect a collective; others
-/// prove little.
+/// 0.8 of random faults must strike while a collective that they can touch is under way; a sweep
+/// with fewer proves little.
 pub const IN_FLIGHT_MIN: f64 = 0.8;
-/// Seeds that suffice to measure the share of [`IN_FLIGHT_MIN`].
+/// 100 seeds, which suffice to measure the share of [`IN_FLIGHT_MIN`].
 pub const IN_FLIGHT_SEEDS: u64 = 100;
 
 /// Runs all scenarios. `heed` gets the summary of each, in any order, and returns whether to go on.
@@ -39,7 +39,7 @@ pub fn sweep(
     runs.into_inner()
 }
 
-/// One thread for each core.
+/// Returns the number of threads: one for each core.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }

@@ -51,7 +51,7 @@ impl CredentialKind {
                 static MAKING: Mutex<()> = Mutex::new(());
                 let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
                 if !file("key").exists() {
-                    let issued = right().issue(own, fabric.name(), Validity::days(30));
+                    let issued = right().issue_certificate(own, fabric.name(), Validity::days(30));
                     let IssuedCertificate { certificate_pem, key_pem } =
                         issued.expect("a certificate");
                     std::fs::write(file("pem"), certificate_pem).expect("written");
@@ -61,12 +61,12 @@ impl CredentialKind {
             }
             Self::OtherAuthority => {
                 let outsider = CertificateAuthority::generate(fabric.name()).expect("a CA");
-                outsider.issue(own, fabric.name(), Validity::days(1))
+                outsider.issue_certificate(own, fabric.name(), Validity::days(1))
             }
-            Self::Expired => right().issue(own, fabric.name(), Validity::expired()),
+            Self::Expired => right().issue_certificate(own, fabric.name(), Validity::expired()),
             Self::OtherName => {
                 let name = &fabric.gateway(other).name;
-                right().issue(name, fabric.name(), Validity::days(1))
+                right().issue_certificate(name, fabric.name(), Validity::days(1))
             }
         };
         let IssuedCertificate { certificate_pem, key_pem } = issued.expect("a certificate");
@@ -88,7 +88,7 @@ pub fn keys() -> &'static Path {
         let folder = tempfile::tempdir().expect("a folder");
         let fabric = super::shape::Shape::new(1, 1).fabric();
         let order = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
-        certs::make(&fabric, folder.path(), &order).expect("keys");
+        certs::make_certificates(&fabric, folder.path(), &order).expect("keys");
         let path = folder.path().to_owned();
         (Some(folder), path)
     });

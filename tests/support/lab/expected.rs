@@ -16,7 +16,7 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let contributions = case.contributions(fabric.world_size());
     let bytes = case.elements * case.dtype.size();
     let mut result = Vec::new();
-    let parts = plan.trees.iter().zip(shard::parts(plan, bytes));
+    let parts = plan.trees.iter().zip(shard::divide_buffer(plan, bytes));
     for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };

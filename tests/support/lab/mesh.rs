@@ -4,7 +4,7 @@ use super::credentials::CredentialKind;
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
 use gateway::simulate::{FabricSetup, address, lan_address};
-use gateway::wan::link::policy::Policies;
+use gateway::wan::link::policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl MeshGateway {
     }
 }
 
-/// Segments of the largest buffer that takes the express tree, where segments are chosen.
+/// 4 segments: the largest buffer that takes the express tree, where segments are chosen.
 pub const EXPRESS_SEGMENTS: u64 = 4;
 
 /// 1 Gbit/s: the rate of ports and links.
@@ -99,7 +99,7 @@ impl Mesh {
         self
     }
 
-    /// The fabric it stands for. Regions are `a`, `b`, ...; gateways `a-0`, `a-1`, ...
+    /// Returns the fabric of the mesh. Regions are `a`, `b`, ...; gateways `a-0`, `a-1`, ...
     pub fn fabric(&self) -> Arc<Fabric> {
         let name = |region: usize| char::from(b'a' + region as u8).to_string();
         let region = |(index, gateways): (usize, &Vec<MeshGateway>)| RegionSpec {
@@ -126,9 +126,9 @@ impl Mesh {
         Arc::new(Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric"))
     }
 
-    /// The plan that its gateways follow.
+    /// Returns the plan that the gateways follow.
     pub fn plan(&self) -> Plan {
-        let mut plan = plan::plan(&self.fabric()).expect("a plan");
+        let mut plan = plan::make_plan(&self.fabric()).expect("a plan");
         if let Some(segment) = self.segment {
             let most = ByteCount::new(EXPRESS_SEGMENTS * segment.get());
             (plan.segment, plan.express_bytes) = (segment, plan.express_bytes.min(most));
@@ -136,7 +136,7 @@ impl Mesh {
         plan
     }
 
-    /// Starts its gateways. Everything random comes from `seed`.
+    /// Starts all gateways. All random numbers come from `seed`.
     pub async fn start(&self, seed: u64) -> Lab {
         let net = VirtualNet::new();
         let fabric = self.fabric();
@@ -163,7 +163,7 @@ impl Mesh {
             addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
             memory: self.memory,
-            policies: Policies::new(),
+            policies: LinkPolicies::new(),
             mtu_pinned: true,
             fabric,
         };

@@ -17,11 +17,11 @@ use wan_sim::VirtualNet;
 /// The setup that the gateways of a shape share.
 pub(crate) fn setup(shape: &Shape) -> FabricSetup {
     let fabric = shape.fabric();
-    let mut plan = plan::plan(&fabric).expect("a plan");
+    let mut plan = plan::make_plan(&fabric).expect("a plan");
     plan.segment = shape.segment.unwrap_or(plan.segment);
     let lanes = |id: GatewayId| {
         let on_each = (0..shape.carriers).map(|carrier| carrier_address(id, carrier));
-        LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
+        LaneAddresses::from_addresses(&on_each.collect::<Vec<_>>()).expect("they differ")
     };
     let links = fabric.links().iter();
     FabricSetup {
@@ -37,7 +37,7 @@ pub(crate) fn setup(shape: &Shape) -> FabricSetup {
 
 /// Runs a future to its end under a paused clock.
 pub fn simulate<T>(future: impl Future<Output = T>) -> T {
-    gateway::simulate::run(future).expect("a runtime")
+    gateway::simulate::run_in_virtual_time(future).expect("a runtime")
 }
 
 /// Gateways and the links between them.
@@ -82,13 +82,13 @@ impl Lab {
     /// Stops a gateway and starts it again with other credentials.
     pub async fn restart(&mut self, me: GatewayId, credentials: CredentialKind) {
         let credentials = credentials.of(&self.fabric, me);
-        self.0.restart(me, credentials).await.expect("starts");
+        self.0.restart_gateway(me, credentials).await.expect("starts");
     }
 
     /// Stops a gateway and starts it again without a job.
     pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
         let credentials = CredentialKind::Valid.of(&self.fabric, me);
-        self.0.drop_job(me, job, credentials).await.expect("starts");
+        self.0.restart_without_job(me, job, credentials).await.expect("starts");
     }
 
     /// The status of a gateway.

@@ -45,7 +45,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// 1 Gbit/s, 80 ms, no loss, MTU 1500.
+    /// Returns a link of 1 Gbit/s, 80 ms and MTU 1500 without loss, with these ranks.
     pub fn new(east: u32, west: u32) -> Self {
         Self {
             ranks: (east, west),
@@ -65,7 +65,7 @@ impl Shape {
         }
     }
 
-    /// The fabric of this shape.
+    /// Returns the fabric of this shape.
     pub fn fabric(&self) -> Arc<Fabric> {
         let wan = Some(WanPort { egress: self.rate, ingress: self.rate });
         let region = |name: &str, ranks: u32| RegionSpec {
@@ -83,7 +83,7 @@ impl Shape {
         Arc::new(Fabric::new("sim", self.mtu, regions, vec![link]).expect("a valid fabric"))
     }
 
-    /// One direction of its link.
+    /// Returns one direction of the link.
     pub fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
         let part = self.rate.bits_per_second() / u64::from(self.carriers);
@@ -110,12 +110,12 @@ pub const EAST: GatewayId = GatewayId(0);
 /// The gateway of the second region.
 pub const WEST: GatewayId = GatewayId(1);
 
-/// A rate in Mbit/s.
+/// Returns a rate of `rate` Mbit/s.
 pub const fn mbit(rate: u64) -> BitRate {
     BitRate::from_bits_per_second(rate * 1_000_000)
 }
 
-/// A loss ratio in parts per million.
+/// Returns a fraction of `parts` per million, such as a loss.
 pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
 }

@@ -48,7 +48,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let (mut ours, mut theirs, mut ratios, mut gbit) = (vec![], vec![], vec![], [vec![], vec![]]);
     let fabric = row.shape().fabric();
     // As a lane of ours has: its part of what the link carries in 4.25 round trips.
-    let lanes = plan::lanes(&fabric);
+    let lanes = plan::lane_count(&fabric);
     let window = fabric.links()[0].bdp().get() * 17 / 4 / u64::from(lanes);
     let (mtu, window) = (Some(payload), Some(window));
     let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };

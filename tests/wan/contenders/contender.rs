@@ -13,7 +13,7 @@ use crate::row::{COMMON, Row};
 use std::path::Path;
 use units::ByteCount;
 
-/// One of them.
+/// A contender of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     Landbridge,
@@ -69,7 +69,7 @@ impl Contender {
         }
     }
 
-    /// Why it cannot run here.
+    /// Returns the reason why the contender cannot run on this machine, if it cannot.
     pub fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
             Self::Landbridge | Self::OneSegment | Self::Cubic | Self::Quinn { .. } => None,
@@ -83,7 +83,7 @@ impl Contender {
         }
     }
 
-    /// The sizes it is measured with.
+    /// Returns the sizes in bytes with which the contender is measured over a link.
     pub fn sizes(self, row: &Row) -> &'static [u64] {
         if self == Self::Landbridge { row.sizes } else { &[COMMON] }
     }
@@ -91,7 +91,7 @@ impl Contender {
     /// Runs these sizes over a link, in a lab of its own.
     ///
     /// # Errors
-    /// What went wrong; nothing is known of any of them then.
+    /// [`LabError`]; no size has a result then.
     pub fn measure(
         self,
         tools: &Tools,
@@ -164,10 +164,10 @@ impl Contender {
         window: Option<u64>,
     ) -> Result<Vec<Cell>, LabError> {
         let set = quinn::Setting { bytes: COMMON, iterations: 1, lanes: 1, mtu: None, window };
-        Ok(vec![self.of_common(lab, row, quinn::exchanges(lab, &tools.quinn, &set)?)?])
+        Ok(vec![self.common_cell(lab, row, quinn::exchanges(lab, &tools.quinn, &set)?)?])
     }
 
-    /// Anybody else: one size.
+    /// Measures a peer, with the common size alone.
     fn peer(
         self,
         lab: &Lab,
@@ -175,18 +175,18 @@ impl Contender {
         run: impl FnOnce(&Lab) -> Result<RunTimes, LabError>,
     ) -> Result<Vec<Cell>, LabError> {
         let before = lab.tcp_resent();
-        let told = run(lab)?;
-        let runs = told.seconds.len().max(1) as u64;
-        let mut cell = self.of_common(lab, row, told)?;
+        let times = run(lab)?;
+        let runs = times.seconds.len().max(1) as u64;
+        let mut cell = self.common_cell(lab, row, times)?;
         let resent = lab.tcp_resent().zip(before).map(|(after, before)| after - before);
         cell.retransmitted_bytes = resent.map(|segments| segments * 1448 / runs);
         Ok(vec![cell])
     }
 
-    /// The cell of a contender that measures its own processor time.
-    fn of_common(self, lab: &Lab, row: &Row, told: RunTimes) -> Result<Cell, LabError> {
-        let cpu_seconds_per_gb = told.cpu_seconds_per_gb(COMMON);
-        Ok(Cell { cpu_seconds_per_gb, ..self.cell(lab, row, COMMON, told.seconds)? })
+    /// Returns the cell of a contender that measures its own processor time.
+    fn common_cell(self, lab: &Lab, row: &Row, times: RunTimes) -> Result<Cell, LabError> {
+        let cpu_seconds_per_gb = times.cpu_seconds_per_gb(COMMON);
+        Ok(Cell { cpu_seconds_per_gb, ..self.cell(lab, row, COMMON, times.seconds)? })
     }
 
     fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {
@@ -198,5 +198,5 @@ impl Contender {
     }
 }
 
-/// The kernel counts processor time in hundredths of a second: less than this is mostly rounding.
+/// 0.2 s: the kernel counts processor time in hundredths of a second, so less is mostly rounding.
 const CPU_SECONDS_MIN: f64 = 0.2;

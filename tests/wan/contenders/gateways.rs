@@ -55,7 +55,7 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<f64>, LabErro
     };
     let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
     let ranks = Processes::start(lab, commands, "bench")?;
-    Ok(ranks.told(lab, "bench", Begins::WithoutAWord)?.seconds)
+    Ok(ranks.run_times(lab, "bench", Begins::WithoutAWord)?.seconds)
 }
 
 /// Packets that the lanes of both gateways have lost so far.

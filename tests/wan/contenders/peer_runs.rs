@@ -58,7 +58,7 @@ pub fn gloo(lab: &Lab, python: &Path) -> Result<RunTimes, LabError> {
     };
     let commands = SITES.iter().enumerate().map(command).collect();
     let ranks = Processes::start(lab, commands, "gloo")?;
-    ranks.told(lab, "gloo", Begins::WithALine)
+    ranks.run_times(lab, "gloo", Begins::WithALine)
 }
 
 pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
@@ -83,7 +83,7 @@ pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
     let ranks = Processes::start(lab, vec![command], "mpi")?;
-    ranks.told(lab, "mpi", Begins::WithALine)
+    ranks.run_times(lab, "mpi", Begins::WithALine)
 }
 
 /// 3 runs of Landbridge and its peers, up to the common size; controls run once.

@@ -50,5 +50,5 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<RunTimes, L
         command
     };
     let processes = Processes::start(lab, vec![command(0), command(1)], "quinn")?;
-    processes.told(lab, "quinn", Begins::WithALine)
+    processes.run_times(lab, "quinn", Begins::WithALine)
 }

@@ -20,7 +20,7 @@ pub enum LabError {
     Interrupted,
 }
 
-/// Whether a command of ours did what it should.
+/// Returns an error with the output of a command that failed.
 pub(super) fn check(output: &Output) -> Result<(), LabError> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {

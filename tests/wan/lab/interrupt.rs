@@ -1,4 +1,4 @@
-//! Ctrl-C: what was changed on this machine is put back before the bench ends.
+//! Ctrl-C: changes of this machine are undone before the bench ends.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -9,40 +9,41 @@ use std::sync::{Arc, LazyLock};
 /// 130: the exit code after an interrupt.
 pub const INTERRUPTED: u8 = 130;
 
-static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-/// Whether there is nothing to put back.
-static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+/// True once a signal has come.
+static INTERRUPT_CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// True while nothing on this machine is changed, so that a signal may end the process at once.
+static END_AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 
-/// From here on a signal ends the process, but for where [`Deferred`] is.
+/// Ends the process on a signal from now on, or sets a flag while a [`Deferred`] exists.
 ///
 /// # Errors
-/// The system lets nobody listen.
+/// The system refuses a handler.
 pub fn listen() -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&AT_ONCE))?;
-        flag::register(signal, Arc::clone(&CAME))?;
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&END_AT_ONCE))?;
+        flag::register(signal, Arc::clone(&INTERRUPT_CAME))?;
     }
     Ok(())
 }
 
-/// Whether a signal came; the caller unwinds then.
-pub fn came() -> bool {
-    CAME.load(Ordering::Relaxed)
+/// Returns true if a signal has come; the caller unwinds then.
+pub fn has_come() -> bool {
+    INTERRUPT_CAME.load(Ordering::Relaxed)
 }
 
-/// While this exists, signals only set a flag.
+/// Guard that defers signals: while it exists, they only set a flag.
 pub struct Deferred;
 
 impl Deferred {
-    /// There is something to put back from here on.
+    /// Defers the end of the process, since a change of this machine must be undone.
     pub fn begin() -> Self {
-        AT_ONCE.store(false, Ordering::Relaxed);
+        END_AT_ONCE.store(false, Ordering::Relaxed);
         Self
     }
 }
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        AT_ONCE.store(true, Ordering::Relaxed);
+        END_AT_ONCE.store(true, Ordering::Relaxed);
     }
 }

@@ -50,17 +50,18 @@ impl Processes {
         Ok(processes)
     }
 
-    /// The times of their runs; empty where they took longer than a cell may.
+    /// Waits for the processes. Returns the times of their runs; none if they took longer than a
+    /// cell may.
     ///
     /// # Errors
-    /// As [`Self::outputs`]; or all are done and tell of nothing.
-    pub fn told(self, lab: &Lab, name: &str, begins: Begins) -> Result<RunTimes, LabError> {
+    /// As [`Self::outputs`]; or all are done and none has printed a run.
+    pub fn run_times(self, lab: &Lab, name: &str, begins: Begins) -> Result<RunTimes, LabError> {
         let outputs = self.outputs(lab, name, begins)?;
-        let told = RunTimes::of(&outputs.texts);
-        if outputs.complete && told.seconds.is_empty() {
+        let times = RunTimes::of(&outputs.texts);
+        if outputs.complete && times.seconds.is_empty() {
             return Err(LabError::Failed(format!("{name}: tells of no run")));
         }
-        Ok(told)
+        Ok(times)
     }
 
     /// The output of each process, once all are done or took longer than a cell may. Processes that
@@ -68,8 +69,8 @@ impl Processes {
     /// long.
     ///
     /// # Errors
-    /// One of them failed, with what it said; or runs were to begin and did not, which says nothing
-    /// of how long they take; or we were interrupted.
+    /// A process failed, with its output; or no run has begun, so that no time is known; or a
+    /// signal came.
     pub fn outputs(mut self, lab: &Lab, name: &str, begins: Begins) -> Result<Outputs, LabError> {
         let cut = Duration::from_secs(CUT_AFTER_S);
         let read =
@@ -78,7 +79,7 @@ impl Processes {
         let mut begun = (begins == Begins::WithoutAWord).then_some(started + SET_UP);
         loop {
             let mut complete = true;
-            if interrupt::came() {
+            if interrupt::has_come() {
                 return Err(LabError::Interrupted);
             }
             for (number, child) in self.0.iter_mut().enumerate() {
@@ -122,5 +123,5 @@ fn cpu_ticks(process: u32) -> u64 {
     times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// For what a program does before and after what is measured.
+/// 30 s for the work of a program before and after its measurement.
 const SET_UP: Duration = Duration::from_secs(30);

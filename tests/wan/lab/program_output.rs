@@ -51,10 +51,10 @@ impl RunTimes {
 
 /// Processor seconds of one program in its first `runs`.
 fn cpu_seconds(lines: &[Line], runs: usize) -> Option<f64> {
-    let (mut told, mut sum) = (0, 0.0);
+    let (mut counted, mut sum) = (0, 0.0);
     for line in lines.iter().filter(|line| !line.ready_ns.is_empty()) {
-        if told < runs {
-            told += line.ready_ns.len();
+        if counted < runs {
+            counted += line.ready_ns.len();
             sum += line.cpu_seconds?;
         }
     }

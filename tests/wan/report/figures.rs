@@ -14,7 +14,7 @@ pub(super) type Figures = Vec<(String, Option<f64>)>;
 /// The name of Landbridge among contenders.
 pub(super) const OURS: &str = "landbridge";
 
-/// The cell of this row, if it was measured.
+/// Returns the cell of a row, contender, arm and size, if it was measured.
 fn cell<'a>(
     measured: &'a Measured,
     row: &Row,
@@ -26,7 +26,7 @@ fn cell<'a>(
     measured.cells.iter().find(|(of, cell)| of == row && is_it(cell)).map(|(_, cell)| cell)
 }
 
-/// Rows that were to be measured in an arm.
+/// Returns the rows that were to be measured in an arm.
 fn rows(measured: &Measured, arm: Arm) -> impl Iterator<Item = &Row> {
     measured.asked.rows.iter().filter(move |_| measured.asked.arms.contains(&arm))
 }
@@ -50,18 +50,18 @@ fn named(row: &Row, bytes: u64) -> String {
     format!("{}, {row}", units::ByteCount::new(bytes))
 }
 
-/// One that was cut took longer than any bound.
+/// Returns the efficiency of a cell: 0 if its runs were cut, which took longer than any bound.
 fn eta(cell: Option<&Cell>) -> Option<f64> {
-    said(cell, |cell| cell.eta.unwrap_or(0.0))
+    figure_of(cell, |cell| cell.eta.unwrap_or(0.0))
 }
 
-/// Seconds; so many where it was cut.
+/// Returns the seconds of a cell, or `cut` if its runs were cut.
 fn seconds(cell: Option<&Cell>, cut: f64) -> Option<f64> {
-    said(cell, |cell| cell.seconds.unwrap_or(cut))
+    figure_of(cell, |cell| cell.seconds.unwrap_or(cut))
 }
 
-/// A figure of this cell, unless its run is void, or there was none.
-fn said<T>(cell: Option<&Cell>, figure: impl Fn(&Cell) -> T) -> Option<T> {
+/// Returns a figure of a cell; `None` if its run is void or missing.
+fn figure_of<T>(cell: Option<&Cell>, figure: impl Fn(&Cell) -> T) -> Option<T> {
     cell.filter(|cell| cell.void.is_none()).map(figure)
 }
 
@@ -88,7 +88,8 @@ pub(super) fn apart(measured: &Measured) -> Figures {
     let rows = rows(measured, Arm::Lab).filter(|row| row.rate.bits_per_second() <= 1_000_000_000);
     let of_row = |row: &Row| -> Figures {
         let apart = |bytes| {
-            let eta = |arm| said(cell(measured, row, OURS, arm, bytes), |cell| cell.eta).flatten();
+            let eta =
+                |arm| figure_of(cell(measured, row, OURS, arm, bytes), |cell| cell.eta).flatten();
             let apart = eta(LAB).zip(eta(VIRTUAL)).map(|(lab, simulated)| (lab - simulated).abs());
             (named(row, bytes), apart)
         };

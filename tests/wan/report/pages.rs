@@ -48,7 +48,7 @@ const WHY: &str = "\
 
 ";
 
-/// The verdicts, then a table for each link.
+/// Returns the page: the verdicts, then a table for each link.
 pub fn markdown(measured: &Measured) -> String {
     let mut text = String::from(
         "| wanted | the worst of what was measured | figures | void | |\n|---|---|---|---|---|\n",
@@ -145,8 +145,8 @@ fn costs(measured: &Measured) -> String {
     text
 }
 
-/// Remarks on the runs of a cell.
-fn told(cell: &Cell) -> String {
+/// Returns remarks on the runs of a cell: void, cut, or the number of attempts.
+fn remarks(cell: &Cell) -> String {
     if let Some(loss) = &cell.cut_from {
         return format!("not run: cut at {loss} already");
     }
@@ -157,7 +157,7 @@ fn told(cell: &Cell) -> String {
     }
 }
 
-/// A cell, as a row of its link's table.
+/// Returns a cell as a row of the table of its link.
 pub fn line(cell: &Cell) -> String {
     let or_not = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1e6);
@@ -176,6 +176,6 @@ pub fn line(cell: &Cell) -> String {
         or_not(cell.cpu_seconds_per_gb.map(|seconds| format!("{seconds:.2}"))),
         or_not(cell.retransmitted_bytes.map(megabytes)),
         or_not(cell.queue_bytes_peak.map(megabytes)),
-        told(cell),
+        remarks(cell),
     )
 }

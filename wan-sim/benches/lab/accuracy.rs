@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 const BURSTS: usize = 20;
 const BURST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Base, plus queue over rate, plus the packet's own bits over rate.
+/// Compares the delay of a burst with the formula: base delay, queue over rate, and the last
+/// packet's bits over rate.
 pub fn delay() {
     println!(
         "| delay of the last of a burst on TUN, {BURSTS} bursts | formula ms | measured ms | least \
@@ -41,14 +42,14 @@ pub fn delay() {
     }
 }
 
-/// Milliseconds from the first packet sent to the last received.
+/// Returns the milliseconds from the first packet sent to the last received, for each burst.
 fn bursts(world: &World, packets: u32) -> Vec<f64> {
     let (a, b) = (udp::socket(world, "a", A), udp::socket(world, "b", B));
     let mut buffer = [0; 2000];
-    // What holds the sender up is no delay of the link's.
+    // A delay of the sender is no delay of the link.
     let _ = rustix::process::setpriority_process(None, -20);
     let ready = udp::Burst::of(&a, packets);
-    // Nor is what a sleeper takes to wake.
+    // The time that a sleeping receiver takes to wake is none of the link either.
     b.set_nonblocking(true).expect("set");
     let burst = |_| {
         let began = Instant::now();
@@ -63,7 +64,8 @@ fn bursts(world: &World, packets: u32) -> Vec<f64> {
     (0..BURSTS).map(burst).collect()
 }
 
-/// UDP, TCP after slow start, and the round trip of an idle link.
+/// Compares the goodput of UDP, of TCP after slow start, and the round trip of an idle link with
+/// the formulas.
 pub fn goodput() {
     println!(
         "| link, 20 ms one way | flow | theory Mbit/s | measured | off by | wanted | | idle ping ms \
@@ -98,7 +100,7 @@ fn row(words: &str, flow: &str, theory: f64, most_percent: f64, measure: impl Fn
     );
 }
 
-/// Least, average and most, as ping prints them.
+/// Parses the least, average and greatest round trip in ms from the output of ping.
 fn round_trip_ms(ping: &Output) -> [f64; 3] {
     let text = String::from_utf8_lossy(&ping.stdout);
     let values = text.lines().find_map(|line| line.split_once(" = ")).map(|(_, values)| values);

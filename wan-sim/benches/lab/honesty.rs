@@ -1,11 +1,12 @@
-//! Whether loss does the same to a flow with segmentation offload as without.
+//! Whether loss slows a flow equally with segmentation offload and without.
 
 use crate::site::World;
 use crate::spread::Spread;
 use crate::verdict::{Tried, tried, verdict, void};
 
 const SEEDS: u64 = 5;
-/// CUBIC at 1 Gbit/s and 40 ms: its speed depends on single losses.
+
+/// Measures CUBIC at 1 Gbit/s and 40 ms, whose speed depends on single losses.
 pub fn measure() {
     println!(
         "| CUBIC, 1 Gbit/s, 40 ms round trip, {SEEDS} seeds, 10 s each | with offload Mbit/s | \
@@ -15,7 +16,7 @@ pub fn measure() {
         let words = format!("delay 20ms rate 1gbit queue 1bdp loss {loss}");
         let mut runs = [Vec::new(), Vec::new()];
         for seed in 1..=SEEDS {
-            // In turn: two at a time are more than two cores have to bear.
+            // One after the other: two flows at a time are too much for two cores.
             let pair = [true, false].map(|offload| flow(&words, seed, offload));
             runs.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
         }
@@ -43,7 +44,7 @@ fn flow(words: &str, seed: u64, offload: bool) -> Tried<f64> {
     })
 }
 
-/// Packets of one segment from here on.
+/// Switches segmentation offload off: packets have one segment from now on.
 fn switch_off(world: &World) {
     for site in ["a", "b"] {
         let mut command = world.command(site, "ip");

@@ -25,12 +25,13 @@ pub enum World {
 }
 
 impl World {
-    /// A lab whose link from a to b is as netem's words say; the way back only has the delay.
+    /// Starts a lab whose link from a to b is as netem's words say; the way back only has the
+    /// delay.
     pub fn start(words: &str) -> Result<Self, LabError> {
         Self::seeded(words, 1)
     }
 
-    /// A lab whose links are described by `words`, with a seed.
+    /// Starts a lab whose links are described by `words`, with a seed.
     pub fn seeded(words: &str, seed: u64) -> Result<Self, LabError> {
         let delay = words.split(' ').nth(1).expect("delay TIME first");
         let directory = tempfile::tempdir()?;
@@ -99,8 +100,8 @@ impl World {
         command
     }
 
-    /// One iperf3 TCP flow from a to b: what was received, in Mbit/s, and its segments sent
-    /// again. The first seconds do not count.
+    /// Runs one iperf3 TCP flow from a to b. Returns the Mbit/s received and the segments
+    /// retransmitted. The first `omitted` seconds do not count.
     pub fn tcp(&self, seconds: u32, omitted: u32) -> (f64, u64) {
         let mut server = Server::start(self);
         let output = self
@@ -143,7 +144,7 @@ impl Server {
         let mut server = command.spawn().expect("iperf3 runs");
         let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
         while !lines.next().expect("it says so").expect("text").contains("listening") {}
-        // Whatever else it says must not block it.
+        // Its later output must not block it.
         std::thread::spawn(move || lines.for_each(drop));
         Self(server)
     }
@@ -158,10 +159,10 @@ impl Drop for Server {
 
 /// Removes what a bench that was killed left behind.
 pub fn remove_orphans() {
-    for name in wan_sim::lab::namespaces(PREFIX) {
+    for name in wan_sim::lab::list_namespaces(PREFIX) {
         let process = name[PREFIX.len()..].split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(process).exists() {
-            wan_sim::lab::remove_orphans(&name).unwrap();
+            wan_sim::lab::remove_orphan_namespaces(&name).unwrap();
         }
     }
 }

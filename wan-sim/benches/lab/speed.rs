@@ -6,8 +6,8 @@ use crate::verdict::{verdict, void};
 
 const ROUNDS: usize = 5;
 
-/// One TCP flow without a rate. It takes all that the emulator has, so that deliveries are late;
-/// what is judged is the speed, and void rounds are counted.
+/// Measures one TCP flow without a rate. The flow takes all that the emulator has, so that
+/// deliveries are late: the speed is judged, and void rounds are counted.
 pub fn measure() {
     let labs = ["delay 0ms limit none", "delay 20ms limit none"];
     // Alternating, so that a busy spell of the machine meets all.

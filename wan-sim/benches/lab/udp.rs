@@ -69,7 +69,7 @@ impl<'a> Burst<'a> {
         Self { socket, state, contents, bytes: packets as usize * PAYLOAD_BYTES }
     }
 
-    /// Sends it.
+    /// Sends the burst.
     pub fn send(&self) {
         let mut left = self.bytes;
         while left > 0 {

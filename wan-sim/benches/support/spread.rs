@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Least, median and most.
+/// Sorted measurements: least, median and greatest.
 pub struct Spread(Vec<f64>);
 
 impl Spread {
@@ -16,17 +16,17 @@ impl Spread {
         Self(values)
     }
 
-    /// The middle one.
+    /// Returns the middle measurement.
     pub fn median(&self) -> f64 {
         self.0[self.0.len() / 2]
     }
 
-    /// The least.
+    /// Returns the least measurement.
     pub fn least(&self) -> f64 {
         self.0[0]
     }
 
-    /// Whether it is from the least to the most.
+    /// Returns whether `value` lies between the least and the greatest measurement.
     pub fn holds(&self, value: f64) -> bool {
         (self.least()..=self.0[self.0.len() - 1]).contains(&value)
     }

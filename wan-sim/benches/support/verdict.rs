@@ -3,12 +3,12 @@
 
 use wan_sim::FidelityReport;
 
-/// The text of a table's last column.
+/// Returns the text of a table's last column.
 pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "NOT MET" }
 }
 
-/// How many of these runs are void, and why the first of them is.
+/// Says how many of these runs are void, and why the first of them is.
 pub fn void<'a>(reports: impl IntoIterator<Item = &'a FidelityReport>) -> String {
     let (mut all, mut void) = (0, Vec::new());
     for report in reports {
@@ -25,11 +25,11 @@ pub struct Tried<T> {
     pub value: T,
     /// The fidelity report of its run.
     pub report: FidelityReport,
-    /// Runs before it, all void.
+    /// Void runs before the run that counts.
     pub void_before: usize,
 }
 
-/// Measures again while the run is void, whatever the figure. The last counts, void or not.
+/// Measures until a run is not void, at most [`TRIES`] times. The last run counts, void or not.
 pub fn tried<T>(mut measure: impl FnMut() -> (T, FidelityReport)) -> Tried<T> {
     for void_before in 0.. {
         let (value, report) = measure();
@@ -41,7 +41,7 @@ pub fn tried<T>(mut measure: impl FnMut() -> (T, FidelityReport)) -> Tried<T> {
 }
 
 impl<T> Tried<T> {
-    /// Only a run that counts meets anything.
+    /// Returns the verdict on the figure; a void run meets nothing.
     pub fn verdict(&self, met: bool) -> &'static str {
         match (self.report.void.is_empty(), met) {
             (true, met) => verdict(met),
@@ -49,7 +49,7 @@ impl<T> Tried<T> {
         }
     }
 
-    /// The run in a few words.
+    /// Describes the run in a few words.
     pub fn run(&self) -> String {
         let FidelityReport { lateness_p999, cpu_permille, machine_permille, .. } = self.report;
         let again = match self.void_before {
@@ -69,5 +69,5 @@ impl<T> Tried<T> {
     }
 }
 
-/// Most runs for one figure.
+/// 5 runs: most for one figure.
 const TRIES: usize = 5;

@@ -30,14 +30,14 @@ pub enum Command {
     Presets,
 }
 
-/// Runs `command` until it ends or is interrupted. Returns the exit code.
-pub fn run(command: &Command) -> u8 {
+/// Runs a command of `wan-sim` until it ends or is interrupted. Returns the exit code.
+pub fn run_command(command: &Command) -> u8 {
     match command {
-        Command::Relay(args) => relay::run(args),
-        Command::Lab(command) => lab::run(command),
-        Command::Tc(args) => tc::run(args),
-        Command::Replay { file } => show::replayed(file),
-        Command::Show { file } => show::topology(file),
-        Command::Presets => show::presets(),
+        Command::Relay(args) => relay::run_relay(args),
+        Command::Lab(command) => lab::run_lab_command(command),
+        Command::Tc(args) => tc::run_tc(args),
+        Command::Replay { file } => show::run_replay(file),
+        Command::Show { file } => show::show_topology(file),
+        Command::Presets => show::show_presets(),
     }
 }

@@ -1,16 +1,16 @@
 //! The exit codes of all commands.
 
-/// All is well.
+/// Exit code 0: all is well.
 pub const EXIT_GOOD: u8 = 0;
 
-/// Something failed that the caller could not know.
+/// Exit code 1: something failed that the caller could not know.
 pub const EXIT_FAILED: u8 = 1;
 
-/// The command line or a file is wrong.
+/// Exit code 64: the command line or a file is wrong.
 pub const EXIT_USAGE: u8 = 64;
 
-/// This machine or user cannot do it; nothing is wrong with what was asked.
+/// Exit code 77: this machine or user cannot run the command, which is valid.
 pub const EXIT_UNAVAILABLE: u8 = 77;
 
-/// Interrupted by SIGINT or SIGTERM.
+/// Exit code 130: the command was interrupted by SIGINT or SIGTERM.
 pub const EXIT_INTERRUPTED: u8 = 130;

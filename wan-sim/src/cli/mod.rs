@@ -1,4 +1,4 @@
-//! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
+//! The command line of `wan-sim`, which `landbridge wan-sim` offers, too.
 
 #[macro_use]
 mod output;
@@ -12,9 +12,9 @@ mod show;
 mod tc;
 mod usage;
 
-pub use command::{Command, run};
+pub use command::{Command, run_command};
 pub use exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub use lab::LabCommand;
 pub use relay::RelayArgs;
 pub use tc::TcArgs;
-pub use usage::explain;
+pub use usage::explain_usage_error;

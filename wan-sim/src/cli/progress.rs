@@ -1,62 +1,64 @@
-//! A line that shows the links at work, where someone looks.
+//! The progress line, which shows the links at work on a terminal.
 
 #![expect(clippy::disallowed_methods, reason = "a rate is by the clock")]
 
-use crate::Counters;
+use crate::LinkCounters;
 use std::io::IsTerminal;
 use std::time::Instant;
 use units::{BitRate, ByteCount};
 
 /// One direction of a link, or a port, as it is now.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct LinkProgress {
     /// The name shown.
     pub(super) name: String,
-    pub(super) counters: Counters,
-    /// Bytes that wait.
+    pub(super) counters: LinkCounters,
+    /// Bytes that wait for the rate.
     pub(super) queue: ByteCount,
 }
 
-/// Shows rate, queue and drops of each direction since the last time.
-pub(super) struct Progress {
-    before: Vec<Seen>,
+/// The line on standard error that shows rate, queue and drops of each direction since its last
+/// update.
+pub(super) struct ProgressLine {
+    before: Vec<LinkProgress>,
     at: Instant,
     shown: bool,
 }
 
-/// How often a line is due.
-pub(super) const EVERY_S: i64 = 1;
+/// 1 second between two updates of the progress line.
+pub(super) const PROGRESS_INTERVAL_S: i64 = 1;
 
-impl Progress {
-    /// Whether anyone looks: standard error is a terminal.
-    pub(super) fn wanted() -> bool {
+impl ProgressLine {
+    /// Returns whether to show the line: standard error is a terminal.
+    pub(super) fn is_wanted() -> bool {
         std::io::stderr().is_terminal()
     }
 
-    /// From these values on.
-    pub(super) fn from(before: Vec<Seen>) -> Self {
+    /// Makes a line whose first update shows the change since `before`.
+    pub(super) fn starting_at(before: Vec<LinkProgress>) -> Self {
         Self { before, at: Instant::now(), shown: false }
     }
 
-    /// Replaces the line on standard error, if it is time.
-    pub(super) fn show(&mut self, now: Vec<Seen>) {
+    /// Replaces the line on standard error, if 900 ms or more have passed since the last update.
+    pub(super) fn update(&mut self, now: Vec<LinkProgress>) {
         let elapsed = self.at.elapsed().as_millis();
-        if elapsed < 900 * EVERY_S.unsigned_abs() as u128 {
+        if elapsed < 900 * PROGRESS_INTERVAL_S.unsigned_abs() as u128 {
             return;
         }
-        eprint!("\r\x1b[K{}", line(&self.before, &now, elapsed));
+        eprint!("\r\x1b[K{}", format_progress_line(&self.before, &now, elapsed));
         (self.before, self.at, self.shown) = (now, Instant::now(), true);
     }
 
-    /// Leaves the line, for what follows.
-    pub(super) fn end(&self) {
+    /// Ends the line, so that later output begins on a line of its own.
+    pub(super) fn finish(&self) {
         if self.shown {
             eprintln!();
         }
     }
 }
 
-fn line(before: &[Seen], now: &[Seen], elapsed_ms: u128) -> String {
+/// Formats rate, queue and drops of each direction between two states, `elapsed_ms` apart.
+fn format_progress_line(before: &[LinkProgress], now: &[LinkProgress], elapsed_ms: u128) -> String {
     let parts = before.iter().zip(now).map(|(before, now)| {
         let bits = u128::from(now.counters.ip_bytes - before.counters.ip_bytes) * 8;
         let kilobits = (bits / elapsed_ms.max(1)) as u64;
@@ -73,15 +75,15 @@ mod tests {
 
     #[test]
     fn each_direction_has_its_rate_queue_and_drops() {
-        let seen = |name: &str, ip_bytes, drops_queue, queue| Seen {
+        let seen = |name: &str, ip_bytes, drops_queue, queue| LinkProgress {
             name: name.to_owned(),
-            counters: Counters { ip_bytes, drops_queue, ..Counters::default() },
+            counters: LinkCounters { ip_bytes, drops_queue, ..LinkCounters::default() },
             queue: ByteCount::new(queue),
         };
         let before = [seen("a>b", 1000, 3, 0), seen("b>a", 0, 0, 0)];
         let now = [seen("a>b", 251_000, 5, 9000), seen("b>a", 0, 0, 0)];
         assert_eq!(
-            line(&before, &now, 2000),
+            format_progress_line(&before, &now, 2000),
             "a>b 1 Mbit/s, queue 9 kB, drops 2 | b>a 0 bit/s, queue 0 B, drops 0"
         );
     }

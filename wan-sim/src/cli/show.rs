@@ -1,17 +1,17 @@
-//! Commands that print.
+//! The commands that print: `replay`, `show` and `presets`; and counters as JSON.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
-use crate::topology::{Topology, presets as all_presets};
-use crate::{Change, Counters, FidelityReport, Script};
+use crate::topology::{Topology, presets};
+use crate::{Change, FidelityReport, LinkCounters, Script};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use units::Span;
 
-/// A fidelity report for `--json`.
+/// Returns a fidelity report as JSON, times in nanoseconds.
 pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
     json!({
         "deliveries": report.deliveries,
@@ -29,8 +29,8 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
     })
 }
 
-/// All that one direction of a link has counted.
-pub(super) fn counters_json(seen: &Counters) -> Value {
+/// Returns the counters of one direction of a link as JSON.
+pub(super) fn counters_json(seen: &LinkCounters) -> Value {
     json!({
         "packets": seen.packets,
         "ip_bytes": seen.ip_bytes,
@@ -46,7 +46,8 @@ pub(super) fn counters_json(seen: &Counters) -> Value {
     })
 }
 
-pub(super) fn replayed(file: &Path) -> u8 {
+/// Replays the recording in `file` and prints the counters of its links. Returns the exit code.
+pub(super) fn run_replay(file: &Path) -> u8 {
     let replayed = File::open(file).map_err(ReplayError::from);
     match replayed.and_then(|opened| replay(BufReader::new(opened))) {
         Ok(replayed) => {
@@ -66,7 +67,8 @@ pub(super) fn replayed(file: &Path) -> u8 {
     }
 }
 
-pub(super) fn topology(file: &Path) -> u8 {
+/// Prints the links and ports of a lab or fabric file in netem's words. Returns the exit code.
+pub(super) fn show_topology(file: &Path) -> u8 {
     match Topology::load(file) {
         Ok(topology) => {
             for link in &topology.links {
@@ -76,7 +78,7 @@ pub(super) fn topology(file: &Path) -> u8 {
                     (b, a, link.b_to_a, &link.b_to_a_script),
                 ] {
                     print_line!("{from} to {to}: {}", Netem { link: spec, seed: None });
-                    foreseen(script);
+                    print_script(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
@@ -94,8 +96,8 @@ pub(super) fn topology(file: &Path) -> u8 {
     }
 }
 
-/// Prints the scripted changes and drops of a link.
-fn foreseen(script: &Script) {
+/// Prints the scripted changes and drops of a link, one a line.
+fn print_script(script: &Script) {
     for (at, change) in script.changes() {
         let at = Span::from_ns(at.ns());
         match change {
@@ -110,8 +112,9 @@ fn foreseen(script: &Script) {
     }
 }
 
-pub(super) fn presets() -> u8 {
-    for preset in all_presets() {
+/// Prints every preset in netem's words with its provenance. Returns the exit code.
+pub(super) fn show_presets() -> u8 {
+    for preset in presets() {
         let words = Netem { link: preset.link, seed: None };
         print_line!("{}: {words}\n    {}", preset.name, preset.provenance);
     }

@@ -2,10 +2,10 @@
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
 use crate::tc::{
-    HostCommands, SEGMENTS_MOST, Shown, TcError, VerifyError, applied, most_segments, removal,
-    render, segments, verify,
+    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
+    gso_segments, is_applied, removal_commands, render_commands, verify_shaping,
 };
-use crate::topology::{FileError, Topology, device_of};
+use crate::topology::{FileError, Topology, device_of_site};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -54,9 +54,10 @@ enum TcFailure {
     Left { failed: Box<TcFailure>, undoing: Box<TcFailure> },
 }
 
-/// Prints or runs the commands. Returns the exit code.
-pub(super) fn run(args: &TcArgs) -> u8 {
-    match try_run(args) {
+/// Prints the `tc` commands of a file, or applies, checks or undoes them here. Returns the exit
+/// code.
+pub(super) fn run_tc(args: &TcArgs) -> u8 {
+    match try_run_tc(args) {
         Ok(()) => EXIT_GOOD,
         Err(error) => {
             eprintln!("wan-sim tc: {error}");
@@ -75,12 +76,13 @@ pub(super) fn run(args: &TcArgs) -> u8 {
     }
 }
 
-fn try_run(args: &TcArgs) -> Result<(), TcFailure> {
+/// Prints the `tc` commands of a file, or applies, checks or undoes them on this host.
+fn try_run_tc(args: &TcArgs) -> Result<(), TcFailure> {
     if let (true, Some(site)) = (args.remove, &args.site) {
-        return remove(args, site).map_err(or_unavailable);
+        return remove_shaping(args, site).map_err(or_netem_unavailable);
     }
     let topology = Topology::load(&args.file)?;
-    let mut hosts = render(&topology, args.device.as_deref())?;
+    let mut hosts = render_commands(&topology, args.device.as_deref())?;
     if let Some(site) = &args.site {
         let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
         hosts.retain(|host| host.site == *site);
@@ -90,43 +92,45 @@ fn try_run(args: &TcArgs) -> Result<(), TcFailure> {
     }
     for host in &hosts {
         if args.apply {
-            probe()?;
-            apply(host)?;
+            probe_netem()?;
+            apply_tc_commands(host)?;
         } else if args.verify {
-            check(host).map_err(or_unavailable)?;
+            check_shaping(host).map_err(or_netem_unavailable)?;
             print_line!("{}: {} shapes as the file says", host.site, host.device);
         } else {
-            print(host);
+            print_tc_commands(host);
         }
     }
     Ok(())
 }
 
-fn print(host: &HostCommands) {
+/// Prints the commands of a host, and as comments the commands that undo them.
+fn print_tc_commands(host: &HostCommands) {
     print_line!("# On {}:", host.site);
     host.apply.iter().for_each(|command| print_line!("{command}"));
     print_line!("# To undo it:");
     host.remove.iter().for_each(|command| print_line!("#   {command}"));
 }
 
-fn check(host: &HostCommands) -> Result<(), TcFailure> {
+/// Compares the shaping of this host with the commands of the file.
+fn check_shaping(host: &HostCommands) -> Result<(), TcFailure> {
     let device = &host.device;
-    let shown = Shown {
-        qdiscs: &qdiscs(device)?,
-        classes: &execute(&format!("tc class show dev {device}"))?,
-        filters: &execute(&format!("tc filter show dev {device}"))?,
-        link: &link(device)?,
+    let shown = ToolOutput {
+        qdiscs: &read_tc_qdiscs(device)?,
+        classes: &run_tc_command(&format!("tc class show dev {device}"))?,
+        filters: &run_tc_command(&format!("tc filter show dev {device}"))?,
+        link: &read_ip_link(device)?,
     };
-    Ok(verify(host, &shown)?)
+    Ok(verify_shaping(host, &shown)?)
 }
 
-/// Applies all of the commands, or none: a failure restores the device.
-fn apply(host: &HostCommands) -> Result<(), TcFailure> {
-    let before = segments(&link(&host.device)?);
+/// Runs all commands of a host, or none: a failure restores the device.
+fn apply_tc_commands(host: &HostCommands) -> Result<(), TcFailure> {
+    let before = gso_segments(&read_ip_link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
-        let Err(failed) = execute(command) else { continue };
+        let Err(failed) = run_tc_command(command) else { continue };
         // The first makes the root that all others hang below.
-        return Err(match if done == 0 { Ok(()) } else { undo(&host.device, before) } {
+        return Err(match if done == 0 { Ok(()) } else { undo_shaping(&host.device, before) } {
             Ok(()) => failed,
             Err(undoing) => {
                 TcFailure::Left { failed: Box::new(failed), undoing: Box::new(undoing) }
@@ -136,30 +140,37 @@ fn apply(host: &HostCommands) -> Result<(), TcFailure> {
     Ok(())
 }
 
-/// Removes the root queue, and lets TCP make buffers of `segments` segments.
-fn undo(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
-    let [root, whole] = removal(device, segments.unwrap_or(SEGMENTS_MOST));
-    execute(&root).and(execute(&whole)).map(drop)
+/// Removes the root queue of `device`, and lets TCP make buffers of `segments` segments, by default
+/// [`GSO_SEGMENTS_DEFAULT`].
+fn undo_shaping(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
+    let [root, whole] = removal_commands(device, segments.unwrap_or(GSO_SEGMENTS_DEFAULT));
+    run_tc_command(&root).and(run_tc_command(&whole)).map(drop)
 }
 
-fn link(device: &str) -> Result<String, TcFailure> {
-    execute(&format!("ip -d link show dev {device}"))
+/// Returns what `ip` prints about `device`.
+fn read_ip_link(device: &str) -> Result<String, TcFailure> {
+    run_tc_command(&format!("ip -d link show dev {device}"))
 }
 
-fn qdiscs(device: &str) -> Result<String, TcFailure> {
-    execute(&format!("tc qdisc show dev {device}"))
+/// Returns what `tc` prints about the queues of `device`.
+fn read_tc_qdiscs(device: &str) -> Result<String, TcFailure> {
+    run_tc_command(&format!("tc qdisc show dev {device}"))
 }
 
-/// Only what was applied: whatever else shapes the device stays. The links may have changed since
-/// then, or be wrong by now: only the device counts, the file's or else `--device`.
-fn remove(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
-    let named = device_of(&args.file, site);
+/// Removes the shaping that this command applied on the device of `site`; other shaping stays.
+///
+/// The links of the file may have changed since, or be invalid by now. Only the device counts: the
+/// file's, or else `--device`.
+fn remove_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
+    let named = device_of_site(&args.file, site);
     let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
     devices.dedup();
     let mut failed = TcFailure::NoDevice(site.to_owned());
     for device in devices {
-        match qdiscs(&device) {
-            Ok(qdiscs) if applied(&qdiscs) => return undo(&device, most_segments(&link(&device)?)),
+        match read_tc_qdiscs(&device) {
+            Ok(qdiscs) if is_applied(&qdiscs) => {
+                return undo_shaping(&device, driver_segments_max(&read_ip_link(&device)?));
+            }
             Ok(_) => failed = TcFailure::NotApplied(device),
             Err(error) => failed = error,
         }
@@ -167,29 +178,29 @@ fn remove(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
     Err(failed)
 }
 
-/// Replaces a missing-commands error by the reason why netem is unavailable, if it is.
-fn or_unavailable(error: TcFailure) -> TcFailure {
+/// Replaces the error that nothing was applied by the reason why netem is unavailable, if it is.
+fn or_netem_unavailable(error: TcFailure) -> TcFailure {
     match error {
         TcFailure::NotApplied(_) | TcFailure::Verify(VerifyError::NotApplied { .. }) => {
-            probe().err().unwrap_or(error)
+            probe_netem().err().unwrap_or(error)
         }
         error => error,
     }
 }
 
-/// Tries netem in a temporary namespace, before anything is changed.
-fn probe() -> Result<(), TcFailure> {
+/// Checks in a temporary namespace that netem is available, before anything is changed.
+fn probe_netem() -> Result<(), TcFailure> {
     let name = format!("wansim-probe-{}", std::process::id());
     let unavailable = |error: TcFailure| TcFailure::Unavailable(error.to_string());
-    execute(&format!("ip netns add {name}")).map_err(unavailable)?;
+    run_tc_command(&format!("ip netns add {name}")).map_err(unavailable)?;
     let netem = format!("ip netns exec {name} tc qdisc add dev lo root netem delay 1ms");
-    let probed = execute(&netem).map_err(unavailable);
-    let removed = execute(&format!("ip netns del {name}")).map_err(unavailable);
+    let probed = run_tc_command(&netem).map_err(unavailable);
+    let removed = run_tc_command(&format!("ip netns del {name}")).map_err(unavailable);
     probed.and(removed).map(drop)
 }
 
-/// Runs a command line of words without quotes; returns what it printed.
-fn execute(command: &str) -> Result<String, TcFailure> {
+/// Runs a command line, split at spaces; returns its standard output.
+fn run_tc_command(command: &str) -> Result<String, TcFailure> {
     let failed = |said: String| TcFailure::Command { command: command.to_owned(), said };
     let mut words = command.split(' ');
     let program = words.next().unwrap_or_default();

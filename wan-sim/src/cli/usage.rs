@@ -4,13 +4,14 @@ use super::exit::{EXIT_GOOD, EXIT_USAGE};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 
-/// Prints the help that was asked for, or the error in a command line of `C`. Returns the exit code.
-pub fn explain<C: CommandFactory>(error: &clap::Error) -> u8 {
+/// Prints the help that was asked for, or the error in a command line of `C`. Returns the exit
+/// code.
+pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Nobody is left to tell when even this cannot be printed.
+            // Where even this cannot be printed, no other way is left.
             let _ = error.print();
             return if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD };
         }
@@ -24,7 +25,7 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> u8 {
         ErrorKind::ValueValidation => what.trim().to_owned(),
         _ => what.trim().replace("\n\n", "; ").replace(":\n", ":").replace('\n', ", "),
     };
-    if let Some(accepted) = accepted(error.kind(), C::command(), usage) {
+    if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
         line += &format!("; accepted: {accepted}");
     } else if !usage.is_empty() {
         line += &format!("; usage: {usage}");
@@ -35,8 +36,13 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> u8 {
     EXIT_USAGE
 }
 
-/// The words that are accepted in place of an unknown one.
-fn accepted(kind: ErrorKind, mut command: clap::Command, usage: &str) -> Option<String> {
+/// Lists the flags or subcommands that are accepted in place of an unknown one; `None` for other
+/// errors. `usage` names the subcommand.
+fn accepted_usage_words(
+    kind: ErrorKind,
+    mut command: clap::Command,
+    usage: &str,
+) -> Option<String> {
     for word in usage.split_whitespace() {
         if let Some(inner) = command.find_subcommand(word) {
             command = inner.clone();

@@ -25,5 +25,5 @@ pub enum LabError {
     System(#[from] io::Error),
 }
 
-/// The failed action where iproute2 is missing.
-pub const NO_IP: &str = "cannot run `ip` of iproute2";
+/// Text of the error where the program `ip` of iproute2 cannot be run.
+pub const IP_COMMAND_MISSING: &str = "cannot run `ip` of iproute2";

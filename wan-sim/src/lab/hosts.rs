@@ -1,18 +1,19 @@
 //! Accounting for the time that sites take to receive packets.
 //!
-//! Handing a packet to a site runs that site's network stack. An acknowledgement may cost it 100 us,
-//! in a recovery from many losses. Packets that wait meanwhile do not count as late: on a real
+//! Handing a packet to a site runs that site's network stack. An acknowledgement may cost it 100
+//! us, in a recovery from many losses. Packets that wait meanwhile do not count as late: on a real
 //! network they would wait in the receive queue of a slow host.
 
 use units::{Span, TimeNs};
 
 /// The time that sites took to receive packets, since deliveries last paused.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostReceipts {
     /// Receipts by site.
     received: Vec<Vec<Receipt>>,
 }
 
+/// One time span in which a site received a packet.
 #[derive(Debug, Clone, Copy)]
 struct Receipt {
     begin: TimeNs,
@@ -21,25 +22,27 @@ struct Receipt {
     total: Span,
 }
 
-impl Hosts {
+impl HostReceipts {
+    /// Makes an account without receipts for `sites` sites.
     pub(super) fn new(sites: usize) -> Self {
         Self { received: vec![Vec::new(); sites] }
     }
 
-    /// Nothing is due.
-    pub(super) fn idle(&mut self) {
+    /// Forgets all receipts, since no delivery is due.
+    pub(super) fn clear_receipts(&mut self) {
         self.received.iter_mut().for_each(Vec::clear);
     }
 
-    /// A site took from `begin` to `end`, after all that it received before.
-    pub(super) fn received(&mut self, site: usize, begin: TimeNs, end: TimeNs) {
+    /// Notes that a site took from `begin` to `end` to receive a packet. Receipts of a site come in
+    /// order of time.
+    pub(super) fn add_receipt(&mut self, site: usize, begin: TimeNs, end: TimeNs) {
         let of_it = &mut self.received[site];
         let before = of_it.last().map_or(Span::ZERO, |receipt| receipt.total);
         of_it.push(Receipt { begin, end, total: before + end.since(begin) });
     }
 
-    /// The lateness of a packet that was due at `due` and goes to a site now, less the time that
-    /// the site took meanwhile.
+    /// Returns the lateness of a packet that was due at `due` and goes to a site at `now`, less the
+    /// time that the site took for other packets meanwhile.
     pub(super) fn lateness(&self, site: usize, due: TimeNs, now: TimeNs) -> Span {
         let of_it = &self.received[site];
         let first = of_it.partition_point(|receipt| receipt.end <= due);
@@ -62,16 +65,16 @@ mod tests {
 
     #[test]
     fn a_slow_site_is_late_for_others_alone() {
-        let mut hosts = Hosts::new(2);
-        hosts.received(0, at(100), at(300));
-        hosts.received(1, at(300), at(340));
-        hosts.received(0, at(350), at(1000));
+        let mut hosts = HostReceipts::new(2);
+        hosts.add_receipt(0, at(100), at(300));
+        hosts.add_receipt(1, at(300), at(340));
+        hosts.add_receipt(0, at(350), at(1000));
         let late = |site, due| hosts.lateness(site, at(due), at(1010)).ns() / 1000;
         // Of 910 us it took 850 itself; of what came later, less.
         assert_eq!((late(0, 100), late(1, 100)), (60, 870));
         assert_eq!((late(0, 200), late(1, 320)), (60, 670));
         assert_eq!((late(0, 400), late(0, 1000), late(0, 1010)), (10, 10, 0));
-        hosts.idle();
+        hosts.clear_receipts();
         assert_eq!(hosts.lateness(0, at(100), at(1010)), Span::from_ns(910_000));
     }
 }

@@ -1,32 +1,34 @@
 //! The links and ports of a topology, each at the site or port that packets meet it at.
 
-use super::pump::{Ingress, Numbered, SiteState};
+use super::pump::{IngressPort, NumberedLink, SiteState};
 use crate::recording::Recorder;
 use crate::topology::{Place, Topology};
 use std::sync::{Arc, Mutex};
 
-pub(super) struct Parts {
+/// The links and ports of a lab, and the recorder that knows them.
+pub(super) struct LabLinks {
     pub(super) states: Vec<Arc<Mutex<SiteState>>>,
-    pub(super) ingress: Vec<Option<Mutex<Ingress>>>,
+    pub(super) ingress: Vec<Option<Mutex<IngressPort>>>,
     pub(super) recorder: Option<Recorder>,
 }
 
-pub(super) fn parts(topology: &Topology, mut recorder: Option<Recorder>) -> Parts {
+/// Makes every link and port of `topology`, and writes them with their scripts to the recording.
+pub(super) fn build_lab_links(topology: &Topology, mut recorder: Option<Recorder>) -> LabLinks {
     let sites = topology.sites.len();
     let mut states: Vec<_> = (0..sites).map(|_| SiteState::new(sites)).collect();
     let mut ingress: Vec<_> = (0..sites).map(|_| None).collect();
     for (number, path) in topology.paths().into_iter().enumerate() {
         if let Some(recorder) = &mut recorder {
-            recorder.link(number, &path.name, path.seed, path.spec);
-            recorder.script(number, &path.script);
+            recorder.write_link(number, &path.name, path.seed, path.spec);
+            recorder.write_script(number, &path.script);
         }
-        let numbered = Numbered { number, link: path.link() };
+        let numbered = NumberedLink { number, link: path.build_link() };
         match path.place {
             Place::Link { from, to } => states[from].links[to] = Some(numbered),
             Place::Egress(site) => states[site].egress = Some(numbered),
-            Place::Ingress(site) => ingress[site] = Some(Mutex::new(Ingress::new(numbered))),
+            Place::Ingress(site) => ingress[site] = Some(Mutex::new(IngressPort::new(numbered))),
         }
     }
     let states = states.into_iter().map(|state| Arc::new(Mutex::new(state))).collect();
-    Parts { states, ingress, recorder }
+    LabLinks { states, ingress, recorder }
 }

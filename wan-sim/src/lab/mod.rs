@@ -14,7 +14,9 @@ mod running;
 mod status;
 mod tun;
 
-pub use error::{LabError, NO_IP};
-pub use namespace::{may_enter, namespace_name, namespaces, remove_orphans};
+pub use error::{IP_COMMAND_MISSING, LabError};
+pub use namespace::{
+    check_namespace_entry, list_namespaces, namespace_name, remove_orphan_namespaces,
+};
 pub use running::Lab;
 pub use status::LinkStatus;

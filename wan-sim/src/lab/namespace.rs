@@ -1,8 +1,8 @@
 //! A site's network namespace.
 
-use super::error::{LabError, NO_IP};
+use super::error::{IP_COMMAND_MISSING, LabError};
 use super::tun::Tun;
-use crate::topology::addresses;
+use crate::topology::site_addresses;
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,24 +23,25 @@ pub(super) struct Namespace {
 impl Namespace {
     /// Makes the namespace, with a hosts file that knows all sites.
     pub(super) fn create(name: String, hosts: &str) -> Result<Self, LabError> {
-        ip(&["netns", "add", &name])?;
+        run_ip_command(&["netns", "add", &name])?;
         let namespace = Self { name };
-        let directory = namespace.etc();
+        let directory = namespace.etc_folder();
         fs::create_dir_all(&directory)?;
         fs::write(directory.join("hosts"), hosts)?;
         Ok(namespace)
     }
 
-    /// One that is there already, to remove it.
-    pub(super) fn found(name: String) -> Self {
+    /// Takes over a namespace that exists, so that dropping the value removes it.
+    pub(super) fn from_existing(name: String) -> Self {
         Self { name }
     }
 
-    /// Makes the site's device and gives it the site's addresses.
-    pub(super) fn device(&self, site: usize, mtu: u16) -> Result<Tun, LabError> {
+    /// Makes the site's TUN device in the namespace and gives it the site's addresses. `site` is
+    /// the index of the site, `mtu` the longest IP packet in bytes.
+    pub(super) fn create_device(&self, site: usize, mtu: u16) -> Result<Tun, LabError> {
         let path = format!("/run/netns/{}", self.name);
         let tun = std::thread::scope(|scope| {
-            scope.spawn(|| create_in(&path)).join().unwrap_or_else(|_| {
+            scope.spawn(|| create_tun_in_namespace(&path)).join().unwrap_or_else(|_| {
                 Err(io::Error::other("the thread that makes the device panicked"))
             })
         });
@@ -50,34 +51,36 @@ impl Namespace {
             }
             _ => error.into(),
         })?;
-        let on = |rest: &[&str]| ip(&[&["-n", &self.name], rest].concat());
-        let (v4, v6) = addresses(site);
-        on(&["addr", "add", &format!("{v4}/16"), "dev", DEVICE])?;
-        on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE, "nodad"])?;
+        let on = |rest: &[&str]| run_ip_command(&[&["-n", &self.name], rest].concat());
+        let (v4, v6) = site_addresses(site);
+        on(&["addr", "add", &format!("{v4}/16"), "dev", DEVICE_NAME])?;
+        on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE_NAME, "nodad"])?;
         on(&["link", "set", "lo", "up"])?;
         let queue = DEVICE_QUEUE_PACKETS.to_string();
-        on(&["link", "set", DEVICE, "mtu", &mtu.to_string(), "txqueuelen", &queue, "up"])?;
+        on(&["link", "set", DEVICE_NAME, "mtu", &mtu.to_string(), "txqueuelen", &queue, "up"])?;
         Ok(tun)
     }
 
-    /// Ends what runs at the site: it would keep the namespace alive without its name.
+    /// Ends the programs in the namespace by SIGTERM, then SIGKILL, since they would keep the
+    /// namespace alive.
     fn end_programs(&self) {
-        let Some(here) = identity(&format!("/run/netns/{}", self.name)) else { return };
+        let Some(here) = namespace_identity(&format!("/run/netns/{}", self.name)) else { return };
         for signal in [Signal::TERM, Signal::KILL] {
-            for program in programs_in(here) {
+            for program in programs_in_namespace(here) {
                 // One that is gone already needs no signal.
                 let _ = kill_process(program, signal);
             }
-            for _ in 0..END_CHECKS_MAX {
-                if programs_in(here).is_empty() {
+            for _ in 0..PROGRAM_END_CHECKS_MAX {
+                if programs_in_namespace(here).is_empty() {
                     return;
                 }
-                let _ = rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY));
+                let _ = rustix::event::poll(&mut [], Some(&PROGRAM_END_CHECK_INTERVAL));
             }
         }
     }
 
-    fn etc(&self) -> PathBuf {
+    /// Returns the folder below /etc/netns in which `ip netns exec` finds the hosts file.
+    fn etc_folder(&self) -> PathBuf {
         PathBuf::from("/etc/netns").join(&self.name)
     }
 }
@@ -86,24 +89,24 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.end_programs();
         // Nothing can be done about what does not go: `lab down` tries again.
-        let _ = fs::remove_dir_all(self.etc());
-        let _ = ip(&["netns", "del", &self.name]);
+        let _ = fs::remove_dir_all(self.etc_folder());
+        let _ = run_ip_command(&["netns", "del", &self.name]);
         // Goes only when it is empty.
         let _ = fs::remove_dir("/etc/netns");
     }
 }
 
-/// The network namespace of a site.
+/// Returns the name of a site's network namespace: the lab's prefix and the site.
 pub fn namespace_name(prefix: &str, site: &str) -> String {
     format!("{prefix}{site}")
 }
 
-/// Whether this process may run programs at a site.
+/// Checks that this process may run programs in a network namespace.
 ///
 /// # Errors
-/// [`LabError::Unprivileged`]; [`LabError::System`] where this process does not see it.
-pub fn may_enter(namespace: &str) -> Result<(), LabError> {
-    try_to_enter(namespace).map_err(|source| match source.kind() {
+/// [`LabError::Unprivileged`]; [`LabError::System`] where this process does not see the namespace.
+pub fn check_namespace_entry(namespace: &str) -> Result<(), LabError> {
+    try_enter_namespace(namespace).map_err(|source| match source.kind() {
         // What is bound there is not seen from here.
         io::ErrorKind::InvalidInput => io::Error::other(format!(
             "{namespace} was made by a program at another site: enter it from that program"
@@ -113,20 +116,19 @@ pub fn may_enter(namespace: &str) -> Result<(), LabError> {
     })
 }
 
-/// Removes what a lab with this prefix left behind when it was killed. Returns the names of
-/// the namespaces removed.
+/// Removes the namespaces that a killed lab with this prefix left behind. Returns their names.
 ///
 /// # Errors
 /// [`LabError::Left`], where any is still there.
-pub fn remove_orphans(prefix: &str) -> Result<Vec<String>, LabError> {
-    let names = namespaces(prefix);
-    names.iter().for_each(|name| drop(Namespace::found(name.clone())));
-    let left = namespaces(prefix);
+pub fn remove_orphan_namespaces(prefix: &str) -> Result<Vec<String>, LabError> {
+    let names = list_namespaces(prefix);
+    names.iter().for_each(|name| drop(Namespace::from_existing(name.clone())));
+    let left = list_namespaces(prefix);
     if left.is_empty() { Ok(names) } else { Err(LabError::Left(left.join(", "))) }
 }
 
-/// Names of the network namespaces that a lab with this prefix has or left behind, in order.
-pub fn namespaces(prefix: &str) -> Vec<String> {
+/// Returns the names of the network namespaces that begin with `prefix`, in alphabetical order.
+pub fn list_namespaces(prefix: &str) -> Vec<String> {
     let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
@@ -134,8 +136,8 @@ pub fn namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Enters the namespace with a thread of its own, which ends at once.
-fn try_to_enter(name: &str) -> io::Result<()> {
+/// Enters a network namespace with a thread of its own, which ends at once.
+fn try_enter_namespace(name: &str) -> io::Result<()> {
     let path = format!("/run/netns/{name}");
     let enter = || {
         let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -145,38 +147,40 @@ fn try_to_enter(name: &str) -> io::Result<()> {
     Ok(tried.unwrap_or(Err(rustix::io::Errno::IO))?)
 }
 
-/// The device and inode numbers that identify a namespace.
-fn identity(path: &str) -> Option<(u64, u64)> {
+/// Returns the device and inode numbers that identify the namespace at `path`.
+fn namespace_identity(path: &str) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// All programs in a network namespace, except this one.
-fn programs_in(namespace: (u64, u64)) -> Vec<Pid> {
+/// Returns the processes in the network namespace with this identity, except this one.
+fn programs_in_namespace(namespace: (u64, u64)) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let others = numbers.filter(|number| *number != std::process::id());
-    let inside =
-        others.filter(|number| identity(&format!("/proc/{number}/ns/net")) == Some(namespace));
+    let inside = others
+        .filter(|number| namespace_identity(&format!("/proc/{number}/ns/net")) == Some(namespace));
     inside.filter_map(|number| Pid::from_raw(number.cast_signed())).collect()
 }
 
-fn create_in(namespace: &str) -> io::Result<Tun> {
+/// Moves the calling thread into the namespace at this path, and makes the TUN device there.
+fn create_tun_in_namespace(namespace: &str) -> io::Result<Tun> {
     let fd = rustix::fs::open(namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?;
     // Room for a long link's window; this namespace's own settings.
     for name in ["tcp_rmem", "tcp_wmem"] {
-        fs::write(format!("/proc/sys/net/ipv4/{name}"), TCP_MEMORY)?;
+        fs::write(format!("/proc/sys/net/ipv4/{name}"), TCP_MEMORY_BYTES)?;
     }
-    Tun::create(DEVICE)
+    Tun::create(DEVICE_NAME)
 }
 
-fn ip(arguments: &[&str]) -> Result<(), LabError> {
+/// Runs `ip` of iproute2 with `arguments`.
+fn run_ip_command(arguments: &[&str]) -> Result<(), LabError> {
     // Standard input is the lab's lock: what outlives a lab that was killed holds it still.
     let output = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::inherit())
         .output()
-        .map_err(|source| LabError::Unprivileged { what: NO_IP, source })?;
+        .map_err(|source| LabError::Unprivileged { what: IP_COMMAND_MISSING, source })?;
     if output.status.success() {
         return Ok(());
     }
@@ -189,14 +193,14 @@ fn ip(arguments: &[&str]) -> Result<(), LabError> {
     Err(failed.into())
 }
 
-/// Name of the device in each namespace.
-pub(super) const DEVICE: &str = "wan0";
-/// Buffers that the device holds while the pump is busy.
+/// Name of the TUN device in each namespace.
+pub(super) const DEVICE_NAME: &str = "wan0";
+/// 10,000 buffers that the TUN device queues (`txqueuelen`) while the thread that reads it is busy.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
-/// Least, first and most bytes of a TCP socket's buffer.
-const TCP_MEMORY: &str = "4096 1048576 268435456";
-/// How often, and how many times, the end of a site's programs is looked for, after each
-/// signal: for a second.
-const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 100 checks after each signal, hence one second.
-const END_CHECKS_MAX: u32 = 100;
+/// Least, initial and most bytes of a TCP socket's buffer, for `tcp_rmem` and `tcp_wmem`: 256 MiB
+/// hold a long link's window.
+const TCP_MEMORY_BYTES: &str = "4096 1048576 268435456";
+/// 10 ms between checks whether the programs of a namespace have ended after a signal.
+const PROGRAM_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// 100 checks, hence one second, for the programs of a namespace to end after a signal.
+const PROGRAM_END_CHECKS_MAX: u32 = 100;

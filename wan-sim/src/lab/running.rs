@@ -1,15 +1,16 @@
 //! A lab at work: it makes the namespaces, starts a thread for each site, and removes all again.
 
 use super::error::LabError;
-use super::hosts::Hosts;
-use super::links::{Parts, parts};
-use super::namespace::{DEVICE, Namespace, namespace_name};
-use super::pump::{self, Ingress, SitePump, SiteState, lock};
+use super::hosts::HostReceipts;
+use super::links::{LabLinks, build_lab_links};
+use super::namespace::{DEVICE_NAME, Namespace, namespace_name};
+use super::pump::{self, IngressPort, SitePump, SiteState};
 use super::status::LinkStatus;
 use super::tun::Tun;
 use crate::clock::RunClock;
+use crate::lock::lock_ignoring_poison;
 use crate::recording::Recorder;
-use crate::topology::{SITES_MAX, Topology, addresses};
+use crate::topology::{SITES_MAX, Topology, site_addresses};
 use crate::{Fidelity, FidelityLimits, FidelityReport};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -26,7 +27,7 @@ pub struct Lab {
     shortest_round_trip: Span,
     clock: RunClock,
     states: Vec<Arc<Mutex<SiteState>>>,
-    ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
+    ingress: Arc<Vec<Option<Mutex<IngressPort>>>>,
     tuns: Arc<Vec<Tun>>,
     recorder: Option<Arc<Mutex<Recorder>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -49,15 +50,15 @@ impl Lab {
         if count > SITES_MAX {
             return Err(LabError::TooManySites(count));
         }
-        let hosts = hosts(&topology.sites);
+        let hosts = hosts_file(&topology.sites);
         let mut namespaces = Vec::new();
         let mut tuns = Vec::new();
         for (site, name) in topology.sites.iter().enumerate() {
             let namespace = Namespace::create(namespace_name(prefix, name), &hosts)?;
-            tuns.push(namespace.device(site, topology.mtu)?);
+            tuns.push(namespace.create_device(site, topology.mtu)?);
             namespaces.push(namespace);
         }
-        let Parts { states, ingress, recorder } = parts(topology, recorder);
+        let LabLinks { states, ingress, recorder } = build_lab_links(topology, recorder);
         let mut lab = Self {
             sites: topology.sites.clone(),
             shortest_round_trip: topology.shortest_round_trip(),
@@ -81,9 +82,9 @@ impl Lab {
                 recorder: lab.recorder.clone(),
                 life: pump_life,
                 under_way: BTreeMap::new(),
-                hosts: Hosts::new(topology.sites.len()),
+                hosts: HostReceipts::new(topology.sites.len()),
                 sent: 0,
-                step: pump::step(lab.shortest_round_trip),
+                step: pump::wake_up_step(lab.shortest_round_trip),
                 spare: Vec::new(),
             };
             let name = format!("wan-sim {}", topology.sites[site]);
@@ -96,49 +97,53 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Every direction of every link, and every port.
+    /// Returns the status of every direction of every link, and of every port.
     pub fn status(&self) -> Vec<LinkStatus> {
         let now = self.clock.now();
         let site = |site: usize| Some(self.sites[site].clone());
         let mut status = Vec::new();
         for (from, state) in self.states.iter().enumerate() {
-            let mut state = lock(state);
+            let mut state = lock_ignoring_poison(state);
             for (to, link) in state.links.iter_mut().enumerate() {
                 status.extend(link.as_mut().map(|link| link.status(now, site(from), site(to))));
             }
             status.extend(state.egress.as_mut().map(|port| port.status(now, site(from), None)));
         }
         for (to, port) in self.ingress.iter().enumerate() {
-            status.extend(port.as_ref().map(|port| lock(port).port.status(now, None, site(to))));
+            status.extend(
+                port.as_ref()
+                    .map(|port| lock_ignoring_poison(port).port.status(now, None, site(to))),
+            );
         }
         status
     }
 
-    /// How true the lab is to its links so far.
+    /// Returns the fidelity report of the lab so far.
     pub fn fidelity(&self) -> FidelityReport {
         let mut all = Fidelity::default();
-        self.states.iter().for_each(|state| all.merge(&lock(state).fidelity));
-        all.dropped(self.tuns.iter().map(|tun| tun.overflowed(DEVICE)).sum());
+        self.states.iter().for_each(|state| all.merge(&lock_ignoring_poison(state).fidelity));
+        all.record_drops(self.tuns.iter().map(|tun| tun.dropped_buffers(DEVICE_NAME)).sum());
         let limits = FidelityLimits::for_round_trip(self.shortest_round_trip);
         all.report(&limits, &self.clock.elapsed())
     }
 
-    /// Packets that were sent to where no link leads.
-    pub fn unreachable(&self) -> u64 {
-        self.states.iter().map(|state| lock(state).unreachable).sum()
+    /// Returns the count of packets that were sent to where no link leads.
+    pub fn unreachable_packets(&self) -> u64 {
+        self.states.iter().map(|state| lock_ignoring_poison(state).unreachable).sum()
     }
 
-    /// One for each site: readable once that site's thread has ended by itself.
-    pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Returns a descriptor for each site, which is readable once the site's thread has ended by
+    /// itself.
+    pub fn thread_ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.life.iter().map(AsFd::as_fd)
     }
 
     /// Stops the links and removes the namespaces.
     ///
     /// # Errors
-    /// What ended a thread before its time, or left the recording unfinished.
+    /// The error that ended a thread before its time, or left the recording unfinished.
     pub fn stop(mut self) -> io::Result<()> {
-        self.end()?;
+        self.stop_threads()?;
         let recorder = self.recorder.take().and_then(Arc::into_inner);
         match recorder.and_then(|recorder| recorder.into_inner().ok()) {
             Some(recorder) => recorder.finish(),
@@ -146,7 +151,8 @@ impl Lab {
         }
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    /// Stops the threads and removes the namespaces. Returns the first error that ended a thread.
+    fn stop_threads(&mut self) -> io::Result<()> {
         self.life.clear();
         let mut result = Ok(());
         for thread in self.threads.drain(..) {
@@ -161,14 +167,15 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.stop_threads();
     }
 }
 
-fn hosts(sites: &[String]) -> String {
+/// Returns the text of a hosts file with localhost and every site.
+fn hosts_file(sites: &[String]) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (site, name) in sites.iter().enumerate() {
-        let (v4, v6) = addresses(site);
+        let (v4, v6) = site_addresses(site);
         text.push_str(&format!("{v4} {name}\n{v6} {name}\n"));
     }
     text

@@ -22,26 +22,32 @@ impl Tun {
     pub(super) fn create(name: &str) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
-        let mut request =
-            Request { name: [0; 16], flags: TUN | NO_PACKET_INFO | VNET_HEADER, rest: [0; 22] };
+        let mut request = InterfaceRequest {
+            name: [0; 16],
+            flags: IFF_TUN | IFF_NO_PI | IFF_VNET_HDR,
+            rest: [0; 22],
+        };
         // The last byte stays zero.
         request.name[..15].iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
-        // SAFETY: TUNSETIFF reads a `struct ifreq`, whose size and layout Request has.
-        unsafe { ioctl(&fd, Setter::<TUNSETIFF, Request>::new(request))? };
+        // SAFETY: TUNSETIFF reads a `struct ifreq`, whose size and layout InterfaceRequest has.
+        unsafe { ioctl(&fd, Setter::<TUNSETIFF, InterfaceRequest>::new(request))? };
         let tun = Self { fd, counts: File::open("/proc/thread-self/net/dev")? };
         // UDP segmentation came later to the kernel than TCP's.
-        tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN | UDP4 | UDP6)
-            .or_else(|_| tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN))?;
+        tun.set_offload(
+            TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6,
+        )
+        .or_else(|_| tun.set_offload(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN))?;
         Ok(tun)
     }
 
-    fn offload(&self, features: usize) -> io::Result<()> {
+    /// Enables offloads of the device; `features` holds bits such as [`TUN_F_CSUM`].
+    fn set_offload(&self, features: usize) -> io::Result<()> {
         // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
         unsafe { ioctl(&self.fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(features))? };
         Ok(())
     }
 
-    /// Reads one buffer; `None` when no buffer is ready.
+    /// Reads one buffer that the site sent; returns its length in bytes, `None` when none is ready.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::read(&self.fd, buffer) {
             Ok(len) => Ok(Some(len)),
@@ -50,14 +56,15 @@ impl Tun {
         }
     }
 
-    /// Buffers that the site sent and that were lost before they could be read.
-    pub(super) fn overflowed(&self, name: &str) -> u64 {
+    /// Returns the count of buffers that the site sent and that were lost before they were read.
+    /// `name` is the name of the device.
+    pub(super) fn dropped_buffers(&self, name: &str) -> u64 {
         let mut text = [0; 8192];
         let taken = self.counts.read_at(&mut text, 0).unwrap_or(0);
-        overflowed(&String::from_utf8_lossy(&text[..taken]), name).unwrap_or(0)
+        parse_transmit_drops(&String::from_utf8_lossy(&text[..taken]), name).unwrap_or(0)
     }
 
-    /// Hands one buffer to the site.
+    /// Hands one buffer to the network stack of the site.
     pub(super) fn write(&self, buffer: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.fd, buffer)?;
         Ok(())
@@ -70,46 +77,47 @@ impl AsFd for Tun {
     }
 }
 
-/// The dropped of the transmitted, from the line of the device called `name`.
-fn overflowed(counts: &str, name: &str) -> Option<u64> {
+/// Parses the count of dropped transmissions of the device called `name` from the text of
+/// /proc/net/dev.
+fn parse_transmit_drops(counts: &str, name: &str) -> Option<u64> {
     let line = counts.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().nth(11)?.parse().ok()
 }
 
 /// `struct ifreq` with its flags.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; 16],
     flags: u16,
     rest: [u8; 22],
 }
 
-/// The ioctl that creates the device.
+/// Request number of the ioctl that creates a TUN device.
 const TUNSETIFF: Opcode = 0x4004_54ca;
-/// The ioctl that enables offloads.
+/// Request number of the ioctl that enables offloads of a TUN device.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
-/// `IFF_TUN`: packets without Ethernet headers.
-const TUN: u16 = 0x0001;
-/// `IFF_NO_PI`: no packet information before packets.
-const NO_PACKET_INFO: u16 = 0x1000;
-/// `IFF_VNET_HDR`: a virtio header before packets.
-const VNET_HEADER: u16 = 0x4000;
-/// `TUN_F_CSUM`: incomplete checksums are accepted.
-const CHECKSUM: usize = 0x01;
-/// `TUN_F_TSO4`: segments of TCP over IPv4 are accepted.
-const TCP4: usize = 0x02;
-/// `TUN_F_TSO6`: segments of TCP over IPv6 are accepted.
-const TCP6: usize = 0x04;
-/// `TUN_F_TSO_ECN`: TCP segments with ECN are accepted.
-const TCP_ECN: usize = 0x08;
-/// `TUN_F_USO4`: UDP segments over IPv4 are accepted.
-const UDP4: usize = 0x20;
-/// `TUN_F_USO6`: UDP segments over IPv6 are accepted.
-const UDP6: usize = 0x40;
+/// Flag of a TUN device: packets without Ethernet headers.
+const IFF_TUN: u16 = 0x0001;
+/// Flag of a TUN device: no packet information before packets.
+const IFF_NO_PI: u16 = 0x1000;
+/// Flag of a TUN device: a virtio header before packets.
+const IFF_VNET_HDR: u16 = 0x4000;
+/// Offload bit: incomplete checksums are accepted.
+const TUN_F_CSUM: usize = 0x01;
+/// Offload bit: segments of TCP over IPv4 are accepted.
+const TUN_F_TSO4: usize = 0x02;
+/// Offload bit: segments of TCP over IPv6 are accepted.
+const TUN_F_TSO6: usize = 0x04;
+/// Offload bit: TCP segments with ECN are accepted.
+const TUN_F_TSO_ECN: usize = 0x08;
+/// Offload bit: UDP segments over IPv4 are accepted.
+const TUN_F_USO4: usize = 0x20;
+/// Offload bit: UDP segments over IPv6 are accepted.
+const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]
 mod tests {
-    use super::overflowed;
+    use super::parse_transmit_drops;
 
     #[test]
     fn the_drops_of_a_device_are_found() {
@@ -117,6 +125,7 @@ mod tests {
                       face |bytes    packets errs drop fifo frame compressed multicast|bytes ...\n    \
                       lo:       1       2    3    4    5     6          7         8        9      10   11   12    13    14    15 16\n  \
                       wan0: 1 2 3 4 5 6 7 8 9 10 11 77 13 14 15 16\n";
-        assert_eq!((overflowed(counts, "wan0"), overflowed(counts, "wan")), (Some(77), None));
+        assert_eq!(parse_transmit_drops(counts, "wan0"), Some(77));
+        assert_eq!(parse_transmit_drops(counts, "wan"), None);
     }
 }

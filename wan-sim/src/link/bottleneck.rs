@@ -12,19 +12,19 @@ use units::{BitRate, ByteCount, TimeNs};
 pub(super) struct Bottleneck {
     /// When everything accepted so far has been sent, rounded down.
     clear_at: TimeNs,
-    /// Work done after `clear_at` and before the rounding, in bits / 10^9.
+    /// Work done after `clear_at` and before the rounding, in billionths of a bit.
     spent: u64,
     /// The packet whose sending began last.
-    sending: Option<Held>,
+    sending: Option<UnsentPacket>,
     /// Packets whose sending has not begun: at most the queue's bytes of them.
-    waiting: VecDeque<Held>,
+    waiting: VecDeque<UnsentPacket>,
     waiting_bytes: u64,
     waiting_bytes_peak: u64,
 }
 
 /// A packet that is not sent yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct UnsentPacket {
     pub(super) name: PacketName,
     entered: TimeNs,
     sent_from: TimeNs,
@@ -60,6 +60,7 @@ pub(super) struct Accepted {
 }
 
 impl Bottleneck {
+    /// Makes a bottleneck that has nothing to send, with its clock at zero.
     pub(super) fn new() -> Self {
         Self {
             clear_at: TimeNs::default(),
@@ -71,16 +72,16 @@ impl Bottleneck {
         }
     }
 
-    /// Takes a packet, or `None` when the queue has no room for it. `later` are the changes
-    /// of the rate after it enters, in order of time.
-    pub(super) fn accept(
+    /// Queues a packet for sending; returns `None` when the queue has no room. `later` holds the
+    /// changes of the rate after the packet enters, in order of time.
+    pub(super) fn accept_packet(
         &mut self,
         transmission: Transmission,
         spec: &LinkSpec,
         later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
     ) -> Option<Accepted> {
         let Transmission { name, entered, ip_bytes } = transmission;
-        self.forget_sent(entered);
+        self.remove_started(entered);
         let waits = self.clear_at > entered;
         if waits {
             let waiting_bytes = self.waiting_bytes + u64::from(ip_bytes);
@@ -93,10 +94,10 @@ impl Bottleneck {
         let work_bytes = u64::from(ip_bytes) + u64::from(spec.overhead_bytes());
         let arrival = Arrival::default();
         let sent_from = self.clear_at.max(entered);
-        let work = u128::from(work_bytes) * 8 * NS;
-        self.send(entered, work, spec.rate(), later);
+        let work = u128::from(work_bytes) * 8 * NS_PER_SECOND;
+        self.add_work(entered, work, spec.rate(), later);
         let sent = self.clear_at;
-        let held = Held { name, entered, sent_from, sent, ip_bytes, work_bytes, arrival };
+        let held = UnsentPacket { name, entered, sent_from, sent, ip_bytes, work_bytes, arrival };
         if waits {
             self.waiting.push_back(held);
         } else {
@@ -105,21 +106,21 @@ impl Bottleneck {
         Some(Accepted { sent, waiting_bytes: self.waiting_bytes })
     }
 
-    /// The packet taken last.
-    pub(super) fn newest(&mut self) -> Option<&mut Held> {
+    /// Returns the packet that was accepted last.
+    pub(super) fn newest_packet(&mut self) -> Option<&mut UnsentPacket> {
         self.waiting.back_mut().or(self.sending.as_mut())
     }
 
-    /// Changes the rate at `now` without notice. Packets that are not sent yet are sent at the new
-    /// rate. Returns them in order, each with the time when it would have been sent.
+    /// Changes the rate at `now`. Packets accepted before and not sent yet are sent at the new
+    /// rate. Returns these packets in order, each with the sending time that it had before.
     pub(super) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
         &mut self,
         now: TimeNs,
         change: RateChange,
         later: impl Fn() -> I,
-    ) -> Vec<(&mut Held, TimeNs)> {
+    ) -> Vec<(&mut UnsentPacket, TimeNs)> {
         let RateChange { before, after } = change;
-        self.forget_sent(now);
+        self.remove_started(now);
         self.spent = 0;
         let begun = self.sending.iter_mut().filter(|held| held.sent > now);
         let unsent = begun.chain(&mut self.waiting).map(|held| (held.sent, held));
@@ -130,10 +131,10 @@ impl Bottleneck {
             let work = if held.sent_from <= now {
                 work_between(now, held.sent, before, later())
             } else {
-                u128::from(held.work_bytes) * 8 * NS
+                u128::from(held.work_bytes) * 8 * NS_PER_SECOND
             };
             held.sent_from = clock.clear_at.max(held.entered);
-            clock.send(held.entered, work, after, later());
+            clock.add_work(held.entered, work, after, later());
             held.sent = clock.clear_at;
         }
         if !unsent.is_empty() {
@@ -142,16 +143,19 @@ impl Bottleneck {
         unsent
     }
 
+    /// Returns the bytes of IP packets that wait at `now`, without the one being sent.
     pub(super) fn waiting_bytes(&mut self, now: TimeNs) -> ByteCount {
-        self.forget_sent(now);
+        self.remove_started(now);
         ByteCount::new(self.waiting_bytes)
     }
 
+    /// Returns the most bytes of IP packets that ever waited at once.
     pub(super) fn waiting_bytes_peak(&self) -> ByteCount {
         ByteCount::new(self.waiting_bytes_peak)
     }
 
-    fn forget_sent(&mut self, now: TimeNs) {
+    /// Removes from the queue the packets whose sending has begun by `now`.
+    fn remove_started(&mut self, now: TimeNs) {
         while let Some(front) = self.waiting.front()
             && front.sent_from <= now
         {
@@ -160,8 +164,9 @@ impl Bottleneck {
         }
     }
 
-    /// Does `work`, in bits / 10^9, after what was accepted before and not before `entered`.
-    fn send(
+    /// Adds `work`, in billionths of a bit, behind all earlier work and not before `entered`.
+    /// Computes anew when all work is done, at `rate` and its `later` changes.
+    fn add_work(
         &mut self,
         entered: TimeNs,
         work: u128,
@@ -198,7 +203,8 @@ impl Bottleneck {
     }
 }
 
-/// The work done from `from` until `to`, in bits / 10^9.
+/// Returns the work done from `from` until `to`, in billionths of a bit: `rate` at first, changed
+/// by `later` at the times given there.
 fn work_between(
     from: TimeNs,
     to: TimeNs,
@@ -216,5 +222,5 @@ fn work_between(
     work + in_time(rate, from, to)
 }
 
-/// Nanoseconds in a second.
-const NS: u128 = 1_000_000_000;
+/// 1,000,000,000 nanoseconds in a second.
+const NS_PER_SECOND: u128 = 1_000_000_000;

@@ -1,15 +1,15 @@
-//! The random draws of a link: one set for each packet, whatever becomes of it.
+//! The random draws of a link: one set for each packet, dropped or delivered.
 
 use super::delay::{DelayLine, Transit};
 use super::loss::LossProcess;
 use super::spec::LinkSpec;
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 
 /// The random processes that a packet meets.
 #[derive(Debug)]
 pub(super) struct Chances {
     pub(super) loss: LossProcess,
-    pub(super) corrupt: Stream,
+    pub(super) corrupt: RandomStream,
     pub(super) delay: DelayLine,
 }
 
@@ -21,17 +21,22 @@ pub(super) struct Draws {
 }
 
 impl Chances {
+    /// Makes the random processes of a link, each with a stream of its own derived from `seed`.
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            loss: LossProcess::new(Stream::new(seed, "loss")),
-            corrupt: Stream::new(seed, "corrupt"),
-            delay: DelayLine::new(Stream::new(seed, "jitter"), Stream::new(seed, "reorder")),
+            loss: LossProcess::new(RandomStream::new(seed, "loss")),
+            corrupt: RandomStream::new(seed, "corrupt"),
+            delay: DelayLine::new(
+                RandomStream::new(seed, "jitter"),
+                RandomStream::new(seed, "reorder"),
+            ),
         }
     }
 
+    /// Draws loss, corruption and delay for the next packet, whether or not the packet gets so far.
     pub(super) fn draw(&mut self, spec: &LinkSpec) -> Draws {
-        let corrupt = self.corrupt.happens(spec.corrupt());
-        let bit = (self.corrupt.next() >> 32) as u32;
+        let corrupt = self.corrupt.random_bool(spec.corrupt());
+        let bit = (self.corrupt.next_u64() >> 32) as u32;
         Draws {
             lost: self.loss.draw(&spec.loss()),
             corrupt_bit: corrupt.then_some(bit),

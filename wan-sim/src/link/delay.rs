@@ -1,41 +1,44 @@
 //! The time that packets spend in flight: the delay line, which draws jitter and reordering.
 
-use super::jitter::{NORMAL_REACH, Order, Shape};
+use super::jitter::{NORMAL_REACH_DEVIATIONS, Order, Shape};
 use super::spec::LinkSpec;
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 use units::{Span, TimeNs};
 
 #[derive(Debug)]
 pub(super) struct DelayLine {
-    jitter: Stream,
-    reorder: Stream,
+    jitter: RandomStream,
+    reorder: RandomStream,
     delayed_in_a_row: u32,
 }
 
 impl DelayLine {
-    pub(super) fn new(jitter: Stream, reorder: Stream) -> Self {
+    /// Makes a delay line that draws jitter and reordering from these streams.
+    pub(super) fn new(jitter: RandomStream, reorder: RandomStream) -> Self {
         Self { jitter, reorder, delayed_in_a_row: 0 }
     }
 
-    /// The next packet's draws; made for every packet, so that none depends on other fates.
+    /// Draws delay and reordering for the next packet. Every packet draws, so that no draw depends
+    /// on the fate of another packet.
     pub(super) fn draw(&mut self, spec: &LinkSpec) -> Transit {
         let jitter = spec.jitter();
         let spread_ns = jitter.spread.ns();
         let from_least_ns = match jitter.shape {
-            Shape::Uniform => self.jitter.below(2 * spread_ns + 1),
+            Shape::Uniform => self.jitter.random_below(2 * spread_ns + 1),
             Shape::Normal => {
-                let units = self.jitter.normal_within(NORMAL_REACH as f64) + NORMAL_REACH as f64;
+                let units = self.jitter.normal_within(NORMAL_REACH_DEVIATIONS as f64)
+                    + NORMAL_REACH_DEVIATIONS as f64;
                 (units * spread_ns as f64) as u64
             }
         };
         Transit {
             delay: Span::from_ns(spec.delay().ns() - jitter.reach().ns() + from_least_ns),
-            may_skip: spec.reorder().is_some_and(|r| self.reorder.happens(r.probability)),
+            may_skip: spec.reorder().is_some_and(|r| self.reorder.random_bool(r.probability)),
         }
     }
 
-    /// How a packet arrives once it is sent; `latest` is the latest arrival so far of packets that
-    /// keep order.
+    /// Decides how a packet arrives once it is sent. `latest` is the latest arrival so far of
+    /// packets that keep order.
     pub(super) fn arrival(&mut self, spec: &LinkSpec, transit: Transit, latest: TimeNs) -> Arrival {
         if let Some(reorder) = spec.reorder() {
             if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
@@ -61,22 +64,23 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// When it arrives, sent at `sent`.
-    pub(super) fn at(&self, sent: TimeNs) -> TimeNs {
+    /// Returns when the packet arrives if its last bit is sent at `sent`.
+    pub(super) fn arrival_time(&self, sent: TimeNs) -> TimeNs {
         (sent + self.delay).max(self.not_before.unwrap_or_default())
     }
 
-    /// Whether it keeps order.
+    /// Returns whether the packet must not arrive before the packets ahead of it.
     pub(super) fn keeps_order(&self) -> bool {
         self.not_before.is_some()
     }
 
-    /// The arrival behind a packet that arrives at `latest`.
-    pub(super) fn behind(self, latest: TimeNs) -> Self {
+    /// Returns this arrival behind a packet that arrives at `latest`; unchanged where the packet
+    /// may overtake.
+    pub(super) fn with_predecessor_at(self, latest: TimeNs) -> Self {
         Self { not_before: self.not_before.map(|_| latest), ..self }
     }
 
-    /// The arrival of its predecessor, where it keeps order.
+    /// Returns the arrival time of the packet ahead; `None` where the packet may overtake.
     pub(super) fn not_before(&self) -> Option<TimeNs> {
         self.not_before
     }

@@ -12,12 +12,12 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A packet that cannot be marked.
+    /// Makes a packet of `ip_bytes` that cannot be ECN-marked.
     pub const fn new(ip_bytes: u32) -> Self {
         Self { ip_bytes, ecn_capable: false }
     }
 
-    /// A packet that can be marked instead of dropped.
+    /// Makes a packet of `ip_bytes` that can be ECN-marked instead of dropped.
     pub const fn ecn_capable(ip_bytes: u32) -> Self {
         Self { ip_bytes, ecn_capable: true }
     }
@@ -25,7 +25,7 @@ impl Packet {
 
 /// The fate of a packet, and of its copy if the link made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offered {
+pub struct PacketFates {
     /// Number of the packet on this link, from 0.
     pub number: u64,
     /// The fate of the packet.
@@ -34,8 +34,8 @@ pub struct Offered {
     pub copy: Option<Fate>,
 }
 
-impl Offered {
-    /// Every arrival: of the packet, then of its copy.
+impl PacketFates {
+    /// Returns the arrival of the packet and then of its copy, without those that are dropped.
     pub fn deliveries(self) -> impl Iterator<Item = (PacketName, Delivery)> {
         let named = |copy| PacketName { number: self.number, copy };
         let original = self.fate.delivery().map(|delivery| (named(false), delivery));
@@ -56,7 +56,7 @@ pub struct PacketName {
 /// A packet whose arrival a change of the rate moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// Which one.
+    /// The packet, which may be a copy.
     pub packet: PacketName,
     /// When it arrives now.
     pub at: TimeNs,
@@ -68,11 +68,11 @@ pub enum Fate {
     /// The packet arrives.
     Deliver(Delivery),
     /// The packet is dropped.
-    Drop(Reason),
+    Drop(DropReason),
 }
 
 impl Fate {
-    /// How it arrives, if it does.
+    /// Returns how the packet arrives; `None` when it is dropped.
     pub fn delivery(self) -> Option<Delivery> {
         match self {
             Self::Deliver(delivery) => Some(delivery),
@@ -87,22 +87,22 @@ pub struct Delivery {
     /// When its last bit arrives.
     pub at: TimeNs,
     /// Why the link marked it, if it did: congestion experienced.
-    pub marked: Option<Mark>,
+    pub marked: Option<MarkReason>,
     /// One bit is flipped: the payload's bit with this number, modulo its length in bits.
     pub corrupt_bit: Option<u32>,
 }
 
 /// Why a packet was marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum MarkReason {
     /// Instead of losing it at random.
     Loss,
     /// The queue was long.
     Queue,
 }
 
-impl Mark {
-    /// One word, as traces spell it.
+impl MarkReason {
+    /// Returns the reason in one word, as traces and recordings spell it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -113,7 +113,7 @@ impl Mark {
 
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum DropReason {
     /// Random loss.
     Loss,
     /// The script names it.
@@ -128,8 +128,8 @@ pub enum Reason {
     Blackhole,
 }
 
-impl Reason {
-    /// One word, as traces spell it.
+impl DropReason {
+    /// Returns the reason in one word, as traces and recordings spell it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -145,7 +145,7 @@ impl Reason {
 /// Counters of a link since it was made. Copies that it made count only as `duplicated`, not among
 /// the packets offered or dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct LinkCounters {
     /// Packets offered, whatever their fate.
     pub packets: u64,
     /// Bytes of IP packets offered, headers included, whatever their fate.
@@ -164,7 +164,7 @@ pub struct Counters {
     pub drops_blackhole: u64,
     /// Packets delivered with a congestion mark of this link instead of lost at random.
     pub marked_loss: u64,
-    /// Packets delivered with one because the queue was long.
+    /// Packets delivered with a congestion mark of this link because the queue was long.
     pub marked_queue: u64,
     /// Packets delivered with a flipped bit.
     pub corrupted: u64,
@@ -172,24 +172,25 @@ pub struct Counters {
     pub duplicated: u64,
 }
 
-impl Counters {
-    pub(super) fn count(&mut self, fate: &Fate) {
+impl LinkCounters {
+    /// Counts one fate under its mark, its flipped bit or the reason for its drop.
+    pub(super) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {
-                self.marked_loss += u64::from(delivery.marked == Some(Mark::Loss));
-                self.marked_queue += u64::from(delivery.marked == Some(Mark::Queue));
+                self.marked_loss += u64::from(delivery.marked == Some(MarkReason::Loss));
+                self.marked_queue += u64::from(delivery.marked == Some(MarkReason::Queue));
                 self.corrupted += u64::from(delivery.corrupt_bit.is_some());
             }
-            Fate::Drop(Reason::Loss) => self.drops_loss += 1,
-            Fate::Drop(Reason::Script) => self.drops_script += 1,
-            Fate::Drop(Reason::Queue) => self.drops_queue += 1,
-            Fate::Drop(Reason::Limit) => self.drops_limit += 1,
-            Fate::Drop(Reason::Mtu) => self.drops_mtu += 1,
-            Fate::Drop(Reason::Blackhole) => self.drops_blackhole += 1,
+            Fate::Drop(DropReason::Loss) => self.drops_loss += 1,
+            Fate::Drop(DropReason::Script) => self.drops_script += 1,
+            Fate::Drop(DropReason::Queue) => self.drops_queue += 1,
+            Fate::Drop(DropReason::Limit) => self.drops_limit += 1,
+            Fate::Drop(DropReason::Mtu) => self.drops_mtu += 1,
+            Fate::Drop(DropReason::Blackhole) => self.drops_blackhole += 1,
         }
     }
 
-    /// Packets dropped, for any reason.
+    /// Returns the packets dropped, for any reason.
     pub fn drops(&self) -> u64 {
         self.drops_loss
             + self.drops_script

@@ -15,14 +15,16 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// No jitter.
+    /// No jitter: every packet takes the one-way delay itself.
     pub const NONE: Self = Self { spread: Span::ZERO, shape: Shape::Uniform, order: Order::Kept };
 
-    /// The most that a delay is below or above its mean.
+    /// Returns the most that a delay is below or above its mean.
     pub fn reach(&self) -> Span {
         match self.shape {
             Shape::Uniform => self.spread,
-            Shape::Normal => Span::from_ns(self.spread.ns().saturating_mul(NORMAL_REACH)),
+            Shape::Normal => {
+                Span::from_ns(self.spread.ns().saturating_mul(NORMAL_REACH_DEVIATIONS))
+            }
         }
     }
 }
@@ -57,5 +59,5 @@ pub struct Reorder {
     pub gap: NonZeroU32,
 }
 
-/// Standard deviations at which the normal distribution is cut.
-pub(super) const NORMAL_REACH: u64 = 4;
+/// 4 standard deviations: where the normal distribution of delays is cut, on either side.
+pub(super) const NORMAL_REACH_DEVIATIONS: u64 = 4;

@@ -1,6 +1,6 @@
 //! Which packets are lost at random.
 
-use crate::rng::Stream;
+use crate::rng::RandomStream;
 use units::Fraction;
 
 /// How packets are lost at random.
@@ -13,8 +13,8 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Whether it ever loses a packet.
-    pub fn loses(&self) -> bool {
+    /// Returns whether the model can ever lose a packet.
+    pub fn is_lossy(&self) -> bool {
         let may = |chance: Fraction| chance.ppb() > 0;
         match self {
             Self::Random(chance) => may(*chance),
@@ -44,27 +44,28 @@ pub struct GilbertElliott {
 
 #[derive(Debug)]
 pub(super) struct LossProcess {
-    stream: Stream,
+    stream: RandomStream,
     bad: bool,
 }
 
 impl LossProcess {
-    pub(super) fn new(stream: Stream) -> Self {
+    /// Makes a loss process in the good state, which draws from `stream`.
+    pub(super) fn new(stream: RandomStream) -> Self {
         Self { stream, bad: false }
     }
 
-    /// Whether the next packet is lost.
+    /// Draws whether the next packet is lost; `loss` may differ from packet to packet.
     pub(super) fn draw(&mut self, loss: &Loss) -> bool {
         match loss {
-            Loss::Random(probability) => self.stream.happens(*probability),
+            Loss::Random(probability) => self.stream.random_bool(*probability),
             Loss::GilbertElliott(chain) => {
                 let (probability, change) = if self.bad {
                     (chain.loss_in_bad, chain.to_good)
                 } else {
                     (chain.loss_in_good, chain.to_bad)
                 };
-                let lost = self.stream.happens(probability);
-                self.bad ^= self.stream.happens(change);
+                let lost = self.stream.random_bool(probability);
+                self.bad ^= self.stream.random_bool(change);
                 lost
             }
         }

@@ -11,10 +11,12 @@ mod queue_size;
 mod script;
 mod spec;
 
-pub use fate::{Counters, Delivery, Fate, Mark, Moved, Offered, Packet, PacketName, Reason};
+pub use fate::{
+    Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates, PacketName,
+};
 pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use loss::{GilbertElliott, Loss};
-pub use model::Link;
+pub use model::EmulatedLink;
 pub use queue_size::QueueSize;
 pub use script::{Change, Script};
 pub use spec::{DELAY_MAX, LinkSpec, SpecError};

@@ -26,8 +26,8 @@ pub enum Change {
 }
 
 impl Script {
-    /// Makes `changes`, and drops the packets numbered `drops` in the order they are
-    /// offered, from 0.
+    /// Makes a script of `changes` that drops the packets numbered `drops`. Packets are numbered
+    /// from 0, in the order they are offered.
     pub fn new(
         changes: impl IntoIterator<Item = (TimeNs, Change)>,
         drops: impl IntoIterator<Item = u64>,
@@ -41,37 +41,37 @@ impl Script {
         Self { changes: changes.into(), drops: drops.into() }
     }
 
-    /// Whether the script is empty.
+    /// Returns whether the script has neither changes nor drops.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.drops.is_empty()
     }
 
-    /// The changes to come, by time.
+    /// Returns the changes to come, in order of time.
     pub fn changes(&self) -> impl Iterator<Item = (TimeNs, Change)> {
         self.changes.iter().copied()
     }
 
-    /// The packets still to be dropped, by number.
+    /// Returns the numbers of the packets still to be dropped, in ascending order.
     pub fn dropped(&self) -> impl Iterator<Item = u64> {
         self.drops.iter().copied()
     }
 
-    /// The next change that is due at `now`.
+    /// Removes and returns the next change that is due at `now`; `None` when there is none.
     pub(super) fn pop_change(&mut self, now: TimeNs) -> Option<Change> {
         self.changes.front().filter(|(at, _)| *at <= now)?;
         self.changes.pop_front().map(|(_, change)| change)
     }
 
-    /// Changes of the rate to come.
-    pub(super) fn rates(&self) -> impl Iterator<Item = (TimeNs, Option<BitRate>)> {
+    /// Returns the changes of the rate to come, in order of time; a rate of `None` is no limit.
+    pub(super) fn rate_changes(&self) -> impl Iterator<Item = (TimeNs, Option<BitRate>)> {
         self.changes.iter().filter_map(|(at, change)| match change {
             Change::Spec(spec) => Some((*at, spec.rate())),
             Change::Cut | Change::Join => None,
         })
     }
 
-    /// Whether the packet numbered `index`, the next one, is to be dropped.
-    pub(super) fn drops(&mut self, index: u64) -> bool {
+    /// Returns whether the script drops the next packet, numbered `index`, and removes that drop.
+    pub(super) fn take_drop(&mut self, index: u64) -> bool {
         let drops = self.drops.front() == Some(&index);
         if drops {
             self.drops.pop_front();

@@ -39,8 +39,8 @@ pub enum SpecError {
     },
     /// A queue in multiples of a BDP that is smaller than a packet.
     #[error(
-        "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET}: give `queue` \
-         as a size or a time, such as 1 MB or 20 ms"
+        "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET_BYTES}: give \
+         `queue` as a size or a time, such as 1 MB or 20 ms"
     )]
     QueueBelowPacket {
         /// The size that the queue would have.
@@ -57,7 +57,7 @@ pub enum SpecError {
 }
 
 impl LinkSpec {
-    /// A link that carries `rate` in bytes of IP packets and delays each by `delay`, one way.
+    /// Makes a link that carries `rate` in bytes of IP packets and delays each by `delay`, one way.
     ///
     /// # Errors
     /// [`SpecError::ZeroRate`], [`SpecError::DelayTooLong`].
@@ -67,7 +67,7 @@ impl LinkSpec {
         Ok(spec.with_queue(QueueSize::ThousandthsOfBdp(1000)))
     }
 
-    /// A link without a limit of its rate, hence without a queue.
+    /// Makes a link without a limit of its rate, hence without a queue.
     ///
     /// # Errors
     /// [`SpecError::DelayTooLong`].
@@ -104,7 +104,7 @@ impl LinkSpec {
             let rate = u128::from(self.rate_bits_per_second.map_or(0, NonZeroU64::get));
             // Saturated, it is far more than 64 bits hold: the most that a queue can be.
             let bits = (rate * u128::from(time.ns())).saturating_mul(u128::from(thousandths));
-            let bits = bits / (NS * 1000);
+            let bits = bits / (NS_PER_SECOND * 1000);
             ByteCount::new(u64::try_from(bits / 8).unwrap_or(u64::MAX))
         };
         let queue = match queue.into() {
@@ -142,7 +142,7 @@ impl LinkSpec {
         Ok(Self { jitter, ..self })
     }
 
-    /// Returns this link with some packets overtaking all others.
+    /// Returns this link with some packets that overtake all others, as `reorder` says.
     pub fn with_reorder(self, reorder: Reorder) -> Self {
         // Without a probability there is no reordering: equal links compare as equal.
         Self { reorder: (reorder.probability.ppb() > 0).then_some(reorder), ..self }
@@ -153,7 +153,7 @@ impl LinkSpec {
         self.with_loss_model(Loss::Random(loss))
     }
 
-    /// Returns this link with this loss model.
+    /// Returns this link with packets lost as the model `loss` says.
     pub fn with_loss_model(self, loss: Loss) -> Self {
         Self { loss, ..self }
     }
@@ -173,57 +173,57 @@ impl LinkSpec {
         Self { corrupt, ..self }
     }
 
-    /// Rate in bits of IP packets a second; `None` without a limit.
+    /// Returns the rate in bits of IP packets a second; `None` without a limit.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate_bits_per_second.map(|rate| BitRate::from_bits_per_second(rate.get()))
     }
 
-    /// Bytes that each packet takes of the rate beyond its length.
+    /// Returns the bytes that each packet takes of the rate beyond its length.
     pub fn overhead_bytes(&self) -> u16 {
         self.overhead_bytes
     }
 
-    /// Room for waiting packets.
+    /// Returns the room for waiting IP packets, in bytes.
     pub fn queue(&self) -> ByteCount {
         self.queue
     }
 
-    /// Waiting bytes above which packets are marked.
+    /// Returns the waiting bytes above which capable packets are ECN-marked; `None` for never.
     pub fn mark_above(&self) -> Option<ByteCount> {
         self.mark_above
     }
 
-    /// Whether the queue can ever hold enough bytes to mark packets.
+    /// Returns whether the queue can ever hold enough bytes to mark packets.
     pub fn marks_by_queue(&self) -> bool {
         self.mark_above.is_some_and(|bytes| bytes < self.queue)
     }
 
-    /// The most packets in the link, waiting or in flight.
+    /// Returns the most packets in the link, waiting or in flight; `None` without a limit.
     pub fn limit_packets(&self) -> Option<NonZeroU32> {
         self.limit_packets
     }
 
-    /// One-way delay, without queueing and sending time.
+    /// Returns the one-way delay, without queueing and sending time.
     pub fn delay(&self) -> Span {
         self.delay
     }
 
-    /// How the delay varies.
+    /// Returns how the one-way delay varies.
     pub fn jitter(&self) -> Jitter {
         self.jitter
     }
 
-    /// Packets that overtake all others.
+    /// Returns which packets overtake all others; `None` without reordering.
     pub fn reorder(&self) -> Option<Reorder> {
         self.reorder
     }
 
-    /// How packets are lost at random.
+    /// Returns how packets are lost at random.
     pub fn loss(&self) -> Loss {
         self.loss
     }
 
-    /// Whether packets that can be marked are marked instead of lost.
+    /// Returns whether packets that can be ECN-marked are marked instead of lost at random.
     pub fn losses_marked(&self) -> bool {
         self.mark_losses
     }
@@ -236,7 +236,7 @@ impl LinkSpec {
     pub fn check_queue(&self, queue: Option<QueueSize>) -> Result<(), SpecError> {
         match queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000)) {
             QueueSize::ThousandthsOfBdp(1..)
-                if self.rate().is_some() && self.queue < FULL_PACKET =>
+                if self.rate().is_some() && self.queue < FULL_PACKET_BYTES =>
             {
                 Err(SpecError::QueueBelowPacket { queue: self.queue })
             }
@@ -244,22 +244,22 @@ impl LinkSpec {
         }
     }
 
-    /// Probability of a copy.
+    /// Returns the probability that a packet is copied.
     pub fn duplicate(&self) -> Fraction {
         self.duplicate
     }
 
-    /// Probability of a flipped bit.
+    /// Returns the probability that one bit of a packet is flipped.
     pub fn corrupt(&self) -> Fraction {
         self.corrupt
     }
 }
 
-/// Longest one-way delay: an hour, so that no sum of times can overflow.
+/// One hour: the longest one-way delay of a link, so that no sum of times can overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
 
-/// On Ethernet.
-const FULL_PACKET: ByteCount = ByteCount::new(1500);
+/// 1500 bytes: the longest IP packet on Ethernet, which a queue must hold.
+const FULL_PACKET_BYTES: ByteCount = ByteCount::new(1500);
 
-/// Nanoseconds in a second.
-const NS: u128 = 1_000_000_000;
+/// 1,000,000,000 nanoseconds in a second.
+const NS_PER_SECOND: u128 = 1_000_000_000;

@@ -12,7 +12,7 @@ mod words;
 
 pub use error::NetemError;
 pub use link_words::Netem;
-pub(crate) use value::{rate, span};
+pub(crate) use value::{parse_rate, parse_span};
 
 #[cfg(test)]
 mod tests;

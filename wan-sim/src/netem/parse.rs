@@ -2,8 +2,8 @@
 
 use super::error::NetemError;
 use super::link_words::Netem;
-use super::value::{self, Limit, one_word, rate, span};
-use super::words::Words;
+use super::value::{Limit, parse_limit, parse_one_word, parse_order, parse_rate, parse_span};
+use super::words::NetemWords;
 use crate::{Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape};
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -11,11 +11,12 @@ use units::{BitRate, ByteCount, Fraction, Span};
 
 impl FromStr for Netem {
     type Err = NetemError;
+    /// Parses a link from netem's words; each word has netem's meaning or is refused.
     fn from_str(text: &str) -> Result<Self, NetemError> {
-        let mut words = Words::of(text);
-        let mut parsed = Parsed::default();
+        let mut words = NetemWords::new(text);
+        let mut parsed = ParsedWords::default();
         let mut seen = Vec::new();
-        while let Some(word) = words.next() {
+        while let Some(word) = words.next_word() {
             let name = match word {
                 "latency" => "delay",
                 "drop" => "loss",
@@ -25,15 +26,15 @@ impl FromStr for Netem {
                 return Err(NetemError::Twice { word: name.to_owned() });
             }
             seen.push(name);
-            parsed.take(word, &mut words)?;
+            parsed.take_word(word, &mut words)?;
         }
-        parsed.finish()
+        parsed.into_netem()
     }
 }
 
 /// The parsed words, before they are checked together.
 #[derive(Default)]
-struct Parsed {
+struct ParsedWords {
     delay: Span,
     spread: Option<Span>,
     shape: Option<Shape>,
@@ -52,45 +53,52 @@ struct Parsed {
     seed: Option<u64>,
 }
 
-impl Parsed {
-    fn take(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), NetemError> {
+impl ParsedWords {
+    /// Takes the values of `word` from `words`.
+    fn take_word(&mut self, word: &str, words: &mut NetemWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => {
-                self.delay = words.value("delay", TIME, span)?;
-                self.spread = words.maybe(span);
-                words.no_correlation("delay")?;
+                self.delay = words.take_value("delay", TIME_SPELLING, parse_span)?;
+                self.spread = words.take_value_if_any(parse_span);
+                words.refuse_correlation("delay")?;
             }
-            "distribution" => self.shape = Some(words.distribution()?),
-            "loss" | "drop" => self.loss = Some(words.loss()?),
+            "distribution" => self.shape = Some(words.take_distribution()?),
+            "loss" | "drop" => self.loss = Some(words.take_loss()?),
             "ecn" => self.ecn = true,
-            "corrupt" => self.corrupt = words.chance("corrupt")?,
-            "duplicate" => self.duplicate = words.chance("duplicate")?,
-            "reorder" => self.reorder = Some(words.chance("reorder")?),
-            "gap" => self.gap = Some(words.value("gap", COUNT, one_word)?),
+            "corrupt" => self.corrupt = words.take_probability("corrupt")?,
+            "duplicate" => self.duplicate = words.take_probability("duplicate")?,
+            "reorder" => self.reorder = Some(words.take_probability("reorder")?),
+            "gap" => self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_one_word)?),
             "rate" => {
-                self.rate = Some(words.value("rate", RATE, rate)?);
-                self.overhead_bytes = words.overhead()?;
+                self.rate = Some(words.take_value("rate", RATE_SPELLING, parse_rate)?);
+                self.overhead_bytes = words.take_overhead_bytes()?;
             }
-            "limit" => self.limit = Some(words.value("limit", LIMIT, value::limit)?),
-            "seed" => self.seed = Some(words.value("seed", "a number", one_word)?),
-            "queue" => self.queue = Some(words.value("queue", QUEUE, one_word)?),
-            "mark-above" => self.mark_above = Some(words.value("mark-above", SIZE, one_word)?),
-            "order" => self.order = Some(words.value("order", "kept or free", value::order)?),
+            "limit" => self.limit = Some(words.take_value("limit", LIMIT_SPELLING, parse_limit)?),
+            "seed" => self.seed = Some(words.take_value("seed", "a number", parse_one_word)?),
+            "queue" => {
+                self.queue = Some(words.take_value("queue", QUEUE_SPELLING, parse_one_word)?)
+            }
+            "mark-above" => {
+                self.mark_above =
+                    Some(words.take_value("mark-above", SIZE_SPELLING, parse_one_word)?)
+            }
+            "order" => self.order = Some(words.take_value("order", "kept or free", parse_order)?),
             "slot" => {
                 let reason = "packets are not released in slots; the nearest is delay with jitter";
                 return Err(NetemError::Refused { word: word.into(), reason });
             }
             _ => {
                 let number = word.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
-                let accepted = if number { VALUES } else { ACCEPTED };
+                let accepted = if number { ACCEPTED_VALUES } else { ACCEPTED_WORDS };
                 return Err(NetemError::Unknown { word: word.into(), accepted });
             }
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Netem, NetemError> {
-        self.check()?;
+    /// Checks the words together and builds the link.
+    fn into_netem(self) -> Result<Netem, NetemError> {
+        self.check_combinations()?;
         let link = match self.rate {
             Some(rate) => LinkSpec::new(rate, self.delay)?.with_overhead(self.overhead_bytes),
             None => LinkSpec::unlimited(self.delay)?,
@@ -99,7 +107,7 @@ impl Parsed {
         let unlimited = ByteCount::new(if self.rate.is_some() { u64::MAX } else { 0 });
         let queue = self.queue.unwrap_or(QueueSize::Bytes(unlimited));
         let limit = match (self.limit, self.queue) {
-            (None, None) => Some(LIMIT_DEFAULT),
+            (None, None) => Some(LIMIT_PACKETS_DEFAULT),
             (Some(Limit::Packets(packets)), _) => Some(packets),
             (Some(Limit::None), _) | (None, Some(_)) => None,
         };
@@ -132,17 +140,18 @@ impl Parsed {
             link = link.with_losses_marked();
         }
         if let Some(probability) = self.reorder {
-            link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_NONE) });
+            link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_DEFAULT) });
         }
         Ok(Netem { link, seed: self.seed })
     }
 
-    fn check(&self) -> Result<(), NetemError> {
+    /// Checks that no word lacks another that it needs.
+    fn check_combinations(&self) -> Result<(), NetemError> {
         let jitters = self.spread.is_some_and(|spread| spread > Span::ZERO);
         let delays = self.delay > Span::ZERO;
         let limited = self.rate.is_some();
         let never = Fraction::default();
-        let losses = self.loss.is_some_and(|loss| loss.loses());
+        let losses = self.loss.is_some_and(|loss| loss.is_lossy());
         let reorders = self.reorder.is_some_and(|chance| chance != never);
         for (given, word, present, needed) in [
             (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
@@ -161,36 +170,36 @@ impl Parsed {
     }
 }
 
-/// All accepted words, for errors.
-pub(super) const ACCEPTED: &str = "delay, distribution, loss, ecn, corrupt, duplicate, reorder, gap, rate, \
-                        limit, seed, queue, mark-above, order";
+/// All accepted words, for errors about an unknown word.
+pub(super) const ACCEPTED_WORDS: &str = "delay, distribution, loss, ecn, corrupt, duplicate, \
+                                         reorder, gap, rate, limit, seed, queue, mark-above, order";
 
-/// The accepted values, for errors.
-const VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, 0.1%, \
-                      1gbit or 5MB";
+/// The place and spelling of values, for errors about a value without its word.
+const ACCEPTED_VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, \
+                               0.1%, 1gbit or 5MB";
 
-/// The spelling of times, for errors.
-const TIME: &str = "a time such as 40ms (ns, us, ms, s)";
+/// The spelling of a time, for errors.
+const TIME_SPELLING: &str = "a time such as 40ms (ns, us, ms, s)";
 
-/// The spelling of rates, for errors.
-const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, kbps, \
-                    mbps, gbps)";
+/// The spelling of a rate, for errors.
+const RATE_SPELLING: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, \
+                             kbps, mbps, gbps)";
 
-/// The spelling of counts, for errors.
-const COUNT: &str = "a whole number above zero";
+/// The spelling of a count of packets, for errors.
+const COUNT_SPELLING: &str = "a whole number above zero";
 
-/// The spelling of limits, for errors.
-const LIMIT: &str = "a whole number above zero, or none";
+/// The spelling of a limit on packets, for errors.
+const LIMIT_SPELLING: &str = "a whole number above zero, or none";
 
-/// The spelling of sizes, for errors.
-const SIZE: &str = "a size such as 100kB";
+/// The spelling of a size in bytes, for errors.
+const SIZE_SPELLING: &str = "a size such as 100kB";
 
-/// The spelling of queues, for errors.
-const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
-                     20ms or 1bdp";
+/// The spelling of the size of a queue, for errors.
+const QUEUE_SPELLING: &str = "a size, a time or a multiple of the bandwidth-delay product, such as \
+                              5MB, 20ms or 1bdp";
 
 /// 1000 packets: netem's default limit on packets waiting or in flight.
-const LIMIT_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
+const LIMIT_PACKETS_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
-/// The gap where none is given: every packet may skip the delay.
-const GAP_NONE: NonZeroU32 = NonZeroU32::MIN;
+/// A gap of 1 packet, where none is given: every packet may skip the delay.
+const GAP_DEFAULT: NonZeroU32 = NonZeroU32::MIN;

@@ -5,8 +5,9 @@ use crate::{Loss, Order, Shape};
 use std::fmt;
 use units::{Fraction, Span};
 
-/// In words that parse as the same link, but for what has no effect.
 impl fmt::Display for Netem {
+    /// Writes the link in netem's words, which parse as an equal link. Words without effect are
+    /// left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = &self.link;
         let jitter = link.jitter();
@@ -26,7 +27,7 @@ impl fmt::Display for Netem {
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
-        if link.losses_marked() && link.loss().loses() {
+        if link.losses_marked() && link.loss().is_lossy() {
             write!(f, " ecn")?;
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {

@@ -1,4 +1,4 @@
-use super::parse::ACCEPTED;
+use super::parse::ACCEPTED_WORDS;
 use super::*;
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, Reorder, Shape};
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ fn the_documentation_lists_every_word_with_its_effect() {
         assert!(example.contains(word.split(' ').next().unwrap()), "{row}");
     }
     assert!(accepted >= 15 && refused >= 10, "{accepted} accepted, {refused} refused");
-    for word in ACCEPTED.split(", ").map(str::trim) {
+    for word in ACCEPTED_WORDS.split(", ").map(str::trim) {
         assert!(page.contains(&format!("| `{word}")), "{word} is not documented");
     }
 }
@@ -172,7 +172,7 @@ prop_compose! {
             }));
         }
         // Without a loss there is nothing to mark, and nothing is printed.
-        if marks && link.loss().loses() {
+        if marks && link.loss().is_lossy() {
             link = link.with_losses_marked();
         }
         if let Some(limit) = limit {

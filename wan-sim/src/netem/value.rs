@@ -12,12 +12,13 @@ pub(super) enum Limit {
     None,
 }
 
-/// A value that is spelled as elsewhere, without a space.
-pub(super) fn one_word<T: FromStr>(word: &str) -> Option<T> {
+/// Parses a value that is one word, in the spelling of its type without a space.
+pub(super) fn parse_one_word<T: FromStr>(word: &str) -> Option<T> {
     word.parse().ok()
 }
 
-pub(super) fn order(word: &str) -> Option<Order> {
+/// Parses the order of packets under jitter: `kept` or `free`.
+pub(super) fn parse_order(word: &str) -> Option<Order> {
     match word {
         "kept" => Some(Order::Kept),
         "free" => Some(Order::Free),
@@ -25,16 +26,18 @@ pub(super) fn order(word: &str) -> Option<Order> {
     }
 }
 
-pub(super) fn limit(word: &str) -> Option<Limit> {
+/// Parses a limit on packets: a number above zero, or `none`.
+pub(super) fn parse_limit(word: &str) -> Option<Limit> {
     match word {
         "none" => Some(Limit::None),
         _ => word.parse().ok().map(Limit::Packets),
     }
 }
 
-/// `40ms`, `40msec`; without a unit it is refused, though `tc` takes microseconds.
-pub(crate) fn span(word: &str) -> Option<Span> {
-    let (number, unit) = split(word);
+/// Parses a time such as `40ms` or `40msec`. Refuses a number without unit, which `tc` takes as
+/// microseconds.
+pub(crate) fn parse_span(word: &str) -> Option<Span> {
+    let (number, unit) = split_netem_value(word);
     let unit = match unit.strip_suffix("ecs").or(unit.strip_suffix("ec")).unwrap_or(&unit) {
         unit @ ("s" | "ms" | "us" | "ns") => unit,
         _ => return None,
@@ -42,9 +45,9 @@ pub(crate) fn span(word: &str) -> Option<Span> {
     format!("{number} {unit}").parse().ok()
 }
 
-/// `1gbit`, or `125mbps` in bytes a second.
-pub(crate) fn rate(word: &str) -> Option<BitRate> {
-    let (number, unit) = split(word);
+/// Parses a rate above zero: `1gbit`, or `125mbps` in bytes a second.
+pub(crate) fn parse_rate(word: &str) -> Option<BitRate> {
+    let (number, unit) = split_netem_value(word);
     let bits = |unit| format!("{number} {unit}").parse().ok();
     let bytes = |unit| {
         let bytes: ByteCount = format!("{number} {unit}").parse().ok()?;
@@ -65,8 +68,8 @@ pub(crate) fn rate(word: &str) -> Option<BitRate> {
     rate.filter(|rate| rate.bits_per_second() > 0)
 }
 
-/// Number and unit; `tc` does not mind the unit's case.
-fn split(word: &str) -> (&str, String) {
+/// Splits a word such as `40MS` into number and unit, the unit in lower case.
+fn split_netem_value(word: &str) -> (&str, String) {
     let end = word.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(word.len());
     let (number, unit) = word.split_at(end);
     (number, unit.to_ascii_lowercase())

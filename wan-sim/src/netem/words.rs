@@ -1,49 +1,53 @@
 //! The words that are not parsed yet, and the values that may follow each of them.
 
 use super::error::NetemError;
-use super::value::one_word;
+use super::value::parse_one_word;
 use crate::{GilbertElliott, Loss, Shape};
 use std::collections::VecDeque;
 use units::Fraction;
 
-/// The words not yet taken.
-pub(super) struct Words<'a>(VecDeque<&'a str>);
+/// The words of a text that are not parsed yet.
+pub(super) struct NetemWords<'a>(VecDeque<&'a str>);
 
-impl<'a> Words<'a> {
-    /// The words of `text`, none of them taken yet.
-    pub(super) fn of(text: &'a str) -> Self {
+impl<'a> NetemWords<'a> {
+    /// Splits `text` into its words.
+    pub(super) fn new(text: &'a str) -> Self {
         Self(text.split_whitespace().collect())
     }
 
-    pub(super) fn next(&mut self) -> Option<&'a str> {
+    /// Takes the next word; `None` at the end of the text.
+    pub(super) fn next_word(&mut self) -> Option<&'a str> {
         self.0.pop_front()
     }
 
-    pub(super) fn value<T>(
+    /// Takes the next word as the value of `word`, by `parse`. An error says what is `wanted`.
+    pub(super) fn take_value<T>(
         &mut self,
         word: &'static str,
         wanted: &'static str,
         parse: fn(&str) -> Option<T>,
     ) -> Result<T, NetemError> {
-        let value = self.next().unwrap_or_default();
+        let value = self.next_word().unwrap_or_default();
         parse(value).ok_or_else(|| NetemError::Value { word, value: value.to_owned(), wanted })
     }
 
-    /// The next word, if it is such a value.
-    pub(super) fn maybe<T>(&mut self, parse: fn(&str) -> Option<T>) -> Option<T> {
+    /// Takes the next word if `parse` accepts it as a value.
+    pub(super) fn take_value_if_any<T>(&mut self, parse: fn(&str) -> Option<T>) -> Option<T> {
         let value = parse(self.0.front()?)?;
         self.0.pop_front();
         Some(value)
     }
 
-    pub(super) fn chance(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
-        let chance = self.value(word, PERCENT, one_word)?;
-        self.no_correlation(word)?;
+    /// Takes a probability in percent as the value of `word`.
+    pub(super) fn take_probability(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
+        let chance = self.take_value(word, PERCENT_SPELLING, parse_one_word)?;
+        self.refuse_correlation(word)?;
         Ok(chance)
     }
 
-    pub(super) fn no_correlation(&mut self, word: &'static str) -> Result<(), NetemError> {
-        match self.maybe(one_word::<Fraction>) {
+    /// Checks that no correlation follows the value of `word`, since draws are independent.
+    pub(super) fn refuse_correlation(&mut self, word: &'static str) -> Result<(), NetemError> {
+        match self.take_value_if_any(parse_one_word::<Fraction>) {
             None => Ok(()),
             Some(correlation) => Err(NetemError::Refused {
                 word: format!("{word} .. {correlation}"),
@@ -52,8 +56,9 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub(super) fn distribution(&mut self) -> Result<Shape, NetemError> {
-        match self.next().unwrap_or_default() {
+    /// Takes the distribution of delays: `uniform` or `normal`.
+    pub(super) fn take_distribution(&mut self) -> Result<Shape, NetemError> {
+        match self.next_word().unwrap_or_default() {
             "uniform" => Ok(Shape::Uniform),
             "normal" => Ok(Shape::Normal),
             word @ ("pareto" | "paretonormal") => Err(NetemError::Refused {
@@ -68,18 +73,20 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub(super) fn loss(&mut self) -> Result<Loss, NetemError> {
+    /// Takes a loss model: a probability, or `gemodel` with its one to four probabilities.
+    pub(super) fn take_loss(&mut self) -> Result<Loss, NetemError> {
         match self.0.front().copied() {
             Some("gemodel") => {
-                self.next();
-                let to_bad: Fraction = self.value("gemodel", PERCENT, one_word)?;
-                let rest = ALWAYS.ppb() - to_bad.ppb();
+                self.next_word();
+                let to_bad: Fraction =
+                    self.take_value("gemodel", PERCENT_SPELLING, parse_one_word)?;
+                let rest = PROBABILITY_ONE.ppb() - to_bad.ppb();
                 let complement = Fraction::from_ppb(rest).unwrap_or_default();
                 Ok(Loss::GilbertElliott(GilbertElliott {
                     to_bad,
-                    to_good: self.maybe(one_word).unwrap_or(complement),
-                    loss_in_bad: self.maybe(one_word).unwrap_or(ALWAYS),
-                    loss_in_good: self.maybe(one_word).unwrap_or_default(),
+                    to_good: self.take_value_if_any(parse_one_word).unwrap_or(complement),
+                    loss_in_bad: self.take_value_if_any(parse_one_word).unwrap_or(PROBABILITY_ONE),
+                    loss_in_good: self.take_value_if_any(parse_one_word).unwrap_or_default(),
                 }))
             }
             Some("state") => Err(NetemError::Refused {
@@ -87,19 +94,20 @@ impl<'a> Words<'a> {
                 reason: "the chain of four states is not modelled; for bursts use loss gemodel",
             }),
             Some("random") => {
-                self.next();
-                self.chance("loss").map(Loss::Random)
+                self.next_word();
+                self.take_probability("loss").map(Loss::Random)
             }
-            _ => self.chance("loss").map(Loss::Random),
+            _ => self.take_probability("loss").map(Loss::Random),
         }
     }
 
-    pub(super) fn overhead(&mut self) -> Result<u16, NetemError> {
-        let Some(overhead) = self.maybe(one_word::<i64>) else {
+    /// Takes the overhead of a rate in bytes a packet; 0 where none is given.
+    pub(super) fn take_overhead_bytes(&mut self) -> Result<u16, NetemError> {
+        let Some(overhead) = self.take_value_if_any(parse_one_word::<i64>) else {
             return Ok(0);
         };
         let refused = |what: &str, reason| NetemError::Refused { word: what.to_owned(), reason };
-        if self.maybe(one_word::<i64>).is_some() {
+        if self.take_value_if_any(parse_one_word::<i64>).is_some() {
             return Err(refused("rate .. CELLSIZE", "packets are not cut into cells"));
         }
         u16::try_from(overhead)
@@ -107,8 +115,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The spelling of percentages, for errors.
-const PERCENT: &str = "a percentage such as 0.1%, from 0% to 100%";
+/// The spelling of a probability in percent, for errors.
+const PERCENT_SPELLING: &str = "a percentage such as 0.1%, from 0% to 100%";
 
-/// The probability of 100 %.
-const ALWAYS: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");
+/// 100 %: the probability of a certain event.
+const PROBABILITY_ONE: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");

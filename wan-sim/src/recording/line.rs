@@ -1,17 +1,19 @@
 //! The lines of a recording that packets make, as both the writer and the replay spell them.
 
-use crate::{Fate, Moved, Offered, Packet};
+use crate::{Fate, Moved, Packet, PacketFates};
 use std::fmt;
 use units::TimeNs;
 
+/// The line of a packet and its fate.
 pub(super) struct PacketLine<'a> {
     pub(super) index: usize,
     pub(super) now: TimeNs,
     pub(super) packet: Packet,
-    pub(super) offered: &'a Offered,
+    pub(super) offered: &'a PacketFates,
 }
 
 impl fmt::Display for PacketLine<'_> {
+    /// Writes link, time in ns, bytes, ECN capability and fate, without an end of line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, now, packet, offered } = self;
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
@@ -20,12 +22,14 @@ impl fmt::Display for PacketLine<'_> {
     }
 }
 
+/// The line of a packet whose arrival a change of the rate moved.
 pub(super) struct MovedLine<'a> {
     pub(super) index: usize,
     pub(super) moved: &'a Moved,
 }
 
 impl fmt::Display for MovedLine<'_> {
+    /// Writes link, `moved`, packet and new arrival time in ns, without an end of line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Moved { packet, at } = self.moved;
         let copy = if packet.copy { " copy" } else { "" };
@@ -37,6 +41,7 @@ impl fmt::Display for MovedLine<'_> {
 pub(crate) struct FateWord(pub(crate) Fate);
 
 impl fmt::Display for FateWord {
+    /// Writes `drop:` with the reason, or the arrival time in ns with mark and flipped bit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
@@ -51,5 +56,5 @@ impl fmt::Display for FateWord {
     }
 }
 
-/// The first line of every recording, with the version of the format.
-pub(super) const HEADER: &str = "wan-sim recording 1";
+/// The first line of every recording, with the version of its format.
+pub(super) const HEADER_LINE: &str = "wan-sim recording 1";

@@ -1,8 +1,8 @@
 //! The writer of a recording.
 
-use super::line::{HEADER, MovedLine, PacketLine};
+use super::line::{HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
-use crate::{Change, LinkSpec, Moved, Offered, Packet, Script};
+use crate::{Change, LinkSpec, Moved, Packet, PacketFates, Script};
 use std::fmt;
 use std::io::{self, Write};
 use units::TimeNs;
@@ -15,58 +15,64 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recording into `out`, which should be buffered.
+    /// Begins a recording into `out`, which should be buffered.
     pub fn new(out: Box<dyn Write + Send>) -> Self {
         let mut recorder = Self { out, error: None };
-        recorder.line(format_args!("{HEADER}"));
+        recorder.write_line(format_args!("{HEADER_LINE}"));
         recorder
     }
 
-    /// The link numbered `index`, from 0 in order, before anything of it.
-    pub fn link(&mut self, index: usize, name: &str, seed: u64, link: LinkSpec) {
+    /// Writes the link numbered `index`, from 0 in order, before its script and packets.
+    pub fn write_link(&mut self, index: usize, name: &str, seed: u64, link: LinkSpec) {
         let words = Netem { link, seed: Some(seed) };
-        self.line(format_args!("link {index} {name} {words}"));
+        self.write_line(format_args!("link {index} {name} {words}"));
     }
 
-    /// Writes the script of link `index`, before any of its packets.
-    pub fn script(&mut self, index: usize, script: &Script) {
+    /// Writes the script of link `index`, before any packet of that link.
+    pub fn write_script(&mut self, index: usize, script: &Script) {
         for (at, change) in script.changes() {
             let at = at.ns();
             match change {
                 Change::Spec(link) => {
                     let words = Netem { link, seed: None };
-                    self.line(format_args!("{index} at {at} set {words}"));
+                    self.write_line(format_args!("{index} at {at} set {words}"));
                 }
-                Change::Cut => self.line(format_args!("{index} at {at} cut")),
-                Change::Join => self.line(format_args!("{index} at {at} join")),
+                Change::Cut => self.write_line(format_args!("{index} at {at} cut")),
+                Change::Join => self.write_line(format_args!("{index} at {at} join")),
             }
         }
         for number in script.dropped() {
-            self.line(format_args!("{index} drops {number}"));
+            self.write_line(format_args!("{index} drops {number}"));
         }
     }
 
     /// Writes a packet that link `index` was offered, and its fate.
-    pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
-        self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
+    pub fn write_packet(
+        &mut self,
+        index: usize,
+        now: TimeNs,
+        packet: Packet,
+        offered: &PacketFates,
+    ) {
+        self.write_line(format_args!("{}", PacketLine { index, now, packet, offered }));
     }
 
-    /// A change of link `index` at `now`, and the packets that it moved.
-    pub fn change(&mut self, index: usize, now: TimeNs, change: Change, moved: &[Moved]) {
+    /// Writes a change of link `index` at `now`, and the packets whose arrival the change moved.
+    pub fn write_change(&mut self, index: usize, now: TimeNs, change: Change, moved: &[Moved]) {
         match change {
             Change::Spec(link) => {
                 let words = Netem { link, seed: None };
-                self.line(format_args!("{index} set {} {words}", now.ns()));
+                self.write_line(format_args!("{index} set {} {words}", now.ns()));
             }
-            Change::Cut => self.line(format_args!("{index} cut")),
-            Change::Join => self.line(format_args!("{index} join")),
+            Change::Cut => self.write_line(format_args!("{index} cut")),
+            Change::Join => self.write_line(format_args!("{index} join")),
         }
         for moved in moved {
-            self.line(format_args!("{}", MovedLine { index, moved }));
+            self.write_line(format_args!("{}", MovedLine { index, moved }));
         }
     }
 
-    /// Writes out what is left.
+    /// Flushes the recording.
     ///
     /// # Errors
     /// The first error of this or any earlier call; the recording is not whole then.
@@ -77,7 +83,8 @@ impl Recorder {
         }
     }
 
-    fn line(&mut self, line: fmt::Arguments<'_>) {
+    /// Writes one line, unless an earlier write failed.
+    fn write_line(&mut self, line: fmt::Arguments<'_>) {
         if self.error.is_none() {
             self.error = writeln!(self.out, "{line}").err();
         }

@@ -1,8 +1,8 @@
 //! Reading a recording back through the core.
 
-use super::line::{HEADER, MovedLine, PacketLine};
+use super::line::{HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
-use crate::{Change, Counters, Link, LinkSpec, Packet, Script};
+use crate::{Change, EmulatedLink, LinkCounters, LinkSpec, Packet, Script};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
 use units::TimeNs;
@@ -11,7 +11,7 @@ use units::TimeNs;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
     /// The links, by number: name and what they saw.
-    pub links: Vec<(String, Counters)>,
+    pub links: Vec<(String, LinkCounters)>,
 }
 
 /// A recording that did not replay.
@@ -42,26 +42,27 @@ pub enum ReplayError {
     },
 }
 
-/// Offers what `input` records to links like those it names, and compares every fate.
+/// Replays the recording `input`: offers its packets to links with the recorded properties, and
+/// compares every fate.
 ///
 /// # Errors
 /// [`ReplayError`], at the first line that does not replay.
 pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
-    let mut links: Vec<Replayed> = Vec::new();
+    let mut links: Vec<ReplayedLink> = Vec::new();
     let mut input = input;
-    let mut lines = std::iter::from_fn(|| next_line(&mut input).transpose()).zip(1..);
+    let mut lines = std::iter::from_fn(|| read_recording_line(&mut input).transpose()).zip(1..);
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
     let first = first?;
-    if first != HEADER {
+    if first != HEADER_LINE {
         return Err(ReplayError::Malformed { line: 1, text: first, wanted: "the header" });
     }
-    // What must come before anything else.
+    // The lines that must follow next.
     let mut due = VecDeque::new();
     for (text, line) in lines {
         let text = text?;
         let replayed = match due.pop_front() {
             Some(line) => Some(line),
-            None => apply(&text, &mut links, &mut due)
+            None => replay_line(&text, &mut links, &mut due)
                 .map_err(|wanted| ReplayError::Malformed { line, text: text.clone(), wanted })?,
         };
         if let Some(replayed) = replayed.filter(|replayed| *replayed != text) {
@@ -72,8 +73,8 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
     Ok(Replay { links })
 }
 
-/// The next line, without its end.
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+/// Reads the next line of a recording, without its end; `None` at the end of `input`.
+fn read_recording_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let taken = input.take(LINE_BYTES_MAX + 1).read_line(&mut line)?;
     if line.len() as u64 > LINE_BYTES_MAX {
@@ -86,68 +87,74 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((taken > 0).then_some(line))
 }
 
-/// Many times the longest line that a recording has.
+/// 4096 bytes: the longest line of a recording that is read, many times the longest that is
+/// written.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, rebuilt with each line that adds to it.
-struct Replayed {
+struct ReplayedLink {
     name: String,
     spec: LinkSpec,
     seed: u64,
     script: Script,
-    link: Link,
+    link: EmulatedLink,
 }
 
-impl Replayed {
+impl ReplayedLink {
+    /// Makes a link as its line of the recording describes it, without a script.
     fn new(name: &str, spec: LinkSpec, seed: u64) -> Self {
         let (name, script) = (name.to_owned(), Script::default());
-        Self { name, spec, seed, script, link: Link::new(spec, seed) }
+        Self { name, spec, seed, script, link: EmulatedLink::new(spec, seed) }
     }
 
-    fn foresee(&mut self, change: Option<(TimeNs, Change)>, drop: Option<u64>) {
+    /// Adds a change or a drop to the script, and makes the link anew.
+    fn extend_script(&mut self, change: Option<(TimeNs, Change)>, drop: Option<u64>) {
         let script = &self.script;
         self.script = Script::new(script.changes().chain(change), script.dropped().chain(drop));
-        self.link = Link::scripted(self.spec, self.script.clone(), self.seed);
+        self.link = EmulatedLink::scripted(self.spec, self.script.clone(), self.seed);
     }
 }
 
-/// Carries out one line; returns it as it should be, for a packet. Adds to `due` the lines
-/// that must follow.
-fn apply(
+/// Carries out one line of a recording. For a packet, returns the line as the link decides it.
+///
+/// Adds to `due` the lines that must follow. The error is the accepted form of the line.
+fn replay_line(
     text: &str,
-    links: &mut Vec<Replayed>,
+    links: &mut Vec<ReplayedLink>,
     due: &mut VecDeque<String>,
 ) -> Result<Option<String>, &'static str> {
     if let Some(rest) = text.strip_prefix("link ") {
-        const WANTED: &str = "`link NUMBER NAME WORDS seed SEED`, numbered in order";
+        /// The accepted form of a link's line, for errors.
+        const LINK_LINE_FORM: &str = "`link NUMBER NAME WORDS seed SEED`, numbered in order";
         let mut parts = rest.splitn(3, ' ');
         let index: Option<usize> = parts.next().and_then(|index| index.parse().ok());
         let (Some(name), Some(words)) = (parts.next(), parts.next()) else {
-            return Err(WANTED);
+            return Err(LINK_LINE_FORM);
         };
-        let words: Netem = words.parse().map_err(|_| WANTED)?;
-        let seed = words.seed.filter(|_| index == Some(links.len())).ok_or(WANTED)?;
-        links.push(Replayed::new(name, words.link, seed));
+        let words: Netem = words.parse().map_err(|_| LINK_LINE_FORM)?;
+        let seed = words.seed.filter(|_| index == Some(links.len())).ok_or(LINK_LINE_FORM)?;
+        links.push(ReplayedLink::new(name, words.link, seed));
         return Ok(None);
     }
     let (index, rest) = text.split_once(' ').ok_or("a line of a known link")?;
     let index: usize = index.parse().map_err(|_| "a line of a known link")?;
     let known = links.get_mut(index).ok_or("a line of a known link")?;
     if let Some(rest) = rest.strip_prefix("at ") {
-        let change = foreseen(rest).ok_or("`LINK at TIME set WORDS|cut|join`")?;
-        known.foresee(Some(change), None);
+        let change = parse_scripted_change(rest).ok_or("`LINK at TIME set WORDS|cut|join`")?;
+        known.extend_script(Some(change), None);
         return Ok(None);
     }
     if let Some(number) = rest.strip_prefix("drops ") {
-        known.foresee(None, Some(number.parse().map_err(|_| "`LINK drops NUMBER`")?));
+        known.extend_script(None, Some(number.parse().map_err(|_| "`LINK drops NUMBER`")?));
         return Ok(None);
     }
     let link = &mut known.link;
     if let Some(rest) = rest.strip_prefix("set ") {
-        const WANTED: &str = "`LINK set TIME WORDS`";
-        let (now, words) = rest.split_once(' ').ok_or(WANTED)?;
-        let now = TimeNs::from_ns(now.parse().map_err(|_| WANTED)?);
-        let words: Netem = words.parse().map_err(|_| WANTED)?;
+        /// The accepted form of a line that changes a link, for errors.
+        const SET_LINE_FORM: &str = "`LINK set TIME WORDS`";
+        let (now, words) = rest.split_once(' ').ok_or(SET_LINE_FORM)?;
+        let now = TimeNs::from_ns(now.parse().map_err(|_| SET_LINE_FORM)?);
+        let words: Netem = words.parse().map_err(|_| SET_LINE_FORM)?;
         let moved = link.set_spec(now, words.link);
         due.extend(moved.iter().map(|moved| MovedLine { index, moved }.to_string()));
         return Ok(None);
@@ -156,7 +163,7 @@ fn apply(
         "cut" => link.set_blackhole(true),
         "join" => link.set_blackhole(false),
         _ => {
-            let (now, packet) = packet(rest).ok_or("`LINK TIME BYTES ect|not FATE`")?;
+            let (now, packet) = parse_packet_line(rest).ok_or("`LINK TIME BYTES ect|not FATE`")?;
             let offered = link.offer(now, packet);
             let line = PacketLine { index, now, packet, offered: &offered };
             return Ok(Some(line.to_string()));
@@ -165,7 +172,8 @@ fn apply(
     Ok(None)
 }
 
-fn foreseen(rest: &str) -> Option<(TimeNs, Change)> {
+/// Parses the time and the change of a line of a script.
+fn parse_scripted_change(rest: &str) -> Option<(TimeNs, Change)> {
     let (at, change) = rest.split_once(' ')?;
     let change = match change {
         "cut" => Change::Cut,
@@ -175,7 +183,8 @@ fn foreseen(rest: &str) -> Option<(TimeNs, Change)> {
     Some((TimeNs::from_ns(at.parse().ok()?), change))
 }
 
-fn packet(rest: &str) -> Option<(TimeNs, Packet)> {
+/// Parses the time, size and ECN capability of a packet's line.
+fn parse_packet_line(rest: &str) -> Option<(TimeNs, Packet)> {
     let mut parts = rest.split(' ');
     let now = TimeNs::from_ns(parts.next()?.parse().ok()?);
     let ip_bytes = parts.next()?.parse().ok()?;

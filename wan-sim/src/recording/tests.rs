@@ -1,7 +1,7 @@
-use super::line::HEADER;
+use super::line::HEADER_LINE;
 use super::*;
 use crate::netem::Netem;
-use crate::{Change, Link, LinkSpec, Packet, Script};
+use crate::{Change, EmulatedLink, LinkSpec, Packet, Script};
 use proptest::prelude::*;
 use std::io::{self, BufReader, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -31,9 +31,9 @@ fn record() -> String {
     let sink = Sink::default();
     let mut recorder = Recorder::new(Box::new(sink.clone()));
     let specs = [link(EVERYTHING), link("delay 5ms loss 10%")];
-    let mut links = [Link::new(specs[0], 3), Link::new(specs[1], 4)];
-    recorder.link(0, "east_west", 3, specs[0]);
-    recorder.link(1, "west_east", 4, specs[1]);
+    let mut links = [EmulatedLink::new(specs[0], 3), EmulatedLink::new(specs[1], 4)];
+    recorder.write_link(0, "east_west", 3, specs[0]);
+    recorder.write_link(1, "west_east", 4, specs[1]);
     for i in 0..5000u64 {
         let index = usize::from(i % 3 == 0);
         let packet = Packet { ip_bytes: 100 + (i * 37 % 1400) as u32, ecn_capable: i % 2 == 0 };
@@ -42,20 +42,20 @@ fn record() -> String {
             2000 => {
                 let spec = link("delay 7ms rate 5mbit queue 1bdp");
                 let moved = links[0].set_spec(now, spec);
-                recorder.change(0, now, Change::Spec(spec), &moved);
+                recorder.write_change(0, now, Change::Spec(spec), &moved);
             }
             3000 => {
                 links[1].set_blackhole(true);
-                recorder.change(1, now, Change::Cut, &[]);
+                recorder.write_change(1, now, Change::Cut, &[]);
             }
             3100 => {
                 links[1].set_blackhole(false);
-                recorder.change(1, now, Change::Join, &[]);
+                recorder.write_change(1, now, Change::Join, &[]);
             }
             _ => {}
         }
         let offered = links[index].offer(now, packet);
-        recorder.offered(index, now, packet, &offered);
+        recorder.write_packet(index, now, packet, &offered);
     }
     recorder.finish().unwrap();
     String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
@@ -126,13 +126,13 @@ fn scripted_changes_replay() {
         (ms(30), Change::Join),
     ];
     let script = Script::new(changes, [2, 7]);
-    recorder.link(0, "a_b", 1, spec);
-    recorder.script(0, &script);
-    let mut scripted = Link::scripted(spec, script, 1);
+    recorder.write_link(0, "a_b", 1, spec);
+    recorder.write_script(0, &script);
+    let mut scripted = EmulatedLink::scripted(spec, script, 1);
     for i in 0..50 {
         let packet = Packet::new(1000);
         let offered = scripted.offer(ms(i), packet);
-        recorder.offered(0, ms(i), packet, &offered);
+        recorder.write_packet(0, ms(i), packet, &offered);
     }
     recorder.finish().unwrap();
     let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
@@ -145,13 +145,13 @@ fn scripted_changes_replay() {
 proptest! {
     #[test]
     fn no_recording_panics(lines in "(link 0 a delay 1ms seed 1\n)?([0-2] [0-9a-z ]{0,30}\n){0,9}") {
-        let _ = replay(format!("{HEADER}\n{lines}").as_bytes());
+        let _ = replay(format!("{HEADER_LINE}\n{lines}").as_bytes());
     }
 }
 
 #[test]
 fn an_endless_line_is_refused_before_memory_is_full() {
-    let endless = BufReader::new(io::Cursor::new(HEADER).chain(io::repeat(b' ')));
+    let endless = BufReader::new(io::Cursor::new(HEADER_LINE).chain(io::repeat(b' ')));
     let error = replay(endless).unwrap_err().to_string();
     assert!(error.contains("longer than 4096 bytes"), "{error}");
 }

@@ -2,11 +2,12 @@
 
 use super::forward::{Forward, RelaySpec};
 use super::pump::RelayPump;
-use super::shared::{BACKWARD, FORWARD, OwnDrops, RelayCounters, RelayState, lock};
+use super::shared::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
 use super::socket::RelaySocket;
 use crate::clock::RunClock;
+use crate::lock::lock_ignoring_poison;
 use crate::recording::Recorder;
-use crate::{Change, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec};
+use crate::{Change, EmulatedLink, Fidelity, FidelityLimits, FidelityReport, LinkSpec};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,7 +47,7 @@ pub struct Relay {
 pub struct Listening {
     /// The socket's address, with the port it got.
     pub address: SocketAddr,
-    /// The receive buffer that the kernel granted.
+    /// Bytes of the receive buffer that the kernel granted.
     pub receive_buffer_bytes: usize,
 }
 
@@ -56,7 +57,7 @@ impl Relay {
     /// # Errors
     /// [`RelayError`]; nothing stays bound then.
     pub fn start(spec: &RelaySpec) -> Result<Self, RelayError> {
-        Self::begin(spec, None)
+        Self::start_with(spec, None)
     }
 
     /// Binds every listening address, starts relaying, and records all packets. The recording is
@@ -65,12 +66,19 @@ impl Relay {
     /// # Errors
     /// [`RelayError`]; nothing stays bound then.
     pub fn start_recording(spec: &RelaySpec, mut recorder: Recorder) -> Result<Self, RelayError> {
-        recorder.link(FORWARD, "forward", spec.seed, spec.forward);
-        recorder.link(BACKWARD, "backward", spec.seed ^ BACKWARD_SEED, spec.backward);
-        Self::begin(spec, Some(recorder))
+        recorder.write_link(FORWARD_LINK, "forward", spec.seed, spec.forward);
+        recorder.write_link(
+            BACKWARD_LINK,
+            "backward",
+            spec.seed ^ BACKWARD_SEED_MASK,
+            spec.backward,
+        );
+        Self::start_with(spec, Some(recorder))
     }
 
-    fn begin(spec: &RelaySpec, recorder: Option<Recorder>) -> Result<Self, RelayError> {
+    /// Binds every listening address and starts the thread, which writes to `recorder` where there
+    /// is one.
+    fn start_with(spec: &RelaySpec, recorder: Option<Recorder>) -> Result<Self, RelayError> {
         let mut listening = Vec::new();
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
@@ -84,8 +92,8 @@ impl Relay {
         }
         let shared = Arc::new(Mutex::new(RelayState {
             links: [
-                Link::new(spec.forward, spec.seed),
-                Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
+                EmulatedLink::new(spec.forward, spec.seed),
+                EmulatedLink::new(spec.backward, spec.seed ^ BACKWARD_SEED_MASK),
             ],
             shortest_round_trip: spec.forward.delay() + spec.backward.delay(),
             own: OwnDrops::default(),
@@ -103,69 +111,71 @@ impl Relay {
         Ok(Self { shared, listening, life, thread: Some(thread) })
     }
 
-    /// The listening sockets, in the order of the forwards.
+    /// Returns the listening sockets, in the order of the forwards.
     pub fn listening(&self) -> &[Listening] {
         &self.listening
     }
 
-    /// The counters of both links and of the relay itself so far.
+    /// Returns the counters of both links and of the relay itself so far.
     pub fn counters(&self) -> RelayCounters {
-        let shared = lock(&self.shared);
+        let shared = lock_ignoring_poison(&self.shared);
         RelayCounters {
-            forward: shared.links[FORWARD].counters(),
-            backward: shared.links[BACKWARD].counters(),
+            forward: shared.links[FORWARD_LINK].counters(),
+            backward: shared.links[BACKWARD_LINK].counters(),
             own: shared.own,
         }
     }
 
-    /// How true the relay is to its links so far.
+    /// Returns the fidelity report of the relay so far.
     pub fn fidelity(&self) -> FidelityReport {
-        let shared = lock(&self.shared);
+        let shared = lock_ignoring_poison(&self.shared);
         let limits = FidelityLimits::for_round_trip(shared.shortest_round_trip);
         shared.fidelity.report(&limits, &shared.clock.elapsed())
     }
 
-    /// Bytes that wait for either link's rate: there, and back.
-    pub fn queues(&self) -> [ByteCount; 2] {
-        let mut shared = lock(&self.shared);
+    /// Returns the bytes that wait for the rate of the forward link and of the backward link.
+    pub fn queue_bytes(&self) -> [ByteCount; 2] {
+        let mut shared = lock_ignoring_poison(&self.shared);
         let now = shared.clock.now();
-        [FORWARD, BACKWARD].map(|direction| shared.links[direction].queue_bytes(now))
+        [FORWARD_LINK, BACKWARD_LINK].map(|direction| shared.links[direction].queue_bytes(now))
     }
 
-    /// Changes both links: for packets that arrive from now on, and the rate for those that
-    /// wait as well.
+    /// Changes both links for packets that arrive from now on. A new rate also holds for packets
+    /// that wait.
     pub fn set_links(&self, forward: LinkSpec, backward: LinkSpec) {
-        let mut shared = lock(&self.shared);
-        shared.change(FORWARD, Change::Spec(forward));
-        shared.change(BACKWARD, Change::Spec(backward));
+        let mut shared = lock_ignoring_poison(&self.shared);
+        shared.change_link(FORWARD_LINK, Change::Spec(forward));
+        shared.change_link(BACKWARD_LINK, Change::Spec(backward));
         let round_trip = forward.delay() + backward.delay();
         shared.shortest_round_trip = shared.shortest_round_trip.min(round_trip);
         drop(shared);
-        // It sleeps until what was next; full, it is awake anyway.
+        // Wakes the thread, which sleeps until the next delivery. A full socket wakes it, too.
         let _ = (&self.life).write(&[0]);
     }
 
-    /// Cuts both links, or joins them again.
+    /// Cuts both links if `cut` is true: packets offered from now on are dropped. Joins them again
+    /// if not.
     pub fn set_blackhole(&self, cut: bool) {
         let change = if cut { Change::Cut } else { Change::Join };
-        let mut shared = lock(&self.shared);
-        shared.change(FORWARD, change);
-        shared.change(BACKWARD, change);
+        let mut shared = lock_ignoring_poison(&self.shared);
+        shared.change_link(FORWARD_LINK, change);
+        shared.change_link(BACKWARD_LINK, change);
     }
 
     /// Stops relaying; packets under way are lost. Returns the last counters.
     ///
     /// # Errors
-    /// What ended the thread before its time, or left the recording unfinished.
+    /// The error that ended the thread before its time, or left the recording unfinished.
     pub fn stop(mut self) -> io::Result<RelayCounters> {
-        self.end()?;
-        if let Some(recorder) = lock(&self.shared).recorder.take() {
+        self.stop_thread()?;
+        if let Some(recorder) = lock_ignoring_poison(&self.shared).recorder.take() {
             recorder.finish()?;
         }
         Ok(self.counters())
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    /// Stops the thread; returns the error that ended it before its time.
+    fn stop_thread(&mut self) -> io::Result<()> {
         let _ = self.life.shutdown(std::net::Shutdown::Both);
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(()),
@@ -175,8 +185,8 @@ impl Relay {
     }
 }
 
-/// Readable once the relay has ended by itself.
 impl AsFd for Relay {
+    /// Returns a descriptor that is readable once the relay has ended by itself.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.life.as_fd()
     }
@@ -184,9 +194,9 @@ impl AsFd for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.stop_thread();
     }
 }
 
-/// Makes the two directions draw differently under one seed.
-const BACKWARD_SEED: u64 = 0x6261_636b_7761_7264;
+/// XORed into the seed of the backward link, so that the two directions draw differently.
+const BACKWARD_SEED_MASK: u64 = 0x6261_636b_7761_7264;

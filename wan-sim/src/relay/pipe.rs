@@ -1,5 +1,6 @@
 //! Packets in flight, in order of delivery, joined into batches for one send each.
 
+use super::socket::Datagrams;
 use crate::{Delivery, Moved, PacketName};
 use quinn_udp::EcnCodepoint;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +10,7 @@ use units::{Span, TimeNs};
 /// its delay.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<DatagramBatch>,
     spare: Vec<(Vec<u8>, Vec<Member>)>,
 }
 
@@ -18,11 +19,11 @@ type Member = (PacketName, TimeNs);
 
 /// Datagrams of one flow and one size, the last one perhaps shorter.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct DatagramBatch {
     pub(super) flow: FlowId,
-    pub(super) ecn: Option<EcnCodepoint>,
-    pub(super) segment_bytes: usize,
-    pub(super) data: Vec<u8>,
+    ecn: Option<EcnCodepoint>,
+    segment_bytes: usize,
+    data: Vec<u8>,
     /// Each of them, in order of arrival: the first at most [`BATCH_SPAN_MAX`] before the last.
     members: Vec<Member>,
     /// A shorter datagram ends it.
@@ -31,7 +32,7 @@ pub(super) struct Batch {
 
 /// The result of one read: datagrams of one size, the last one perhaps shorter.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct ReadBuffer {
     pub(super) buffer: Vec<u8>,
     pub(super) len: usize,
     pub(super) segment_bytes: usize,
@@ -42,8 +43,8 @@ pub(super) struct Read {
 pub(super) struct FlowId(pub(super) u64);
 
 impl Pipe {
-    /// Adds a datagram that arrives as `delivery` says. Returns whether it began a batch.
-    pub(super) fn push(
+    /// Adds a datagram that arrives as `delivery` says. Returns whether the datagram began a batch.
+    pub(super) fn push_datagram(
         &mut self,
         flow: FlowId,
         ecn: Option<EcnCodepoint>,
@@ -55,18 +56,18 @@ impl Pipe {
         let ecn = if delivery.marked.is_some() { Some(EcnCodepoint::Ce) } else { ecn };
         let bit = delivery.corrupt_bit;
         if let Some(last) = self.batches.back_mut()
-            && last.takes(flow, ecn, datagram.len(), at)
+            && last.can_append(flow, ecn, datagram.len(), at)
         {
-            append(&mut last.data, datagram, bit);
+            append_datagram(&mut last.data, datagram, bit);
             last.members.push((name, at));
             last.closed = datagram.len() < last.segment_bytes;
             return false;
         }
-        let (mut data, mut members) = self.spare();
+        let (mut data, mut members) = self.take_spare_memory();
         data.clear();
-        append(&mut data, datagram, bit);
+        append_datagram(&mut data, datagram, bit);
         members.push((name, at));
-        self.insert(Batch {
+        self.insert_batch(DatagramBatch {
             flow,
             ecn,
             segment_bytes: datagram.len(),
@@ -77,13 +78,15 @@ impl Pipe {
         true
     }
 
-    /// Takes a whole buffer of datagrams at once, in exchange for another, where all of
-    /// them arrive together and unharmed and a copy is worth avoiding. Returns whether it did.
-    pub(super) fn adopt(
+    /// Takes the buffer of `read` as one batch and gives back another buffer, which saves a copy.
+    ///
+    /// Only if all datagrams arrive together and undamaged, and the buffer is large. Returns
+    /// whether it took the buffer.
+    pub(super) fn adopt_buffer(
         &mut self,
         flow: FlowId,
         ecn: Option<EcnCodepoint>,
-        read: &mut Read,
+        read: &mut ReadBuffer,
         arrivals: &[(PacketName, Delivery)],
     ) -> bool {
         let [(_, first), .., (_, latest)] = arrivals else { return false };
@@ -98,11 +101,11 @@ impl Pipe {
         if !whole {
             return false;
         }
-        let (spare, mut members) = self.spare();
+        let (spare, mut members) = self.take_spare_memory();
         let mut data = std::mem::replace(&mut read.buffer, spare);
         data.truncate(read.len);
         members.extend(arrivals.iter().map(|(name, delivery)| (*name, delivery.at)));
-        self.insert(Batch {
+        self.insert_batch(DatagramBatch {
             flow,
             ecn,
             segment_bytes: read.segment_bytes,
@@ -113,27 +116,28 @@ impl Pipe {
         true
     }
 
-    fn insert(&mut self, batch: Batch) {
+    /// Inserts a batch in order of delivery.
+    fn insert_batch(&mut self, batch: DatagramBatch) {
         // At the end, except where packets overtake.
         let due = batch.due();
         let before = self.batches.iter().rposition(|other| other.due() <= due);
         self.batches.insert(before.map_or(0, |place| place + 1), batch);
     }
 
-    /// The next batch that has arrived by `now`.
-    pub(super) fn pop_due(&mut self, now: TimeNs) -> Option<Batch> {
+    /// Removes and returns the next batch that is due at `now`.
+    pub(super) fn pop_due_batch(&mut self, now: TimeNs) -> Option<DatagramBatch> {
         self.next_due().filter(|due| *due <= now)?;
         self.batches.pop_front()
     }
 
-    /// When the next batch arrives.
+    /// Returns when the next batch is due; `None` when there is none.
     pub(super) fn next_due(&self) -> Option<TimeNs> {
-        self.batches.front().map(Batch::due)
+        self.batches.front().map(DatagramBatch::due)
     }
 
     /// Moves packets to their new times after a change of the link. A batch whose packets no longer
     /// arrive together is split. Returns the flow of each new batch.
-    pub(super) fn move_to(&mut self, moved: &[Moved]) -> Vec<FlowId> {
+    pub(super) fn move_packets(&mut self, moved: &[Moved]) -> Vec<FlowId> {
         let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
         let mut began = Vec::new();
         for place in 0..self.batches.len() {
@@ -141,7 +145,7 @@ impl Pipe {
             for (name, at) in &mut batch.members {
                 *at = moved.get(name).copied().unwrap_or(*at);
             }
-            while let Some(rest) = self.batches[place].part() {
+            while let Some(rest) = self.batches[place].split_off_late() {
                 // Of those that came apart, the first is whole now.
                 let first = std::mem::replace(&mut self.batches[place], rest);
                 began.push(first.flow);
@@ -152,37 +156,45 @@ impl Pipe {
         began
     }
 
-    /// Takes back a sent batch's memory.
-    pub(super) fn recycle(&mut self, batch: Batch) {
-        if self.spare.len() < SPARE_MAX {
+    /// Keeps the memory of a sent batch for reuse.
+    pub(super) fn recycle_batch(&mut self, batch: DatagramBatch) {
+        if self.spare.len() < SPARE_BUFFERS_MAX {
             self.spare.push((batch.data, batch.members));
         }
     }
 
-    /// Memory for a batch. What is left in it spares a reader that needs its length the filling.
-    fn spare(&mut self) -> (Vec<u8>, Vec<Member>) {
+    /// Takes memory for a batch, new where none is spare. Old bytes stay in the buffer, so that a
+    /// reader need not fill it with zeros again.
+    fn take_spare_memory(&mut self) -> (Vec<u8>, Vec<Member>) {
         let (data, mut members) = self.spare.pop().unwrap_or_default();
         members.clear();
         (data, members)
     }
 }
 
-impl Batch {
-    /// When it was to leave.
+impl DatagramBatch {
+    /// Returns the datagrams of the batch as one send takes them.
+    pub(super) fn as_datagrams(&self) -> Datagrams<'_> {
+        Datagrams { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
+    }
+
+    /// Returns when the batch is due: the arrival of its last datagram.
     pub(super) fn due(&self) -> TimeNs {
         self.members.last().map(|(_, at)| *at).unwrap_or_default()
     }
 
+    /// Returns when the first datagram of the batch arrives.
     fn first_due(&self) -> TimeNs {
         self.members.first().map(|(_, at)| *at).unwrap_or_default()
     }
 
+    /// Returns the name of the first datagram of the batch.
     fn first_name(&self) -> Option<PacketName> {
         self.members.first().map(|(name, _)| *name)
     }
 
-    /// Cuts off what does not arrive together with the first.
-    fn part(&mut self) -> Option<Self> {
+    /// Splits off the datagrams that do not arrive together with the first; `None` when all do.
+    fn split_off_late(&mut self) -> Option<Self> {
         let first_due = self.first_due();
         let apart = self.members.windows(2).position(|pair| {
             pair[1].1 < pair[0].1 || pair[1].1.since(first_due) > BATCH_SPAN_MAX
@@ -194,7 +206,14 @@ impl Batch {
         Some(Self { members, data, closed, ..*self })
     }
 
-    fn takes(&self, flow: FlowId, ecn: Option<EcnCodepoint>, bytes: usize, at: TimeNs) -> bool {
+    /// Returns whether a datagram of `bytes` that arrives at `at` fits at the end of the batch.
+    fn can_append(
+        &self,
+        flow: FlowId,
+        ecn: Option<EcnCodepoint>,
+        bytes: usize,
+        at: TimeNs,
+    ) -> bool {
         !self.closed
             && self.flow == flow
             && self.ecn == ecn
@@ -206,8 +225,8 @@ impl Batch {
     }
 }
 
-/// Adds `datagram`, with its bit number `corrupt_bit` flipped.
-fn append(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
+/// Appends `datagram` to `data`, with bit `corrupt_bit` of the datagram flipped, modulo its bits.
+fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
     let from = data.len();
     data.extend_from_slice(datagram);
     if let Some(bit) = corrupt_bit
@@ -218,8 +237,8 @@ fn append(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
     }
 }
 
-/// Packets that arrive within this time go out in one send, with the last of them: a
-/// wake-up for each packet costs more than the time is worth.
+/// 100 us: packets that arrive within this time leave in one send, with the last of them, since a
+/// wake-up for each packet would take too much processor time.
 const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
 /// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
@@ -227,16 +246,16 @@ const BATCH_BYTES_MAX: usize = 65_507;
 /// 64 segments: the kernel's limit on segments of one send.
 const BATCH_SEGMENTS_MAX: usize = 64;
 
-/// Below this, a copy costs less than the rest of the buffer is worth.
+/// 16 KiB: shorter datagrams of one read are copied, since that costs less than a new read buffer.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
 
-/// Buffers kept for reuse, each of at most [`BATCH_BYTES_MAX`].
-const SPARE_MAX: usize = 512;
+/// 512 buffers kept for reuse, each of at most [`BATCH_BYTES_MAX`].
+const SPARE_BUFFERS_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Mark;
+    use crate::MarkReason;
     use proptest::prelude::*;
 
     const US: u64 = 1000;
@@ -246,7 +265,7 @@ mod tests {
     }
 
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
-        pipe.push(FlowId(flow), None, &vec![0; bytes], name(at), delivery(at))
+        pipe.push_datagram(FlowId(flow), None, &vec![0; bytes], name(at), delivery(at))
     }
 
     /// A packet's name, numbered by its time.
@@ -260,7 +279,7 @@ mod tests {
 
     /// Length and time of each batch.
     fn batches(pipe: &mut Pipe) -> Vec<(usize, u64)> {
-        let all = std::iter::from_fn(|| pipe.pop_due(TimeNs::from_ns(u64::MAX)));
+        let all = std::iter::from_fn(|| pipe.pop_due_batch(TimeNs::from_ns(u64::MAX)));
         all.map(|batch| (batch.data.len(), batch.due().ns() / US)).collect()
     }
 
@@ -273,7 +292,7 @@ mod tests {
         push(&mut pipe, 2, 1000, 300 * US);
         // At a fiftieth of the rate: the third and those after it are each a millisecond apart.
         let slower = [(40, 40), (60, 1040), (80, 2040), (7, 1)];
-        let began = pipe.move_to(&slower.map(|(from, to)| moved(from * US, to * US)));
+        let began = pipe.move_packets(&slower.map(|(from, to)| moved(from * US, to * US)));
         assert_eq!(began, [FlowId(1); 2]);
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(40 * US)));
         assert_eq!(batches(&mut pipe), [(3000, 40), (1000, 300), (1000, 1040), (10, 2040)]);
@@ -286,13 +305,13 @@ mod tests {
             push(&mut pipe, 1, 1000, at * US);
         }
         let later = [(0, 500), (50, 550), (100, 600)];
-        assert!(pipe.move_to(&later.map(|(from, to)| moved(from * US, to * US))).is_empty());
+        assert!(pipe.move_packets(&later.map(|(from, to)| moved(from * US, to * US))).is_empty());
         assert!(!push(&mut pipe, 1, 1000, 600 * US));
         assert_eq!(batches(&mut pipe), [(4000, 600)]);
         // Sooner than the one before, as where order is free.
         push(&mut pipe, 1, 1000, 700 * US);
         push(&mut pipe, 1, 1000, 720 * US);
-        assert_eq!(pipe.move_to(&[moved(720 * US, 690 * US)]), [FlowId(1)]);
+        assert_eq!(pipe.move_packets(&[moved(720 * US, 690 * US)]), [FlowId(1)]);
         assert_eq!(batches(&mut pipe), [(1000, 690), (1000, 700)]);
     }
 
@@ -308,13 +327,15 @@ mod tests {
                 at += gap * US;
                 let name = PacketName { number, copy: false };
                 let bytes = [number as u8; 8];
-                under_way += usize::from(pipe.push(FlowId(flow), None, &bytes, name, delivery(at)));
+                let began =
+                    pipe.push_datagram(FlowId(flow), None, &bytes, name, delivery(at));
+                under_way += usize::from(began);
                 moves.push(Moved { packet: name, at: TimeNs::from_ns(at + by * US) });
             }
             let all = moves.len();
-            under_way += pipe.move_to(&moves).len();
+            under_way += pipe.move_packets(&moves).len();
             let mut left = 0;
-            while let Some(batch) = pipe.pop_due(TimeNs::from_ns(u64::MAX)) {
+            while let Some(batch) = pipe.pop_due_batch(TimeNs::from_ns(u64::MAX)) {
                 under_way -= 1;
                 left += batch.members.len();
                 prop_assert_eq!(batch.data.len(), batch.members.len() * 8);
@@ -334,8 +355,8 @@ mod tests {
         assert!(push(&mut pipe, 1, 1000, 0));
         assert!(!push(&mut pipe, 1, 1000, 100 * US));
         assert!(push(&mut pipe, 1, 1000, 100 * US + 1));
-        assert!(pipe.pop_due(TimeNs::from_ns(100 * US - 1)).is_none());
-        let batch = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
+        assert!(pipe.pop_due_batch(TimeNs::from_ns(100 * US - 1)).is_none());
+        let batch = pipe.pop_due_batch(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!((batch.data.len(), batch.segment_bytes), (2000, 1000));
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US + 1)));
     }
@@ -350,8 +371,8 @@ mod tests {
         assert!(push(&mut pipe, 2, 10, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
-        let marked = Delivery { marked: Some(Mark::Loss), ..delivery(0) };
-        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], name(0), marked));
+        let marked = Delivery { marked: Some(MarkReason::Loss), ..delivery(0) };
+        assert!(pipe.push_datagram(FlowId(2), Some(EcnCodepoint::Ect0), &[0], name(0), marked));
         assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
     }
 
@@ -361,11 +382,11 @@ mod tests {
         push(&mut pipe, 1, 1000, 500 * US);
         push(&mut pipe, 1, 1000, 100 * US);
         let flipped = Delivery { corrupt_bit: Some(16 + 3), ..delivery(100 * US) };
-        assert!(pipe.push(FlowId(1), None, &[0, 0], name(0), flipped));
+        assert!(pipe.push_datagram(FlowId(1), None, &[0, 0], name(0), flipped));
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US)));
-        let first = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
+        let first = pipe.pop_due_batch(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!(first.data.len(), 1000);
-        let second = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
+        let second = pipe.pop_due_batch(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!(second.data, [8, 0]);
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(500 * US)));
     }
@@ -373,25 +394,26 @@ mod tests {
     #[test]
     fn a_buffer_whose_packets_arrive_together_stays_whole() {
         let mut pipe = Pipe::default();
-        let read = || Read { buffer: vec![5; 65_536], len: 19_500, segment_bytes: 1000 };
+        let read = || ReadBuffer { buffer: vec![5; 65_536], len: 19_500, segment_bytes: 1000 };
         let arrivals: Vec<_> = (0..20).map(|i| (name(i), delivery(i * 5 * US))).collect();
-        let mut adopt =
-            |read: &mut Read, arrivals: &[_]| pipe.adopt(FlowId(1), None, read, arrivals);
+        let mut adopt = |read: &mut ReadBuffer, arrivals: &[_]| {
+            pipe.adopt_buffer(FlowId(1), None, read, arrivals)
+        };
         assert!(adopt(&mut read(), &arrivals));
         let mut lost = arrivals.clone();
         lost.remove(3);
         let mut late = arrivals.clone();
         late[19].1 = delivery(101 * US);
         let mut marked = arrivals.clone();
-        marked[2].1.marked = Some(Mark::Queue);
+        marked[2].1.marked = Some(MarkReason::Queue);
         let mut swapped = arrivals.clone();
         swapped.swap(1, 2);
         for other in [lost, late, marked, swapped, Vec::new()] {
             assert!(!adopt(&mut read(), &other));
         }
-        let mut small = Read { len: 2000, ..read() };
+        let mut small = ReadBuffer { len: 2000, ..read() };
         assert!(!adopt(&mut small, &arrivals[..2]));
-        let batch = pipe.pop_due(TimeNs::from_ns(95 * US)).unwrap();
+        let batch = pipe.pop_due_batch(TimeNs::from_ns(95 * US)).unwrap();
         assert_eq!((batch.data.len(), batch.segment_bytes), (19_500, 1000));
     }
 
@@ -401,7 +423,7 @@ mod tests {
         let began = (0..65).filter(|_| push(&mut pipe, 1, 100, 0)).count();
         let began = began + (0..8).filter(|_| push(&mut pipe, 2, 9000, 0)).count();
         assert_eq!(began, 4);
-        let sizes: Vec<_> = std::iter::from_fn(|| pipe.pop_due(TimeNs::from_ns(0)))
+        let sizes: Vec<_> = std::iter::from_fn(|| pipe.pop_due_batch(TimeNs::from_ns(0)))
             .map(|batch| batch.data.len())
             .collect();
         assert_eq!(sizes, [6400, 100, 63_000, 9000]);

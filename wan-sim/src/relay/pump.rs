@@ -1,9 +1,10 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
-use super::pipe::{FlowId, Pipe, Read};
-use super::shared::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, RelayState, lock};
-use super::socket::{Datagrams, RelaySocket, Route};
-use crate::clock::{RunClock, thread_cpu};
+use super::pipe::{FlowId, Pipe, ReadBuffer};
+use super::shared::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
+use super::socket::{RelaySocket, Route};
+use crate::clock::{RunClock, thread_cpu_time};
+use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::{Delivery, Packet, PacketName};
 use quinn_udp::RecvMeta;
@@ -19,6 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
+/// The state of the relay's thread.
 pub(super) struct RelayPump {
     clock: RunClock,
     shared: Arc<Mutex<RelayState>>,
@@ -34,7 +36,7 @@ pub(super) struct RelayPump {
     overflowed_before: u64,
     forward: Pipe,
     backward: Pipe,
-    reads: Vec<Read>,
+    reads: Vec<ReadBuffer>,
     /// The deliveries of the datagrams of one read.
     arrivals: Vec<(PacketName, Delivery)>,
 }
@@ -49,6 +51,7 @@ struct Flow {
     batches_under_way: u32,
 }
 
+/// The socket that packets arrive at.
 #[derive(Clone, Copy)]
 enum PacketSource {
     Listener(usize),
@@ -56,12 +59,13 @@ enum PacketSource {
 }
 
 impl RelayPump {
+    /// Makes the state of a relay without flows; each of `listeners` is a socket with its target.
     pub(super) fn new(
         listeners: Vec<(RelaySocket, SocketAddr)>,
         shared: Arc<Mutex<RelayState>>,
         life: UnixStream,
     ) -> io::Result<Self> {
-        let clock = lock(&shared).clock.clone();
+        let clock = lock_ignoring_poison(&shared).clock.clone();
         let flows_ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self {
             clock,
@@ -76,72 +80,77 @@ impl RelayPump {
             forward: Pipe::default(),
             backward: Pipe::default(),
             arrivals: Vec::new(),
-            reads: (0..quinn_udp::BATCH_SIZE).map(|_| Read::default()).collect(),
+            reads: (0..quinn_udp::BATCH_SIZE).map(|_| ReadBuffer::default()).collect(),
         })
     }
 
+    /// Relays packets until the handle stops the thread. Signals the handle once the thread is
+    /// ready.
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
-        priority::raise();
+        priority::raise_thread_priority();
         let (mut reaped, mut counted) = (TimeNs::default(), TimeNs::default());
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
-        // From here on, being held up is noticed.
+        // From here on, a delay of this thread is measured.
         self.life.write_all(&[0])?;
         loop {
-            self.deliver();
+            self.deliver_due();
             let now = self.now();
-            if now.since(reaped) >= FLOW_IDLE {
-                self.reap(now);
+            if now.since(reaped) >= FLOW_IDLE_MAX {
+                self.remove_idle_flows(now);
                 reaped = now;
             }
-            let Some(ready) = self.wait()? else {
+            let Some(ready) = self.wait_for_packets()? else {
                 return Ok(());
             };
             let now = self.now();
-            let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT.ns()));
+            let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT_INTERVAL.ns()));
             last = now;
-            if gap > LIMITS.read_gap {
-                lock(&self.shared).fidelity.read(gap, &LIMITS);
+            if gap > READ_LIMITS.read_gap {
+                lock_ignoring_poison(&self.shared).fidelity.record_read(gap, &READ_LIMITS);
                 self.count_overflows();
             }
-            if now.since(counted) >= OVERFLOWS_COUNTED_EVERY {
+            if now.since(counted) >= OVERFLOW_COUNT_INTERVAL {
                 self.count_overflows();
                 counted = now;
             }
-            if now.since(accounted) >= HEARTBEAT {
-                lock(&self.shared).fidelity.worked(thread_cpu());
+            if now.since(accounted) >= HEARTBEAT_INTERVAL {
+                lock_ignoring_poison(&self.shared).fidelity.record_cpu_time(thread_cpu_time());
                 accounted = now;
             }
-            if !lock(&self.shared).moved.iter().all(Vec::is_empty) {
+            if !lock_ignoring_poison(&self.shared).moved.iter().all(Vec::is_empty) {
                 self.apply_moves();
             }
             for source in ready {
-                self.receive(source);
+                self.receive_packets(source);
             }
         }
     }
 
+    /// Returns the time since the relay started.
     fn now(&self) -> TimeNs {
         self.clock.now()
     }
 
     /// Counts packets that sockets lost before they were read, which is not the link's doing.
     fn count_overflows(&self) {
-        let listeners = self.listeners.iter().map(|(port, _)| port.overflowed());
-        let flows = self.flows.values().map(|flow| flow.upstream.overflowed());
+        let listeners = self.listeners.iter().map(|(port, _)| port.overflowed_datagrams());
+        let flows = self.flows.values().map(|flow| flow.upstream.overflowed_datagrams());
         let overflowed = self.overflowed_before + listeners.chain(flows).sum::<u64>();
-        let mut shared = lock(&self.shared);
+        let mut shared = lock_ignoring_poison(&self.shared);
         let more = overflowed.saturating_sub(shared.own.overflowed);
         shared.own.overflowed += more;
-        shared.fidelity.dropped(more);
+        shared.fidelity.record_drops(more);
     }
 
-    /// Takes over what the relay's handle changed.
+    /// Moves packets in flight to the arrival times that changes of the links gave them.
     fn apply_moves(&mut self) {
-        let mut shared = lock(&self.shared);
-        for (direction, pipe) in [(FORWARD, &mut self.forward), (BACKWARD, &mut self.backward)] {
-            for flow in pipe.move_to(&std::mem::take(&mut shared.moved[direction])) {
+        let mut shared = lock_ignoring_poison(&self.shared);
+        for (direction, pipe) in
+            [(FORWARD_LINK, &mut self.forward), (BACKWARD_LINK, &mut self.backward)]
+        {
+            for flow in pipe.move_packets(&std::mem::take(&mut shared.moved[direction])) {
                 if let Some(flow) = self.flows.get_mut(&flow) {
                     flow.batches_under_way += 1;
                 }
@@ -149,48 +158,51 @@ impl RelayPump {
         }
     }
 
-    fn deliver(&mut self) {
+    /// Sends the batches that are due in both directions.
+    fn deliver_due(&mut self) {
         let now = self.now();
         let mut sent = Vec::new();
-        while let Some(batch) = self.forward.pop_due(now) {
+        while let Some(batch) = self.forward.pop_due_batch(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let target = Route { address: flow.target, from: None };
                 // Those before it took their time.
                 let late = self.clock.now().since(batch.due());
-                sent.push((late, flow.upstream.send(&target, &batch.outgoing())));
+                sent.push((late, flow.upstream.send_datagrams(&target, &batch.as_datagrams())));
             }
-            self.forward.recycle(batch);
+            self.forward.recycle_batch(batch);
         }
-        while let Some(batch) = self.backward.pop_due(now) {
+        while let Some(batch) = self.backward.pop_due_batch(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let (listener, _) = &self.listeners[flow.listener];
                 let late = self.clock.now().since(batch.due());
-                sent.push((late, listener.send(&flow.client, &batch.outgoing())));
+                sent.push((late, listener.send_datagrams(&flow.client, &batch.as_datagrams())));
             }
-            self.backward.recycle(batch);
+            self.backward.recycle_batch(batch);
         }
         if sent.is_empty() {
             return;
         }
-        let mut shared = lock(&self.shared);
+        let mut shared = lock_ignoring_poison(&self.shared);
         for (late, refused) in sent {
-            shared.fidelity.delivered(late);
-            shared.fidelity.dropped(refused);
+            shared.fidelity.record_delivery(late);
+            shared.fidelity.record_drops(refused);
             shared.own.send_errors += refused;
         }
     }
 
-    /// Waits for packets or for the next delivery; `None` when the relay shall end.
-    fn wait(&self) -> io::Result<Option<Vec<PacketSource>>> {
+    /// Waits for packets or for the next delivery. Returns the sockets with packets; `None` when
+    /// the relay shall end.
+    fn wait_for_packets(&self) -> io::Result<Option<Vec<PacketSource>>> {
         let mut fds = vec![
             PollFd::new(&self.life, PollFlags::IN),
             PollFd::new(&self.flows_ready, PollFlags::IN),
         ];
         fds.extend(self.listeners.iter().map(|(port, _)| PollFd::new(port, PollFlags::IN)));
         let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
-        let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
+        let wait =
+            due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -212,8 +224,8 @@ impl RelayPump {
         Ok(Some(sources))
     }
 
-    /// Takes packets that have arrived at `source`, but not so many that deliveries would be late.
-    fn receive(&mut self, source: PacketSource) {
+    /// Reads packets that have arrived at `source`, but not so many that deliveries would be late.
+    fn receive_packets(&mut self, source: PacketSource) {
         let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let mut buffers: Vec<_> = reads
@@ -228,30 +240,36 @@ impl RelayPump {
             PacketSource::Flow(id) => &self.flows[&id].upstream,
         };
         // An error belongs to a packet sent earlier, and is gone when read.
-        let taken = port.receive(&mut buffers, &mut metas).unwrap_or(0);
+        let taken = port.receive_datagrams(&mut buffers, &mut metas).unwrap_or(0);
         let now = self.now();
         for (read, meta) in reads.iter_mut().zip(&metas).take(taken) {
             (read.len, read.segment_bytes) = (meta.len, meta.stride.max(1));
-            self.accept(now, source, meta, read);
+            self.accept_datagrams(now, source, meta, read);
         }
         self.reads = reads;
     }
 
-    /// Offers each datagram of `read` to the link, and keeps those that will arrive.
-    fn accept(&mut self, now: TimeNs, source: PacketSource, meta: &RecvMeta, read: &mut Read) {
+    /// Offers each datagram of `read` to the link, and puts those that will arrive into the pipe.
+    fn accept_datagrams(
+        &mut self,
+        now: TimeNs,
+        source: PacketSource,
+        meta: &RecvMeta,
+        read: &mut ReadBuffer,
+    ) {
         let datagrams = read.len.div_ceil(read.segment_bytes).max(1);
         let id = match source {
             PacketSource::Flow(id) if self.flows[&id].target == meta.addr => id,
             PacketSource::Flow(_) => {
-                lock(&self.shared).own.foreign += datagrams as u64;
+                lock_ignoring_poison(&self.shared).own.foreign += datagrams as u64;
                 return;
             }
-            PacketSource::Listener(index) => match self.flow(index, meta) {
+            PacketSource::Listener(index) => match self.flow_of_client(index, meta) {
                 Some(id) => id,
                 None => {
-                    let mut shared = lock(&self.shared);
+                    let mut shared = lock_ignoring_poison(&self.shared);
                     shared.own.no_flow += datagrams as u64;
-                    shared.fidelity.dropped(datagrams as u64);
+                    shared.fidelity.record_drops(datagrams as u64);
                     return;
                 }
             },
@@ -261,8 +279,8 @@ impl RelayPump {
         };
         flow.used = now;
         let (direction, pipe) = match source {
-            PacketSource::Listener(_) => (FORWARD, &mut self.forward),
-            PacketSource::Flow(_) => (BACKWARD, &mut self.backward),
+            PacketSource::Listener(_) => (FORWARD_LINK, &mut self.forward),
+            PacketSource::Flow(_) => (BACKWARD_LINK, &mut self.backward),
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         let (len, segment_bytes) = (read.len, read.segment_bytes);
@@ -271,7 +289,7 @@ impl RelayPump {
             from..len.min(from + segment_bytes)
         };
         self.arrivals.clear();
-        let mut shared = lock(&self.shared);
+        let mut shared = lock_ignoring_poison(&self.shared);
         let first = shared.links[direction].counters().packets;
         for index in 0..datagrams {
             // A datagram is at most 64 KiB.
@@ -279,19 +297,20 @@ impl RelayPump {
             let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
             self.arrivals.extend(shared.offer(direction, now, packet).deliveries());
         }
-        if pipe.adopt(id, meta.ecn, read, &self.arrivals) {
+        if pipe.adopt_buffer(id, meta.ecn, read, &self.arrivals) {
             flow.batches_under_way += 1;
             return;
         }
         for (name, delivery) in &self.arrivals {
             let datagram = &read.buffer[part((name.number - first) as usize)];
-            let began = pipe.push(id, meta.ecn, datagram, *name, *delivery);
+            let began = pipe.push_datagram(id, meta.ecn, datagram, *name, *delivery);
             flow.batches_under_way += u32::from(began);
         }
     }
 
-    /// The flow of a client, made when it is new.
-    fn flow(&mut self, listener: usize, meta: &RecvMeta) -> Option<FlowId> {
+    /// Returns the flow of the client that `meta` names, with a new upstream socket for a new
+    /// client. `None` at [`FLOWS_MAX`] flows or when no socket can be had.
+    fn flow_of_client(&mut self, listener: usize, meta: &RecvMeta) -> Option<FlowId> {
         if let Some(id) = self.flow_ids.get(&(listener, meta.addr)) {
             return Some(*id);
         }
@@ -323,36 +342,31 @@ impl RelayPump {
         Some(id)
     }
 
-    fn reap(&mut self, now: TimeNs) {
+    /// Removes flows without packets for [`FLOW_IDLE_MAX`], and closes their sockets.
+    fn remove_idle_flows(&mut self, now: TimeNs) {
         let (flow_ids, overflowed) = (&mut self.flow_ids, &mut self.overflowed_before);
         self.flows.retain(|_, flow| {
-            let keep = flow.batches_under_way > 0 || now.since(flow.used) < FLOW_IDLE;
+            let keep = flow.batches_under_way > 0 || now.since(flow.used) < FLOW_IDLE_MAX;
             if !keep {
                 flow_ids.remove(&(flow.listener, flow.client.address));
-                *overflowed += flow.upstream.overflowed();
+                *overflowed += flow.upstream.overflowed_datagrams();
             }
             keep
         });
     }
 }
 
-impl super::pipe::Batch {
-    fn outgoing(&self) -> Datagrams<'_> {
-        Datagrams { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
-    }
-}
+/// 10 ms: the longest sleep of the relay's thread; a longer gap shows that the thread was delayed.
+const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 
-/// The longest wait, so that a longer one means that the thread was held up.
-const HEARTBEAT: Span = Span::from_ms(10);
+/// 100 ms between two counts of the datagrams that full sockets dropped.
+const OVERFLOW_COUNT_INTERVAL: Span = Span::from_ms(100);
 
-/// How often the sockets are asked what they lost.
-const OVERFLOWS_COUNTED_EVERY: Span = Span::from_ms(100);
-
-/// Flows read before deliveries have their turn; the others are next.
+/// 64 flows read before deliveries have their turn; the others are next.
 const FLOWS_READY_MAX: usize = 64;
 
-/// A flow without packets for this long is forgotten.
-const FLOW_IDLE: Span = Span::from_secs(120);
+/// 120 s without packets, after which a flow is removed.
+const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
 /// 65,536 bytes: the kernel joins at most so many bytes of datagrams in one read.
 const DATAGRAMS_BYTES_MAX: usize = 65_536;

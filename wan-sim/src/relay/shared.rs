@@ -2,17 +2,18 @@
 
 use crate::clock::RunClock;
 use crate::recording::Recorder;
-use crate::{Change, Counters, Fidelity, FidelityLimits, Link, Moved, Offered, Packet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::{
+    Change, EmulatedLink, Fidelity, FidelityLimits, LinkCounters, Moved, Packet, PacketFates,
+};
 use units::{Span, TimeNs};
 
 /// The counters of both links and of the relay itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayCounters {
     /// From the clients to the targets.
-    pub forward: Counters,
+    pub forward: LinkCounters,
     /// From the targets to the clients.
-    pub backward: Counters,
+    pub backward: LinkCounters,
     /// Packets that the relay lost by itself, outside the links.
     pub own: OwnDrops,
 }
@@ -33,7 +34,7 @@ pub struct OwnDrops {
 /// The state that the relay's thread and its handle share.
 #[derive(Debug)]
 pub(super) struct RelayState {
-    pub(super) links: [Link; 2],
+    pub(super) links: [EmulatedLink; 2],
     /// The least round trip that the links ever had.
     pub(super) shortest_round_trip: Span,
     pub(super) own: OwnDrops,
@@ -45,15 +46,18 @@ pub(super) struct RelayState {
 }
 
 impl RelayState {
-    pub(super) fn offer(&mut self, direction: usize, now: TimeNs, packet: Packet) -> Offered {
+    /// Offers a packet at `now` to the link with index `direction`, and records the fate.
+    pub(super) fn offer(&mut self, direction: usize, now: TimeNs, packet: Packet) -> PacketFates {
         let offered = self.links[direction].offer(now, packet);
         if let Some(recorder) = &mut self.recorder {
-            recorder.offered(direction, now, packet, &offered);
+            recorder.write_packet(direction, now, packet, &offered);
         }
         offered
     }
 
-    pub(super) fn change(&mut self, direction: usize, change: Change) {
+    /// Changes the link with index `direction` now, records the change, and keeps the packets that
+    /// it moved for the thread.
+    pub(super) fn change_link(&mut self, direction: usize, change: Change) {
         let now = self.clock.now();
         let link = &mut self.links[direction];
         let moved = match change {
@@ -68,25 +72,20 @@ impl RelayState {
             }
         };
         if let Some(recorder) = &mut self.recorder {
-            recorder.change(direction, now, change, &moved);
+            recorder.write_change(direction, now, change, &moved);
         }
         self.moved[direction].extend(moved);
     }
 }
 
-pub(super) fn lock(shared: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
-    // A panic elsewhere leaves no half-made change: each is one step.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The fidelity limits by which a read of the relay counts as late.
+pub(super) const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
-/// The limits that decide whether a read gap counts.
-pub(super) const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
+/// Index of the link from the clients to the targets, in arrays of both directions.
+pub(super) const FORWARD_LINK: usize = 0;
 
-/// Places of the two directions.
-pub(super) const FORWARD: usize = 0;
+/// Index of the link from the targets to the clients, in arrays of both directions.
+pub(super) const BACKWARD_LINK: usize = 1;
 
-/// Index of the direction from the targets to the clients.
-pub(super) const BACKWARD: usize = 1;
-
-/// Most client addresses served at once, over all forwards.
+/// 4096 flows: most client addresses served at once, over all forwards of a relay.
 pub const FLOWS_MAX: usize = 4096;

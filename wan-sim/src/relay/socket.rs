@@ -8,6 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+/// A UDP socket of the relay: a listener, or the upstream socket of a flow.
 #[derive(Debug)]
 pub(super) struct RelaySocket {
     socket: Socket,
@@ -15,49 +16,55 @@ pub(super) struct RelaySocket {
 }
 
 impl RelaySocket {
+    /// Binds a socket to `address`, with buffers of [`SOCKET_BUFFER_BYTES`] where the kernel grants
+    /// them.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        // Beyond the kernel's limit only a privileged process gets what it asks for; the
-        // rest is capped, and read back by whoever cares.
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-            socket.set_recv_buffer_size(BUFFER_BYTES)?;
+        // Beyond the kernel's limit only a privileged process gets the size that it asks for.
+        // `receive_buffer_bytes` returns the size granted.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES)
+            .is_err()
+        {
+            socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
         }
-        if rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-            socket.set_send_buffer_size(BUFFER_BYTES)?;
+        if rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SOCKET_BUFFER_BYTES)
+            .is_err()
+        {
+            socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
         }
         socket.bind(&address.into())?;
         let state = UdpSocketState::new((&socket).into())?;
         Ok(Self { socket, state })
     }
 
+    /// Returns the address that the socket is bound to.
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?;
         address.as_socket().ok_or_else(|| io::Error::other("not an IP socket"))
     }
 
-    /// The receive buffer that the kernel granted, in bytes; Linux doubles the request for its own
-    /// bookkeeping.
+    /// Returns the bytes of the receive buffer that the kernel granted; Linux doubles the request
+    /// for its own bookkeeping.
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         Ok(self.socket.recv_buffer_size()? / 2)
     }
 
-    /// Datagrams dropped because the receive buffer was full.
-    pub(super) fn overflowed(&self) -> u64 {
-        let mut values = [0u32; MEMORY_VALUES];
+    /// Returns the count of datagrams that the kernel dropped because the receive buffer was full.
+    pub(super) fn overflowed_datagrams(&self) -> u64 {
+        let mut values = [0u32; MEMINFO_VALUES];
         let mut bytes = size_of_val(&values) as libc::socklen_t;
         let (fd, into) = (self.socket.as_raw_fd(), values.as_mut_ptr().cast());
         // SAFETY: the call writes at most `bytes`, which is the size of `values`, and how many
         // it wrote into `bytes`; both outlive it.
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, into, &raw mut bytes) };
-        u64::from(values[MEMORY_DROPS])
+        u64::from(values[MEMINFO_DROPS_INDEX])
     }
 
-    /// Sends `data`, cut into datagrams of `segment_bytes`. Returns how many the kernel
-    /// did not take.
-    pub(super) fn send(&self, to: &Route, outgoing: &Datagrams<'_>) -> u64 {
+    /// Sends datagrams to `to`, many in one system call. Returns how many the kernel did not take.
+    pub(super) fn send_datagrams(&self, to: &Route, outgoing: &Datagrams<'_>) -> u64 {
         let segment_bytes = outgoing.segment_bytes.max(1);
         if outgoing.data.len() <= segment_bytes {
-            return u64::from(self.send_some(to, outgoing, outgoing.data).is_err());
+            return u64::from(self.send_once(to, outgoing, outgoing.data).is_err());
         }
         let mut refused = 0;
         let mut rest = outgoing.data;
@@ -65,7 +72,7 @@ impl RelaySocket {
             // Read each time: the kernel may turn out not to segment.
             let most = segment_bytes.saturating_mul(self.state.max_gso_segments());
             let (now, later) = rest.split_at(rest.len().min(most));
-            if self.send_some(to, outgoing, now).is_err() {
+            if self.send_once(to, outgoing, now).is_err() {
                 refused += now.len().div_ceil(segment_bytes) as u64;
             }
             rest = later;
@@ -73,7 +80,8 @@ impl RelaySocket {
         refused
     }
 
-    fn send_some(&self, to: &Route, outgoing: &Datagrams<'_>, data: &[u8]) -> io::Result<()> {
+    /// Sends `data`, a part of `outgoing`, in one system call.
+    fn send_once(&self, to: &Route, outgoing: &Datagrams<'_>, data: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: to.address,
             ecn: outgoing.ecn,
@@ -84,8 +92,8 @@ impl RelaySocket {
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// Reads what has arrived, without waiting.
-    pub(super) fn receive(
+    /// Reads datagrams that have arrived, without waiting. Returns how many `buffers` were filled.
+    pub(super) fn receive_datagrams(
         &self,
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
@@ -115,10 +123,10 @@ impl AsFd for RelaySocket {
     }
 }
 
-/// Number of values in the kernel's socket memory report, `SO_MEMINFO`.
-const MEMORY_VALUES: usize = 9;
-/// Index of the drops among these values.
-const MEMORY_DROPS: usize = 8;
+/// 9 values in the kernel's report on a socket's memory, `SO_MEMINFO`.
+const MEMINFO_VALUES: usize = 9;
+/// Index of the dropped datagrams among the values of `SO_MEMINFO`.
+const MEMINFO_DROPS_INDEX: usize = 8;
 
-/// Asked of the kernel for each direction of each socket: 16 ms at 4 Gbit/s.
-pub(super) const BUFFER_BYTES: usize = 8 << 20;
+/// 8 MiB of buffer, asked of the kernel for each direction of each socket: 16 ms at 4 Gbit/s.
+const SOCKET_BUFFER_BYTES: usize = 8 << 20;

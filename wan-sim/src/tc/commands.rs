@@ -1,7 +1,7 @@
 //! The commands for each host: classes by destination, with netem below each.
 
-use super::words::netem;
-use crate::topology::{Port, Topology};
+use super::words::netem_words;
+use crate::topology::{SitePort, Topology};
 use crate::{LinkSpec, Script};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,11 +33,15 @@ pub struct TcError {
     pub reason: &'static str,
 }
 
-/// The commands for every site that sends. `device` is for sites whose file names none.
+/// Returns the commands for the host of every site with a link. `device` is the network device of a
+/// site for which the file names none.
 ///
 /// # Errors
 /// [`TcError`], for the first link that netem cannot express.
-pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostCommands>, TcError> {
+pub fn render_commands(
+    topology: &Topology,
+    device: Option<&str>,
+) -> Result<Vec<HostCommands>, TcError> {
     let mut hosts = Vec::new();
     for (site, name) in topology.sites.iter().enumerate() {
         let directions = topology.links.iter().filter_map(|link| match site {
@@ -50,17 +54,19 @@ pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostComma
             continue;
         }
         let error = |reason| TcError { subject: format!("site {name}"), reason };
-        if topology.ports[site] != Port::default() {
-            return Err(error(PORT_COUNTS));
+        if topology.ports[site] != SitePort::default() {
+            return Err(error(PORT_LIMIT_REFUSED));
         }
         let device = topology.hosts[site].device.as_deref().or(device);
         let device = device.ok_or(error("name its device in the file, or give --device"))?;
-        hosts.push(host(topology, site, device, &directions)?);
+        hosts.push(host_commands(topology, site, device, &directions)?);
     }
     Ok(hosts)
 }
 
-fn host(
+/// Returns the commands for the host of one site. Each of `directions` holds the index of the
+/// receiving site, the link and its script.
+fn host_commands(
     topology: &Topology,
     site: usize,
     device: &str,
@@ -71,7 +77,7 @@ fn host(
         format!("tc qdisc add dev {device} root handle 1: htb default 0"),
         // Netem decides over whole buffers. TCP makes buffers of many segments whatever the
         // device's offloads are, but not of more than this.
-        set_segments(device, 1),
+        set_segments_command(device, 1),
     ];
     let (mut netems, mut destinations) = (Vec::new(), BTreeMap::new());
     for (class, (to, spec, script)) in (1..).zip(directions) {
@@ -80,7 +86,7 @@ fn host(
         if !script.is_empty() {
             return Err(error("netem keeps no schedule: leave out changes and drops"));
         }
-        let words = netem(spec, topology.mtu).map_err(error)?;
+        let words = netem_words(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");
         apply.push(format!(
             "tc class add dev {device} parent 1: classid 1:{class} htb rate {CLASS_RATE} quantum \
@@ -111,29 +117,29 @@ fn host(
         }
         netems.push((handle, words));
     }
-    let remove = removal(device, SEGMENTS_MOST);
+    let remove = removal_commands(device, GSO_SEGMENTS_DEFAULT);
     let (site, device) = (topology.sites[site].clone(), device.to_owned());
     Ok(HostCommands { site, device, apply, remove, netems, destinations })
 }
 
-/// The commands that remove the root queue with all below it, and let TCP make buffers of
+/// Returns the commands that remove the root queue with all below it, and let TCP make buffers of
 /// `segments` segments.
-pub fn removal(device: &str, segments: u32) -> [String; 2] {
-    [format!("tc qdisc del dev {device} root"), set_segments(device, segments)]
+pub fn removal_commands(device: &str, segments: u32) -> [String; 2] {
+    [format!("tc qdisc del dev {device} root"), set_segments_command(device, segments)]
 }
 
-/// The command that lets TCP make buffers of `segments` segments for a device.
-pub fn set_segments(device: &str, segments: u32) -> String {
+/// Returns the command that lets TCP make buffers of `segments` segments for a device.
+pub fn set_segments_command(device: &str, segments: u32) -> String {
     format!("ip link set dev {device} gso_max_segs {segments}")
 }
 
-/// The refusal of ports that limit several links together.
-const PORT_COUNTS: &str = "netem cannot limit links together: raise egress and ingress to at \
-                           least the rate of all its links together (in a fabric, those of its \
-                           gateways), or leave them out of a lab";
+/// Text of the error about a port that limits several links together.
+const PORT_LIMIT_REFUSED: &str = "netem cannot limit links together: raise egress and ingress to \
+                                  at least the rate of all its links together (in a fabric, those \
+                                  of its gateways), or leave them out of a lab";
 
-/// 1 Tbit/s: the rate of a class, so that classes shape nothing.
+/// 1 Tbit/s, as `tc` spells it: the rate of every `htb` class, so that classes shape nothing.
 pub(super) const CLASS_RATE: &str = "1tbit";
 
-/// 65,535 segments: the kernel's default for `gso_max_segs`.
-pub const SEGMENTS_MOST: u32 = 65_535;
+/// 65,535 segments in a buffer of TCP: the kernel's default for `gso_max_segs`.
+pub const GSO_SEGMENTS_DEFAULT: u32 = 65_535;

@@ -7,5 +7,10 @@ mod commands;
 mod verify;
 mod words;
 
-pub use commands::{HostCommands, SEGMENTS_MOST, TcError, removal, render, set_segments};
-pub use verify::{Shown, VerifyError, applied, most_segments, segments, verify};
+pub use commands::{
+    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, removal_commands, render_commands,
+    set_segments_command,
+};
+pub use verify::{
+    ToolOutput, VerifyError, driver_segments_max, gso_segments, is_applied, verify_shaping,
+};

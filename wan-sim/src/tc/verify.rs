@@ -56,7 +56,7 @@ pub enum VerifyError {
 
 /// The output of the tools for one device.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct ToolOutput<'a> {
     /// Output of `tc qdisc show dev DEVICE`.
     pub qdiscs: &'a str,
     /// Output of `tc class show dev DEVICE`.
@@ -67,18 +67,20 @@ pub struct Shown<'a> {
     pub link: &'a str,
 }
 
-/// Compares what the tools printed with what was applied: the root queue, each class, each netem
-/// and where each destination goes, and that there are no others. The kernel does not tell the
-/// distribution of a jitter, so that is not compared; nor are the digits that `tc` does not print.
+/// Compares the output of the tools with the commands: root queue, classes, netems, and the class
+/// of each destination. More of these than the commands make are an error, too.
+///
+/// The kernel does not report the distribution of a jitter, nor digits that `tc` does not print:
+/// these are not compared.
 ///
 /// # Errors
-/// [`VerifyError`], for the first that is missing, different or not wanted.
-pub fn verify(commands: &HostCommands, shown: &Shown<'_>) -> Result<(), VerifyError> {
-    root(commands, shown.qdiscs)?;
-    netems(commands, shown.qdiscs)?;
-    classes(commands, shown.classes)?;
-    filters(commands, shown.filters)?;
-    match segments(shown.link) {
+/// [`VerifyError`], for the first item that is missing, different or unwanted.
+pub fn verify_shaping(commands: &HostCommands, shown: &ToolOutput<'_>) -> Result<(), VerifyError> {
+    verify_root_queue(commands, shown.qdiscs)?;
+    verify_netems(commands, shown.qdiscs)?;
+    verify_classes(commands, shown.classes)?;
+    verify_filters(commands, shown.filters)?;
+    match gso_segments(shown.link) {
         Some(segments) if segments > 1 => {
             Err(VerifyError::Whole { device: commands.device.clone(), segments })
         }
@@ -86,9 +88,9 @@ pub fn verify(commands: &HostCommands, shown: &Shown<'_>) -> Result<(), VerifyEr
     }
 }
 
-/// That whatever no filter names passes unshaped.
-fn root(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
-    let ours = qdiscs.lines().find_map(|line| line.trim().strip_prefix(ROOT));
+/// Checks that the root queue is the applied one, and passes packets unshaped that no filter names.
+fn verify_root_queue(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
+    let ours = qdiscs.lines().find_map(|line| line.trim().strip_prefix(ROOT_QUEUE_PREFIX));
     let Some(words) = ours else {
         return Err(VerifyError::NotApplied { device: commands.device.clone() });
     };
@@ -102,7 +104,8 @@ fn root(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
     }
 }
 
-fn netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
+/// Checks that the device has the netems of the commands, and no others.
+fn verify_netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
     let device = || commands.device.clone();
     let mut found = BTreeMap::new();
     for line in qdiscs.lines().map(str::trim) {
@@ -118,7 +121,9 @@ fn netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
             return Err(VerifyError::Missing { what, device: device() });
         };
         let parent = format!("1:{class}");
-        if value_after(words, "parent") != Some(&parent) || !alike(&told(wanted), &told(words)) {
+        if value_after(words, "parent") != Some(&parent)
+            || !netem_values_match(&parse_netem_values(wanted), &parse_netem_values(words))
+        {
             let wanted = format!("parent {parent} {wanted}");
             return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
         }
@@ -131,11 +136,12 @@ fn netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
     }
 }
 
-fn classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyError> {
+/// Checks that the device has the `htb` classes of the commands, and no others.
+fn verify_classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyError> {
     let device = || commands.device.clone();
     let mut found = BTreeMap::new();
     for line in classes.lines().map(str::trim) {
-        // The classes of other queues are none of ours.
+        // Classes of another kind belong to other queues.
         let own = line.strip_prefix("class htb ").and_then(|rest| rest.split_once(' '));
         found.extend(own);
     }
@@ -144,7 +150,8 @@ fn classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyError> {
         let Some(words) = found.remove(&what["class ".len()..]) else {
             return Err(VerifyError::Missing { what, device: device() });
         };
-        let fast = |word| value_after(words, word).is_some_and(|rate| close(CLASS_RATE, rate));
+        let fast =
+            |word| value_after(words, word).is_some_and(|rate| value_matches(CLASS_RATE, rate));
         if value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
             let wanted = format!("leaf {handle} rate {CLASS_RATE} ceil {CLASS_RATE}");
             return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
@@ -158,10 +165,11 @@ fn classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyError> {
     }
 }
 
-fn filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyError> {
+/// Checks that filters send each destination through its class, and that there are no others.
+fn verify_filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyError> {
     let device = || commands.device.clone();
     let mut wanted = commands.destinations.clone();
-    for filter in Filter::all(filters) {
+    for filter in ShownFilter::parse_all(filters) {
         let Some(class) = filter.destination().and_then(|to| wanted.remove(&to)) else {
             return Err(VerifyError::Unwanted { what: filter.to_string(), device: device() });
         };
@@ -183,19 +191,20 @@ fn filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyError> {
 }
 
 /// One entry of `tc filter show`: the line that has its class, and those that say what it matches.
-struct Filter<'a> {
+struct ShownFilter<'a> {
     class: &'a str,
     matches: Vec<&'a str>,
 }
 
-impl<'a> Filter<'a> {
-    fn all(shown: &'a str) -> Vec<Self> {
+impl<'a> ShownFilter<'a> {
+    /// Parses all filters of the output of `tc filter show`.
+    fn parse_all(shown: &'a str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in shown.lines().map(str::trim) {
             let class = value_after(line, "flowid").or_else(|| value_after(line, "*flowid"));
             match (class, all.last_mut()) {
                 (Some(class), _) => all.push(Self { class, matches: Vec::new() }),
-                // Those before it are of a table, without a class.
+                // A line before the first class belongs to a table.
                 (None, Some(last)) if !line.starts_with("filter ") && !line.is_empty() => {
                     last.matches.push(line);
                 }
@@ -205,11 +214,12 @@ impl<'a> Filter<'a> {
         all
     }
 
-    /// The one address that it matches, whole: at byte 16 of an IPv4 header, or from byte 24 of an
-    /// IPv6 header.
+    /// Returns the destination address that the filter matches; `None` for another match.
+    ///
+    /// An address is at byte 16 of an IPv4 header, or from byte 24 of an IPv6 header.
     fn destination(&self) -> Option<IpAddr> {
         let words: Vec<(u32, u32)> =
-            self.matches.iter().map(|line| matched(line)).collect::<Option<_>>()?;
+            self.matches.iter().map(|line| parse_filter_match(line)).collect::<Option<_>>()?;
         match words[..] {
             [(16, v4)] => Some(IpAddr::V4(v4.into())),
             [(24, a), (28, b), (32, c), (36, d)] => {
@@ -221,49 +231,53 @@ impl<'a> Filter<'a> {
     }
 }
 
-impl std::fmt::Display for Filter<'_> {
+impl std::fmt::Display for ShownFilter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "filter {} flowid {}", self.matches.join(" "), self.class)
     }
 }
 
-/// `match cb007103/ffffffff at 16`: four whole bytes, and where.
-fn matched(line: &str) -> Option<(u32, u32)> {
+/// Parses a line such as `match cb007103/ffffffff at 16` into the place in the header and the four
+/// bytes there.
+fn parse_filter_match(line: &str) -> Option<(u32, u32)> {
     let (value, at) = line.strip_prefix("match ")?.split_once("/ffffffff at ")?;
     Some((at.trim().parse().ok()?, u32::from_str_radix(value, 16).ok()?))
 }
 
-/// Whether what `tc qdisc show dev DEVICE` printed has a queue of ours at its root.
-pub fn applied(shown: &str) -> bool {
-    let root = shown.lines().any(|line| line.trim().starts_with(ROOT));
+/// Returns whether the output of `tc qdisc show dev DEVICE` has an applied queue at its root.
+pub fn is_applied(shown: &str) -> bool {
+    let root = shown.lines().any(|line| line.trim().starts_with(ROOT_QUEUE_PREFIX));
     let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
     root && netem
 }
 
-/// Most segments in a buffer of TCP, as `ip -d link show dev DEVICE` printed it.
-pub fn segments(link: &str) -> Option<u32> {
+/// Returns the most segments in a buffer of TCP, from the output of `ip -d link show dev DEVICE`.
+pub fn gso_segments(link: &str) -> Option<u32> {
     value_after(link, "gso_max_segs")?.parse().ok()
 }
 
-/// Most that the device's driver lets it be, where the kernel tells.
-pub fn most_segments(link: &str) -> Option<u32> {
+/// Returns the most segments in a buffer that the driver of the device allows, from the output of
+/// `ip -d link show dev DEVICE`. `None` where the kernel does not report it.
+pub fn driver_segments_max(link: &str) -> Option<u32> {
     value_after(link, "tso_max_segs")?.parse().ok()
 }
 
+/// Returns the word that follows `name` in `text`.
 fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split_whitespace().skip_while(|word| *word != name).nth(1)
 }
 
-/// The words of a netem, each with its values.
+/// The words of a netem, each with its values, as `tc` spells them.
 type NetemValues<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-fn told(words: &str) -> NetemValues<'_> {
-    let mut told = NetemValues::new();
+/// Parses netem's words into the values of each, without words that need not be equal.
+fn parse_netem_values(words: &str) -> NetemValues<'_> {
+    let mut values = NetemValues::new();
     let mut last = "";
     let mut words = words.split_whitespace();
     while let Some(word) = words.next() {
         match word {
-            // Where it hangs, its seed, and what the kernel does not tell.
+            // The place of the netem, its seed, and values that the kernel does not report.
             "parent" | "refcnt" | "seed" | "distribution" => {
                 words.next();
             }
@@ -272,54 +286,53 @@ fn told(words: &str) -> NetemValues<'_> {
             "limit" | "delay" | "loss" | "ecn" | "duplicate" | "corrupt" | "reorder" | "gap"
             | "rate" => {
                 last = word;
-                told.entry(word).or_default();
+                values.entry(word).or_default();
             }
             // A value, or a word that was never applied.
-            _ => told.entry(last).or_default().push(word),
+            _ => values.entry(last).or_default().push(word),
         }
     }
-    // The kernel does not tell an overhead of zero.
-    if let Some(rate) = told.get_mut("rate")
+    // The kernel does not report an overhead of zero.
+    if let Some(rate) = values.get_mut("rate")
         && rate.get(1) == Some(&"0")
     {
         rate.pop();
     }
-    told
+    values
 }
 
-fn alike(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool {
+/// Returns whether two netems have the same words with matching values.
+fn netem_values_match(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool {
     wanted.len() == found.len()
         && wanted.iter().zip(found).all(|((word, wanted), (other, found))| {
             let mut values = wanted.iter().zip(found);
-            word == other && wanted.len() == found.len() && values.all(|(w, f)| close(w, f))
+            word == other && wanted.len() == found.len() && values.all(|(w, f)| value_matches(w, f))
         })
 }
 
-/// Whether `tc` may have printed `wanted` as `found`: it rounds times to three digits, cuts rates
-/// to four, and rounds probabilities to six.
-fn close(wanted: &str, found: &str) -> bool {
-    if let (Some(wanted), Some(found)) = (netem::span(wanted), netem::span(found)) {
+/// Returns whether `tc` may have printed `wanted` as `found`: `tc` rounds times to three digits,
+/// cuts rates to four, and rounds probabilities to six.
+fn value_matches(wanted: &str, found: &str) -> bool {
+    if let (Some(wanted), Some(found)) = (netem::parse_span(wanted), netem::parse_span(found)) {
         return wanted.ns().abs_diff(found.ns()) <= wanted.ns() / 199;
     }
-    if let (Some(wanted), Some(found)) = (netem::rate(wanted), netem::rate(found)) {
+    if let (Some(wanted), Some(found)) = (netem::parse_rate(wanted), netem::parse_rate(found)) {
         let (wanted, found) = (wanted.bits_per_second(), found.bits_per_second());
         return found <= wanted && (wanted - found).saturating_mul(1000) < wanted;
     }
     let ppb = |word: &str| word.parse::<Fraction>().ok().map(|chance| u64::from(chance.ppb()));
     if let (Some(wanted), Some(found)) = (ppb(wanted), parse_percent_as_ppb(found)) {
-        // And the kernel keeps 32 bits of them.
+        // The kernel keeps 32 bits of a probability.
         return wanted.abs_diff(found) <= wanted / 100_000 + 1;
     }
     wanted == found
 }
 
-/// A probability in parts per billion. `tc` prints small ones as `1e-05%`.
+/// Parses a probability in percent into parts per billion. `tc` prints small ones as `1e-05%`.
 fn parse_percent_as_ppb(word: &str) -> Option<u64> {
-    let parse_percent_as_ppb: f64 = word.strip_suffix('%')?.parse().ok()?;
-    (0.0..=100.0)
-        .contains(&parse_percent_as_ppb)
-        .then(|| (parse_percent_as_ppb * 1e7).round() as u64)
+    let percent: f64 = word.strip_suffix('%')?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }
 
-/// How `tc qdisc show` begins the line of our root queue.
-const ROOT: &str = "qdisc htb 1: root ";
+/// Beginning of the line of `tc qdisc show` for an applied root queue.
+const ROOT_QUEUE_PREFIX: &str = "qdisc htb 1: root ";

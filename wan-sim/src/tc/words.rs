@@ -4,8 +4,9 @@ use crate::{Jitter, LinkSpec, Loss, Order, Shape};
 use std::fmt::Write;
 use units::{Fraction, Span};
 
-/// The link in words that the kernel's netem takes.
-pub(super) fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
+/// Returns the link in words that the kernel's netem takes; the error is the reason why there are
+/// none. `mtu` is the longest IP packet in bytes.
+pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     let Jitter { spread, shape, order } = spec.jitter();
     let jitters = spread > Span::ZERO;
     match (spec.rate(), order) {
@@ -20,23 +21,27 @@ pub(super) fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     if spec.mark_above().is_some() {
         return Err("netem does not mark by queue length: leave out mark_above");
     }
-    let mut words = format!("limit {} delay {}", limit(spec, mtu)?, time(spec.delay())?);
+    let mut words = format!(
+        "limit {} delay {}",
+        netem_limit_packets(spec, mtu)?,
+        format_tc_time(spec.delay())?
+    );
     if jitters {
         let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
         // Writing into a String cannot fail.
-        let _ = write!(words, " {}", time(spread)?);
+        let _ = write!(words, " {}", format_tc_time(spread)?);
         if shape == "normal" {
             words.push_str(" distribution normal");
         }
     }
     match spec.loss() {
         Loss::Random(chance) if chance.ppb() > 0 => {
-            let _ = write!(words, " loss {}", percent(chance));
+            let _ = write!(words, " loss {}", format_tc_percent(chance));
         }
         Loss::Random(_) => {}
         Loss::GilbertElliott(chain) => {
             let parts = [chain.to_bad, chain.to_good, chain.loss_in_bad, chain.loss_in_good];
-            let _ = write!(words, " loss gemodel {}", parts.map(percent).join(" "));
+            let _ = write!(words, " loss gemodel {}", parts.map(format_tc_percent).join(" "));
         }
     }
     if spec.losses_marked() {
@@ -44,32 +49,37 @@ pub(super) fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     }
     for (word, chance) in [("duplicate", spec.duplicate()), ("corrupt", spec.corrupt())] {
         if chance.ppb() > 0 {
-            let _ = write!(words, " {word} {}", percent(chance));
+            let _ = write!(words, " {word} {}", format_tc_percent(chance));
         }
     }
     if let Some(reorder) = spec.reorder() {
-        let _ = write!(words, " reorder {} gap {}", percent(reorder.probability), reorder.gap);
+        let _ = write!(
+            words,
+            " reorder {} gap {}",
+            format_tc_percent(reorder.probability),
+            reorder.gap
+        );
     }
     if let Some(rate) = spec.rate() {
         // Netem counts the Ethernet header with the packet; a rate here is of IP packets.
-        let overhead = i32::from(spec.overhead_bytes()) - ETHERNET_BYTES;
+        let overhead = i32::from(spec.overhead_bytes()) - ETHERNET_HEADER_BYTES;
         let _ = write!(words, " rate {}bit {overhead}", rate.bits_per_second());
     }
     Ok(words)
 }
 
-/// Netem's limit, which counts packets in flight as well as waiting ones. It is the smaller of the
-/// link's own limit and of its pipe and queue.
-fn limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+/// Returns netem's limit, which counts waiting packets and packets in flight: the smaller of the
+/// link's own limit and of the packets that fill the link.
+fn netem_limit_packets(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
-    match (own, room(spec, mtu)) {
+    match (own, packets_that_fill_link(spec, mtu)) {
         (Some(own), room) => Ok(room.map_or(own, |room| room.min(own))),
         (None, room) => room,
     }
 }
 
-/// Packets that fill pipe and queue.
-fn room(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+/// Returns the packets of `mtu` bytes that fill a link: its rate times its delay, and its queue.
+fn packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
     let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);
@@ -81,7 +91,8 @@ fn room(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
         .ok_or("netem's limit of 2^32 packets is below pipe and queue: give a smaller queue")
 }
 
-fn time(span: Span) -> Result<String, &'static str> {
+/// Formats a span in milliseconds or microseconds, as `tc` takes times.
+fn format_tc_time(span: Span) -> Result<String, &'static str> {
     match span.ns() {
         ns if ns.is_multiple_of(1_000_000) => Ok(format!("{}ms", ns / 1_000_000)),
         ns if ns.is_multiple_of(1000) => Ok(format!("{}us", ns / 1000)),
@@ -89,9 +100,10 @@ fn time(span: Span) -> Result<String, &'static str> {
     }
 }
 
-fn percent(fraction: Fraction) -> String {
+/// Formats a probability in percent without a space, as `tc` takes probabilities.
+fn format_tc_percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// 14 bytes: the Ethernet header before the IP header.
-const ETHERNET_BYTES: i32 = 14;
+/// 14 bytes of the Ethernet header, which netem counts with the IP packet.
+const ETHERNET_HEADER_BYTES: i32 = 14;

@@ -1,6 +1,6 @@
 //! One change of a link as files spell it.
 
-use super::spelling::{given, spelled};
+use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
 use serde::Deserialize;
 use units::{BitRate, Fraction, Span};
 
@@ -8,13 +8,13 @@ use units::{BitRate, Fraction, Span};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawChange {
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_quantity")]
     pub(super) at: Span,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     pub(super) rate: Option<BitRate>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     pub(super) delay: Option<Span>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     pub(super) loss: Option<Fraction>,
     pub(super) cut: Option<bool>,
 }

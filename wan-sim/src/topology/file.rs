@@ -1,11 +1,11 @@
 //! Reading a lab or fabric file.
 
 use super::link::SiteLink;
-use super::port::{Port, RawPort};
+use super::port::{RawPort, SitePort};
 use super::preset;
 use super::raw::{LinkError, RawLink};
-use super::spelling::spelled;
-use super::{schedule, whole};
+use super::spelling::deserialize_optional_quantity;
+use super::{schedule, whole_number};
 use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Topology {
     /// Links, at most one between two sites, in order of their sites.
     pub links: Vec<SiteLink>,
     /// The port that the links of each site share.
-    pub ports: Vec<Port>,
+    pub ports: Vec<SitePort>,
     /// Decides every random draw.
     pub seed: u64,
     /// Longest IP packet, in bytes.
@@ -45,7 +45,7 @@ pub struct Host {
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file cannot be read.
-    #[error("{}: {source}", one_line(.path.display()))]
+    #[error("{}: {source}", escape_controls(.path.display()))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The text is not valid for such a file.
-    #[error("{}:{line}: {}", one_line(.path.display()), one_line(.message))]
+    #[error("{}:{line}: {}", escape_controls(.path.display()), escape_controls(.message))]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -63,7 +63,10 @@ pub enum FileError {
         message: String,
     },
     /// The values are valid, but impossible together.
-    #[error("{}: {}: {}", one_line(.path.display()), one_line(.key), one_line(.message))]
+    #[error(
+        "{}: {}: {}",
+        escape_controls(.path.display()), escape_controls(.key), escape_controls(.message)
+    )]
     Impossible {
         /// The file.
         path: PathBuf,
@@ -76,18 +79,19 @@ pub enum FileError {
 
 /// Escapes control characters of names from the file, so that none breaks the line or controls the
 /// terminal.
-fn one_line(text: impl fmt::Display) -> String {
+fn escape_controls(text: impl fmt::Display) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.to_string().chars().map(escaped).collect()
 }
 
+/// The keys of a lab file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LabFile {
     fabric: Option<PathBuf>,
-    #[serde(default, deserialize_with = "whole::seed")]
+    #[serde(default, deserialize_with = "whole_number::deserialize_seed")]
     seed: Option<u64>,
-    #[serde(default, deserialize_with = "whole::mtu")]
+    #[serde(default, deserialize_with = "whole_number::deserialize_mtu")]
     mtu: Option<u16>,
     #[serde(default)]
     site: BTreeMap<String, Site>,
@@ -95,55 +99,59 @@ struct LabFile {
     link: BTreeMap<String, RawLink>,
 }
 
+/// The keys of a site of a lab file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Site {
     #[serde(default)]
     addresses: Vec<IpAddr>,
     device: Option<String>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     egress: Option<BitRate>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     ingress: Option<BitRate>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     port_queue: Option<QueueSize>,
 }
 
 /// The keys of a fabric that a topology needs; the gateway checks the rest.
 #[derive(Deserialize)]
 struct FabricFile {
-    #[serde(default, deserialize_with = "whole::mtu")]
+    #[serde(default, deserialize_with = "whole_number::deserialize_mtu")]
     mtu: Option<u16>,
     region: BTreeMap<String, Region>,
     #[serde(default)]
     link: BTreeMap<String, RawLink>,
 }
 
+/// The keys of a region that a topology needs.
 #[derive(Deserialize)]
 struct Region {
     #[serde(default)]
     gateway: BTreeMap<String, Gateway>,
 }
 
+/// The keys of a gateway that a topology needs.
 #[derive(Deserialize)]
 struct Gateway {
-    wan: Option<Addresses>,
-    #[serde(default, deserialize_with = "spelled")]
+    wan: Option<WanAddresses>,
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     egress: Option<BitRate>,
-    #[serde(default, deserialize_with = "spelled")]
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
     ingress: Option<BitRate>,
 }
 
 /// The WAN addresses of a gateway.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Addresses {
+enum WanAddresses {
     One(SocketAddr),
     Several(Vec<SocketAddr>),
 }
 
-impl Addresses {
-    fn all(&self) -> &[SocketAddr] {
+impl WanAddresses {
+    /// Returns the addresses of the gateway, one or several.
+    fn as_slice(&self) -> &[SocketAddr] {
         match self {
             Self::One(address) => std::slice::from_ref(address),
             Self::Several(addresses) => addresses,
@@ -151,7 +159,7 @@ impl Addresses {
     }
 }
 
-/// A site of either file.
+/// A site of a lab file or a fabric file.
 struct RawSite {
     name: String,
     host: Host,
@@ -159,19 +167,21 @@ struct RawSite {
 }
 
 impl From<(String, Site)> for RawSite {
+    /// Takes the host and the port from the keys of a lab's site.
     fn from((name, site): (String, Site)) -> Self {
         let Site { addresses, device, egress, ingress, port_queue: queue } = site;
         Self { name, host: Host { addresses, device }, port: RawPort { egress, ingress, queue } }
     }
 }
 
-/// A region is one site, whose port is all its gateways' together.
 impl From<(String, Region)> for RawSite {
+    /// Makes a region one site. Its port has the sum of the rates of the gateways with a WAN
+    /// address.
     fn from((name, region): (String, Region)) -> Self {
         let on_wan: Vec<_> =
             region.gateway.values().filter(|gateway| gateway.wan.is_some()).collect();
         let wans = on_wan.iter().filter_map(|gateway| gateway.wan.as_ref());
-        let wans = wans.flat_map(Addresses::all);
+        let wans = wans.flat_map(WanAddresses::as_slice);
         let host = Host { addresses: wans.map(|wan| wan.ip()).collect(), device: None };
         let sum = |rate: fn(&Gateway) -> Option<BitRate>| {
             let mut rates = on_wan.iter().map(|gateway| rate(gateway));
@@ -185,6 +195,7 @@ impl From<(String, Region)> for RawSite {
     }
 }
 
+/// Returns the sites of a lab file, or the regions of a fabric file as sites, by name.
 fn raw_sites<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = RawSite>
 where
     RawSite: From<(String, T)>,
@@ -193,36 +204,38 @@ where
 }
 
 impl Topology {
-    /// Reads a lab file, or a fabric file.
+    /// Reads a lab file or a fabric file from `path`.
     ///
     /// # Errors
     /// [`FileError`], in one line.
     pub fn load(path: &Path) -> Result<Self, FileError> {
-        Self::parse(path, &read(path)?)
+        Self::parse(path, &read_topology_file(path)?)
     }
 
-    /// The least round trip of any link at any time, without queueing: the measure for lateness.
+    /// Returns the least round trip of any link at any time, without queueing. Fidelity limits
+    /// depend on it.
     pub fn shortest_round_trip(&self) -> Span {
         let round_trips = self.links.iter().map(SiteLink::shortest_round_trip);
         round_trips.min().unwrap_or_default()
     }
 
-    /// Reads the text of a lab or fabric file; `path` says where a lab's fabric is looked for.
+    /// Parses the text of a lab or fabric file. The fabric that a lab names is found relative to
+    /// `path`.
     ///
     /// # Errors
     /// [`FileError`], in one line.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let table: toml::Table = parse(path, text)?;
+        let table: toml::Table = parse_topology_toml(path, text)?;
         if table.contains_key("region") {
-            let fabric: FabricFile = parse(path, text)?;
+            let fabric: FabricFile = parse_topology_toml(path, text)?;
             let sites = raw_sites(fabric.region).collect();
-            return assemble(path, sites, fabric.link, fabric.mtu, None);
+            return assemble_topology(path, sites, fabric.link, fabric.mtu, None);
         }
-        let lab: LabFile = parse(path, text)?;
+        let lab: LabFile = parse_topology_toml(path, text)?;
         let mut sites: Vec<_> = raw_sites(lab.site).collect();
         let mut links = lab.link;
         for (name, link) in &links {
-            if let Some(key) = link.of_gateways() {
+            if let Some(key) = link.gateway_key() {
                 let key = format!("link.{name}.{key}");
                 let message = "is how gateways use a link: accepted in a fabric only".to_owned();
                 return Err(FileError::Impossible { path: path.to_owned(), key, message });
@@ -231,26 +244,29 @@ impl Topology {
         let mut mtu = lab.mtu;
         if let Some(fabric) = lab.fabric {
             let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);
-            let fabric: FabricFile = parse(&fabric_path, &read(&fabric_path)?)?;
+            let fabric: FabricFile =
+                parse_topology_toml(&fabric_path, &read_topology_file(&fabric_path)?)?;
             mtu = mtu.or(fabric.mtu);
             sites.extend(raw_sites(fabric.region));
             sites.sort_by(|one, other| one.name.cmp(&other.name));
             for (name, base) in fabric.link {
                 let link = links.remove(&name).unwrap_or_default();
-                links.insert(name, link.over(&base));
+                links.insert(name, link.with_defaults_from(&base));
             }
         }
-        assemble(path, sites, links, mtu, lab.seed)
+        assemble_topology(path, sites, links, mtu, lab.seed)
     }
 }
 
-/// The network device that a lab file names for a site, even where the rest of the file is invalid.
-pub fn device_of(path: &Path, site: &str) -> Option<String> {
-    let table: toml::Table = read(path).ok()?.parse().ok()?;
+/// Returns the network device that a lab file names for a site, even where other keys are invalid.
+pub fn device_of_site(path: &Path, site: &str) -> Option<String> {
+    let table: toml::Table = read_topology_file(path).ok()?.parse().ok()?;
     Some(table.get("site")?.get(site)?.get("device")?.as_str()?.to_owned())
 }
 
-fn assemble(
+/// Builds a topology from sites, links and defaults, and checks that they fit together. `path` is
+/// for errors.
+fn assemble_topology(
     path: &Path,
     raw: Vec<RawSite>,
     raw_links: BTreeMap<String, RawLink>,
@@ -270,7 +286,7 @@ fn assemble(
         let message = "is a site of the fabric already".to_owned();
         return Err(impossible(&format!("site.{}", twice[0]), message));
     }
-    if let Some(name) = sites.iter().find(|name| !is_name(name)) {
+    if let Some(name) = sites.iter().find(|name| !is_site_name(name)) {
         let message = "a site's name is 1 to 40 of a-z, 0-9 and hyphens".to_owned();
         return Err(impossible(&format!("site.{name}"), message));
     }
@@ -278,7 +294,7 @@ fn assemble(
     let mut links: Vec<SiteLink> = Vec::new();
     for (name, raw) in raw_links {
         let key = format!("link.{name}");
-        let (a, b) = ends(&name, &sites).ok_or_else(|| {
+        let (a, b) = linked_sites(&name, &sites).ok_or_else(|| {
             impossible(&key, format!("joins no two of the sites {}", sites.join(", ")))
         })?;
         if links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a)) {
@@ -286,7 +302,7 @@ fn assemble(
             return Err(impossible(&key, message));
         }
         let direction = |own: &Option<Box<RawLink>>| {
-            direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
+            build_direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
         };
         let (a_to_b, a_to_b_script) = direction(&raw.forward)?;
         let (b_to_a, b_to_a_script) = direction(&raw.backward)?;
@@ -294,7 +310,8 @@ fn assemble(
     }
     links.sort_by_key(|link| (link.a, link.b));
     let ports = raw.iter().enumerate().map(|(site, raw)| {
-        let (out, into): (Vec<_>, Vec<_>) = links.iter().filter_map(|link| link.ways(site)).unzip();
+        let (out, into): (Vec<_>, Vec<_>) =
+            links.iter().filter_map(|link| link.directions_of(site)).unzip();
         let port = raw.port.build(&out, &into);
         port.map_err(|message| impossible(&format!("site.{}", raw.name), message))
     });
@@ -303,27 +320,29 @@ fn assemble(
     Ok(Topology { sites, links, ports, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
 }
 
-/// The direction's own keys over the link's, over its preset's.
-fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, Script), String> {
+/// Builds the link and the script of one direction. The keys `own` of the direction come before
+/// those of `link`, and these before those of the preset.
+fn build_direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, Script), String> {
     if own.is_some_and(|own| own.forward.is_some() || own.backward.is_some()) {
         return Err("a direction has no directions of its own".to_owned());
     }
-    let mut keys = own.cloned().unwrap_or_default().over(link);
+    let mut keys = own.cloned().unwrap_or_default().with_defaults_from(link);
     if let Some(name) = keys.preset.clone() {
-        let preset = preset::find(&name)
-            .ok_or_else(|| format!("`{name}` is no preset; there are {}", preset::names()))?;
-        keys = keys.over(preset);
+        let preset = preset::find_preset(&name).ok_or_else(|| {
+            format!("`{name}` is no preset; there are {}", preset::preset_names())
+        })?;
+        keys = keys.with_defaults_from(preset);
     }
-    let built = keys.build().and_then(|spec| Ok((spec, schedule::script(&keys)?)));
+    let built = keys.build().and_then(|spec| Ok((spec, schedule::build_script(&keys)?)));
     built.map_err(|error: LinkError| match error {
-        LinkError::NoDelay => format!("{error}, or a preset: {}", preset::names()),
+        LinkError::NoDelay => format!("{error}, or a preset: {}", preset::preset_names()),
         error => error.to_string(),
     })
 }
 
-/// The two sites that a link's name joins with a hyphen. Sites may contain hyphens; an ambiguous
-/// name matches no pair.
-fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
+/// Returns the indexes of the two sites that a link's name joins with a hyphen. Names of sites may
+/// contain hyphens; an ambiguous name gives `None`.
+fn linked_sites(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     let index = |wanted: &str| sites.iter().position(|site| site == wanted);
     let mut found = name.match_indices('-').filter_map(|(at, _)| {
         let (a, b) = (index(&name[..at])?, index(&name[at + 1..])?);
@@ -332,13 +351,14 @@ fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Whether a name is valid for hosts and namespaces.
-fn is_name(name: &str) -> bool {
+/// Returns whether a name is valid for hosts and namespaces: 1 to 40 of a-z, 0-9 and hyphens.
+fn is_site_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=40).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
 }
 
-fn read(path: &Path) -> Result<String, FileError> {
+/// Reads a file of at most [`FILE_BYTES_MAX`].
+fn read_topology_file(path: &Path) -> Result<String, FileError> {
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|file| {
         // One more than may be, so that more is noticed.
@@ -352,13 +372,17 @@ fn read(path: &Path) -> Result<String, FileError> {
     Ok(text)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
+/// Parses TOML; the error names the line and, where possible, the key. `path` is for errors.
+fn parse_topology_toml<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    text: &str,
+) -> Result<T, FileError> {
     toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
         let before = span.start.min(text.len());
         let message = match (error.message(), text.get(span)) {
             ("duplicate key", Some(key)) => format!("`{key}` is given twice: give one"),
-            // Which does not say whose.
+            // The parser's message does not name the key.
             (message, _) if message.starts_with("invalid type") => {
                 let line = text[..before].rsplit('\n').next().unwrap_or_default();
                 let key = line.rsplit(['{', ',']).next().unwrap_or_default();
@@ -374,9 +398,9 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
     })
 }
 
-/// Far more than a thousand sites and all their links take.
+/// 16 MiB: the longest lab or fabric file, far more than a thousand sites and all their links take.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// 1500 bytes: the MTU where a file states none.
+/// 1500 bytes: the longest IP packet where a file states no MTU.
 const MTU_DEFAULT: u16 = 1500;
-/// The seed where a file states none.
+/// Seed 1 of the random draws, where a file states none.
 const SEED_DEFAULT: u64 = 1;

@@ -21,7 +21,7 @@ pub struct SiteLink {
 }
 
 impl SiteLink {
-    /// The least round trip at any time, without queueing.
+    /// Returns the least round trip of the link at any time of its scripts, without queueing.
     pub(super) fn shortest_round_trip(&self) -> Span {
         let least = |spec: &LinkSpec, script: &Script| {
             let changed = script.changes().filter_map(|(_, change)| match change {
@@ -33,8 +33,9 @@ impl SiteLink {
         least(&self.a_to_b, &self.a_to_b_script) + least(&self.b_to_a, &self.b_to_a_script)
     }
 
-    /// The directions from `site` and to it; `None` where it is no end.
-    pub(super) fn ways(&self, site: usize) -> Option<(LinkSpec, LinkSpec)> {
+    /// Returns the direction from `site` and the direction to `site`; `None` where the link does
+    /// not join it.
+    pub(super) fn directions_of(&self, site: usize) -> Option<(LinkSpec, LinkSpec)> {
         match site {
             _ if site == self.a => Some((self.a_to_b, self.b_to_a)),
             _ if site == self.b => Some((self.b_to_a, self.a_to_b)),

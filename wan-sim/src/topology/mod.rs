@@ -13,10 +13,10 @@ mod preset;
 mod raw;
 mod schedule;
 mod spelling;
-mod whole;
+mod whole_number;
 
-pub use file::{FileError, Host, Topology, device_of};
+pub use file::{FileError, Host, Topology, device_of_site};
 pub use link::SiteLink;
-pub use path::{Path, Place, SITES_MAX, addresses};
-pub use port::Port;
+pub use path::{LinkPath, Place, SITES_MAX, site_addresses};
+pub use port::SitePort;
 pub use preset::{Preset, presets};

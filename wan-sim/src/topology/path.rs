@@ -2,12 +2,12 @@
 
 use super::file::Topology;
 use super::link::SiteLink;
-use crate::{Link, LinkSpec, Script};
+use crate::{EmulatedLink, LinkSpec, Script};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// One direction of a link, or one side of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path {
+pub struct LinkPath {
     /// Its place in the topology.
     pub place: Place,
     /// `a_b`, `a_egress` or `a_ingress`.
@@ -20,7 +20,7 @@ pub struct Path {
     pub script: Script,
 }
 
-/// The place at which packets meet a [`Path`]; sites by index.
+/// The place at which packets meet a [`LinkPath`]; sites by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Between two sites.
@@ -36,22 +36,22 @@ pub enum Place {
     Ingress(usize),
 }
 
-impl Path {
-    /// An idle link with these properties.
-    pub fn link(&self) -> Link {
-        Link::scripted(self.spec, self.script.clone(), self.seed)
+impl LinkPath {
+    /// Builds the idle link of this path, with its script and its seed.
+    pub fn build_link(&self) -> EmulatedLink {
+        EmulatedLink::scripted(self.spec, self.script.clone(), self.seed)
     }
 }
 
 impl Topology {
-    /// All of them: links first, then each site's port. Equal arrivals meet equal fates in every
-    /// front end that takes its links from here.
-    pub fn paths(&self) -> Vec<Path> {
+    /// Returns every direction of every link, then every port. Equal arrivals meet equal fates in
+    /// every front end that takes its links from here.
+    pub fn paths(&self) -> Vec<LinkPath> {
         let mut paths = Vec::new();
         let mut add = |place, name, spec, script| {
             // Every direction draws for itself.
             let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(paths.len() as u64);
-            paths.push(Path { place, name, seed, spec, script });
+            paths.push(LinkPath { place, name, seed, spec, script });
         };
         for SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script } in &self.links {
             for (from, to, spec, script) in
@@ -75,12 +75,14 @@ impl Topology {
     }
 }
 
-/// A site's addresses in a lab and on a virtual network, by its index below [`SITES_MAX`].
-pub fn addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
+/// Returns the addresses of a site in a lab and on a virtual network, by its index below
+/// [`SITES_MAX`].
+pub fn site_addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
     let number = site as u16 + 1;
     let [high, low] = number.to_be_bytes();
     (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
 }
 
-/// Most sites with addresses: each has one byte pair, none of them all ones.
+/// 1000 sites: most sites of a topology with addresses. The last two bytes of an address number
+/// them.
 pub const SITES_MAX: usize = 1000;

@@ -6,7 +6,7 @@ use units::{BitRate, Span};
 /// A site's own limits, each shared by all its links. `None` without a limit, or where the limit
 /// exceeds all links together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Port {
+pub struct SitePort {
     /// On what it sends, before each link.
     pub egress: Option<LinkSpec>,
     /// On what it receives, after each link.
@@ -22,21 +22,23 @@ pub(super) struct RawPort {
 }
 
 impl RawPort {
-    /// The port of a site with these links.
-    pub(super) fn build(&self, out: &[LinkSpec], into: &[LinkSpec]) -> Result<Port, String> {
+    /// Builds the port of a site whose links lead `out` of it and `into` it.
+    pub(super) fn build(&self, out: &[LinkSpec], into: &[LinkSpec]) -> Result<SitePort, String> {
         if self.queue.is_some() && self.egress.is_none() && self.ingress.is_none() {
             return Err("`port_queue` has no effect without `egress` or `ingress`".to_owned());
         }
         let limit = |rate: Option<BitRate>, links: &[LinkSpec]| {
-            let limit = rate.map_or(Ok(None), |rate| self.limit(rate, links));
+            let limit = rate.map_or(Ok(None), |rate| self.limit_rate(rate, links));
             limit.map_err(|error| error.to_string())
         };
-        Ok(Port { egress: limit(self.egress, out)?, ingress: limit(self.ingress, into)? })
+        Ok(SitePort { egress: limit(self.egress, out)?, ingress: limit(self.ingress, into)? })
     }
 
-    fn limit(&self, rate: BitRate, links: &[LinkSpec]) -> Result<Option<LinkSpec>, SpecError> {
+    /// Builds the link that limits one direction of the port to `rate`; `None` where `rate` exceeds
+    /// all `links` together.
+    fn limit_rate(&self, rate: BitRate, links: &[LinkSpec]) -> Result<Option<LinkSpec>, SpecError> {
         let longest = links.iter().map(LinkSpec::delay).max().unwrap_or_default();
-        // As a link's own: of the longest round trip.
+        // One BDP of the longest round trip, as a link has by default.
         let queue = self.queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000));
         let room = LinkSpec::new(rate, longest)?.with_queue(queue).queue();
         let port = LinkSpec::new(rate, Span::ZERO)?.with_queue(room);

@@ -17,7 +17,7 @@ pub struct Preset {
     pub link: LinkSpec,
 }
 
-/// All presets, by name.
+/// Returns all presets, by name.
 pub fn presets() -> impl Iterator<Item = Preset> {
     PRESETS.iter().map(|(name, entry)| Preset {
         name,
@@ -26,22 +26,26 @@ pub fn presets() -> impl Iterator<Item = Preset> {
     })
 }
 
-pub(super) fn find(name: &str) -> Option<&'static RawLink> {
+/// Returns the keys of the preset with this name.
+pub(super) fn find_preset(name: &str) -> Option<&'static RawLink> {
     PRESETS.get(name).map(|entry| &entry.link)
 }
 
-pub(super) fn names() -> String {
+/// Returns the names of all presets, separated by commas, for errors.
+pub(super) fn preset_names() -> String {
     PRESETS.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
+/// The keys of a preset.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct PresetEntry {
     provenance: String,
     link: RawLink,
 }
 
-static PRESETS: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
+/// The presets of presets.toml, by name.
+static PRESETS: LazyLock<BTreeMap<String, PresetEntry>> = LazyLock::new(|| {
     toml::from_str(include_str!("presets.toml")).expect("a test reads every preset")
 });
 

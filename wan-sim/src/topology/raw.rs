@@ -1,8 +1,8 @@
 //! A link as a file spells it, before defaults.
 
 use super::change::RawChange;
-use super::spelling::{given, spelled};
-use super::whole;
+use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
+use super::whole_number;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
@@ -16,38 +16,38 @@ use units::{BitRate, ByteCount, Fraction, Span};
 pub(super) struct RawLink {
     pub(super) preset: Option<String>,
     netem: Option<String>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     pub(super) rtt: Option<Span>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     pub(super) delay: Option<Span>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     jitter: Option<Span>,
     distribution: Option<Distribution>,
     reordering: Option<bool>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     pub(super) rate: Option<BitRate>,
-    #[serde(deserialize_with = "whole::overhead_bytes")]
+    #[serde(deserialize_with = "whole_number::deserialize_overhead_bytes")]
     overhead_bytes: Option<u16>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     pub(super) queue: Option<QueueSize>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     mark_above: Option<ByteCount>,
-    #[serde(deserialize_with = "whole::limit_packets")]
+    #[serde(deserialize_with = "whole_number::deserialize_limit_packets")]
     limit_packets: Option<NonZeroU32>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     pub(super) loss: Option<Fraction>,
     pub(super) bursts: Option<Bursts>,
     mark_losses: Option<bool>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     duplicate: Option<Fraction>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     corrupt: Option<Fraction>,
-    #[serde(deserialize_with = "spelled")]
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
     reorder: Option<Fraction>,
-    #[serde(deserialize_with = "whole::gap")]
+    #[serde(deserialize_with = "whole_number::deserialize_gap")]
     gap: Option<NonZeroU32>,
     pub(super) changes: Option<Vec<RawChange>>,
-    #[serde(deserialize_with = "whole::drops")]
+    #[serde(deserialize_with = "whole_number::deserialize_drops")]
     pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
@@ -56,6 +56,7 @@ pub(super) struct RawLink {
     controller: Option<IgnoredAny>,
 }
 
+/// The spelling of a distribution of delays.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Distribution {
@@ -63,16 +64,17 @@ enum Distribution {
     Normal,
 }
 
+/// The keys of losses in bursts.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Bursts {
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_quantity")]
     to_bad: Fraction,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_quantity")]
     to_good: Fraction,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_quantity")]
     loss_in_bad: Fraction,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "deserialize_quantity")]
     loss_in_good: Fraction,
 }
 
@@ -98,14 +100,14 @@ pub(super) enum LinkError {
 }
 
 impl RawLink {
-    /// A key that only a fabric's link may have.
-    pub(super) fn of_gateways(&self) -> Option<&'static str> {
+    /// Returns the first of these keys that only the link of a fabric may have.
+    pub(super) fn gateway_key(&self) -> Option<&'static str> {
         let own = [("schedule", self.schedule), ("controller", self.controller)];
         own.into_iter().find_map(|(key, given)| given.map(|_| key))
     }
 
-    /// Returns these keys, with those of `base` where they are missing.
-    pub(super) fn over(self, base: &Self) -> Self {
+    /// Returns these keys, with the keys of `base` where one is missing.
+    pub(super) fn with_defaults_from(self, base: &Self) -> Self {
         if self.netem.is_some() {
             let changes = self.changes.or_else(|| base.changes.clone());
             let drops = self.drops.or_else(|| base.drops.clone());
@@ -148,15 +150,18 @@ impl RawLink {
         }
     }
 
-    /// Whether netem's words say it all.
-    pub(super) fn is_words(&self) -> bool {
+    /// Returns whether netem's words describe the link, in place of keys.
+    pub(super) fn is_in_netem_words(&self) -> bool {
         self.netem.is_some()
     }
 
-    /// The link in one direction.
+    /// Builds the link of one direction.
+    ///
+    /// # Errors
+    /// [`LinkError`], where keys are missing, have no effect or contradict each other.
     pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
-        self.check()?;
-        let link = self.changed()?;
+        self.check_keys()?;
+        let link = self.build_unchecked()?;
         if self.netem.is_none() {
             link.check_queue(self.queue)?;
         }
@@ -168,9 +173,9 @@ impl RawLink {
         }
     }
 
-    /// The link in one direction after a change, which may leave a key without another that it
-    /// needs.
-    pub(super) fn changed(&self) -> Result<LinkSpec, LinkError> {
+    /// Builds the link of one direction without a check of the keys together. A change may leave a
+    /// key without another that it needs.
+    pub(super) fn build_unchecked(&self) -> Result<LinkSpec, LinkError> {
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;
             return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
@@ -199,7 +204,7 @@ impl RawLink {
             link = link.with_limit(packets);
         }
         if let Some(bursts) = self.bursts {
-            link = link.with_loss_model(bursts.model());
+            link = link.with_loss_model(bursts.loss_model());
         }
         if self.mark_losses == Some(true) {
             link = link.with_losses_marked();
@@ -208,10 +213,11 @@ impl RawLink {
             let gap = self.gap.unwrap_or(NonZeroU32::MIN);
             link = link.with_reorder(Reorder { probability, gap });
         }
-        Ok(link.with_jitter(self.jitter())?)
+        Ok(link.with_jitter(self.build_jitter())?)
     }
 
-    fn jitter(&self) -> Jitter {
+    /// Builds the jitter from the keys `jitter`, `distribution` and `reordering`.
+    fn build_jitter(&self) -> Jitter {
         Jitter {
             spread: self.jitter.unwrap_or_default(),
             shape: match self.distribution {
@@ -222,7 +228,8 @@ impl RawLink {
         }
     }
 
-    fn check(&self) -> Result<(), LinkError> {
+    /// Checks that no two keys contradict each other, and that none lacks a key that it needs.
+    fn check_keys(&self) -> Result<(), LinkError> {
         let words_say = [
             (self.preset.is_some(), "preset"),
             (self.rtt.is_some(), "rtt"),
@@ -255,10 +262,10 @@ impl RawLink {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
-        let losses = self.loss.is_some_and(above_zero)
-            || self.bursts.is_some_and(|bursts| bursts.model().loses());
+        let losses = self.loss.is_some_and(is_above_zero)
+            || self.bursts.is_some_and(|bursts| bursts.loss_model().is_lossy());
         let jitters = self.jitter.is_some_and(|spread| spread > Span::ZERO);
-        let reorders = self.reorder.is_some_and(above_zero);
+        let reorders = self.reorder.is_some_and(is_above_zero);
         for (given, key, present, needed) in [
             (self.distribution.is_some(), "distribution", jitters, "jitter"),
             (self.reordering.is_some(), "reordering", jitters, "jitter"),
@@ -278,12 +285,14 @@ impl RawLink {
 }
 
 impl Bursts {
-    fn model(self) -> Loss {
+    /// Returns the loss model of these bursts.
+    fn loss_model(self) -> Loss {
         let Self { to_bad, to_good, loss_in_bad, loss_in_good } = self;
         Loss::GilbertElliott(GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good })
     }
 }
 
-fn above_zero(chance: Fraction) -> bool {
+/// Returns whether a probability is above zero.
+fn is_above_zero(chance: Fraction) -> bool {
     chance.ppb() > 0
 }

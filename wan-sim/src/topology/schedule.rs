@@ -5,8 +5,9 @@ use super::raw::{LinkError, RawLink};
 use crate::{Change, Script};
 use units::TimeNs;
 
-/// The script of a link in one direction that is like `link` at first.
-pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
+/// Builds the script of one direction from the keys `changes` and `drops` of `link`, whose other
+/// keys hold at first.
+pub(super) fn build_script(link: &RawLink) -> Result<Script, LinkError> {
     let mut keys = link.clone();
     let mut changes = link.changes.clone().unwrap_or_default();
     changes.sort_by_key(|change| change.at);
@@ -14,11 +15,11 @@ pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
     for RawChange { at, rate, delay, loss, cut } in changes {
         let time = TimeNs::from_ns(at.ns());
         if (rate, delay, loss) != (None, None, None) {
-            if keys.is_words() {
+            if keys.is_in_netem_words() {
                 return Err(LinkError::Both { one: "changes", other: "netem" });
             }
-            // Memory does not change with the link.
-            let before = keys.changed()?;
+            // The queue keeps its bytes when the link changes.
+            let before = keys.build_unchecked()?;
             if before.rate().is_some() {
                 keys.queue = Some(before.queue().into());
             }
@@ -29,7 +30,7 @@ pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
             if loss.is_some() {
                 (keys.loss, keys.bursts) = (loss, None);
             }
-            script.push((time, Change::Spec(keys.changed()?)));
+            script.push((time, Change::Spec(keys.build_unchecked()?)));
         } else if cut.is_none() {
             return Err(LinkError::NoChange { at });
         }

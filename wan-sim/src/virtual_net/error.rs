@@ -26,20 +26,20 @@ pub struct NoLink {
 /// Packets that met no link or no reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Undelivered {
-    /// No link from the sender's address to the destination's.
+    /// Packets for which no link leads from the sender's address to the destination's.
     pub no_link: u64,
-    /// A link, but no socket at its end when it was sent.
+    /// Packets that had no socket at the end of their link when they were sent.
     pub no_socket: u64,
-    /// From or to a muted socket.
+    /// Packets from or to a muted socket.
     pub muted: u64,
-    /// On its way when everything was dropped.
+    /// Packets in flight when all packets of a direction were dropped.
     pub dropped: u64,
-    /// The socket already held [`INBOX_BYTES_MAX`].
+    /// Packets to a socket that already held [`INBOX_BYTES_MAX`].
     pub inbox_full: u64,
     /// Transmits, all segments together, of more than a kernel takes: it refuses these
     /// with EMSGSIZE, which quinn ignores.
     pub too_big: u64,
 }
 
-/// 8 GiB: the most payload bytes in flight to one socket, a second of 64 Gbit/s.
+/// 8 GiB: most payload bytes in flight to one socket of a virtual network, a second of 64 Gbit/s.
 pub const INBOX_BYTES_MAX: usize = 8 << 30;

@@ -1,53 +1,55 @@
 //! The medium between all sockets: the network's state, and the clock that it lives by.
 
 use super::net_clock::NetClock;
-use super::state::{Datagram, State};
+use super::state::{Datagram, NetState};
+use crate::lock::lock_ignoring_poison;
 use bytes::Bytes;
 use quinn::udp::Transmit;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use units::TimeNs;
 
 /// The state and the clock of a network; clones share both.
 #[derive(Debug, Clone)]
 pub(super) struct Medium {
     pub(super) clock: NetClock,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetState>>,
 }
 
 impl Medium {
-    /// An empty network in the time of `clock`.
+    /// Makes an empty network in the time of `clock`.
     pub(super) fn new(clock: NetClock) -> Self {
         Self { clock, state: Arc::default() }
     }
 
-    /// The time, as packets are shown to have it.
+    /// Returns the time since the network was made.
     pub(super) fn now(&self) -> TimeNs {
         self.clock.now()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves no half-made change: each is one step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state of the network.
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, NetState> {
+        lock_ignoring_poison(&self.state)
     }
 
-    /// Sends every segment of `transmit`, each with a fate of its own.
-    pub(super) fn send(&self, source: SocketAddr, transmit: &Transmit<'_>) {
-        if transmit.contents.len() > UDP_PAYLOAD_MAX {
-            self.lock().undelivered.too_big += 1;
+    /// Sends every segment of `transmit` from `source`, each with a fate of its own, and wakes the
+    /// reader at the destination.
+    pub(super) fn send_transmit(&self, source: SocketAddr, transmit: &Transmit<'_>) {
+        if transmit.contents.len() > TRANSMIT_BYTES_MAX {
+            self.lock_state().undelivered.too_big += 1;
             return;
         }
         let contents = Bytes::copy_from_slice(transmit.contents);
         let segment = transmit.segment_size.unwrap_or(contents.len()).max(1);
         let now = self.now();
-        let mut state = self.lock();
-        let source = state.seen_at(source);
+        let mut state = self.lock_state();
+        let source = state.seen_address(source);
         let mut from = 0;
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
             let datagram = Datagram { source, ecn: transmit.ecn, payload, on_link: None };
-            state.route(now, transmit.destination, datagram);
+            state.route_datagram(now, transmit.destination, datagram);
             from = to;
         }
         let waker = state.waker_for(transmit.destination);
@@ -58,5 +60,5 @@ impl Medium {
     }
 }
 
-/// Most bytes of one transmit, as in Linux.
-const UDP_PAYLOAD_MAX: usize = 65_507;
+/// 65,507 bytes: most payload of one transmit, all segments together, as in Linux.
+const TRANSMIT_BYTES_MAX: usize = 65_507;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use units::TimeNs;
 
+/// The clock of a virtual network.
 #[derive(Debug, Clone)]
 pub(super) enum NetClock {
     /// The clock of tokio, which a test pauses.
@@ -17,17 +18,18 @@ pub(super) enum NetClock {
 
 /// The timer of one reader, which is reset for each wait.
 #[derive(Debug)]
-pub(super) enum Timer {
+pub(super) enum NetTimer {
     Tokio { origin: Instant, sleep: Pin<Box<tokio::time::Sleep>> },
     Own(Sleep),
 }
 
 impl NetClock {
-    /// The clock of tokio, with now as zero.
+    /// Makes a clock that follows tokio's clock, with now as zero.
     pub(super) fn tokio() -> Self {
         Self::Tokio { origin: Instant::now() }
     }
 
+    /// Returns the time since the zero of the clock.
     pub(super) fn now(&self) -> TimeNs {
         match self {
             Self::Tokio { origin } => {
@@ -38,18 +40,20 @@ impl NetClock {
         }
     }
 
-    pub(super) fn timer(&self) -> Timer {
+    /// Makes a timer of this clock, for one reader.
+    pub(super) fn new_timer(&self) -> NetTimer {
         match self {
             Self::Tokio { origin } => {
                 let sleep = Box::pin(tokio::time::sleep_until(*origin));
-                Timer::Tokio { origin: *origin, sleep }
+                NetTimer::Tokio { origin: *origin, sleep }
             }
-            Self::Own(time) => Timer::Own(time.sleep_until(TimeNs::default())),
+            Self::Own(time) => NetTimer::Own(time.sleep_until(TimeNs::default())),
         }
     }
 }
 
-impl Timer {
+impl NetTimer {
+    /// Polls for the time `at`; wakes the task of `cx` at that time while it is still to come.
     pub(super) fn poll_until(&mut self, at: TimeNs, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Tokio { origin, sleep } => {
@@ -60,7 +64,7 @@ impl Timer {
                 sleep.as_mut().poll(cx)
             }
             Self::Own(sleep) => {
-                sleep.move_to(at);
+                sleep.move_deadline(at);
                 Future::poll(Pin::new(sleep), cx)
             }
         }

@@ -1,18 +1,19 @@
 //! A lab or fabric file on the virtual network.
 
 use super::net::VirtualNet;
-use crate::topology::{Place, Topology, addresses};
+use crate::topology::{Place, Topology, site_addresses};
 use std::net::IpAddr;
 
 impl VirtualNet {
-    /// Makes every link and port of `topology`, with their schedules counted from the start of
-    /// this network, as `wan-sim lab` would: equal arrivals meet equal fates. Returns the address
-    /// of each site, by its index.
+    /// Makes every link and port of `topology`, with schedules that count from the start of the
+    /// network. Returns the address of each site, by its index.
+    ///
+    /// Equal arrivals meet equal fates here and in `wan-sim lab`.
     pub fn lay_out(&self, topology: &Topology) -> Vec<IpAddr> {
-        let address = |site: usize| IpAddr::V4(addresses(site).0);
-        let mut state = self.medium.lock();
+        let address = |site: usize| IpAddr::V4(site_addresses(site).0);
+        let mut state = self.medium.lock_state();
         for path in topology.paths() {
-            let link = path.link();
+            let link = path.build_link();
             match path.place {
                 Place::Link { from, to } => {
                     state.set_link(address(from), address(to), link);

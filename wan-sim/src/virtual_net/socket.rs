@@ -1,39 +1,45 @@
 //! One socket of the virtual network, as quinn wants it.
 
 use super::medium::Medium;
-use super::net_clock::Timer;
+use super::net_clock::NetTimer;
+use crate::lock::lock_ignoring_poison;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use units::TimeNs;
 
+/// A socket of the virtual network.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct VirtualSocket {
     medium: Medium,
     address: SocketAddr,
-    timer: Mutex<Timer>,
+    timer: Mutex<NetTimer>,
 }
 
-impl Socket {
+impl VirtualSocket {
+    /// Makes the socket for `address`, whose inbox the caller has made.
     pub(super) fn new(medium: Medium, address: SocketAddr) -> Self {
-        let timer = Mutex::new(medium.clock.timer());
+        let timer = Mutex::new(medium.clock.new_timer());
         Self { medium, address, timer }
     }
 
-    /// Takes the packets that are due; otherwise returns the time of the next one.
-    fn take_due(
+    /// Takes the datagrams that are due into `buffers`; returns how many.
+    ///
+    /// Where none is due, registers the task of `cx` and returns the time of the next datagram as
+    /// the error.
+    fn take_due_datagrams(
         &self,
         cx: &Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Result<usize, Option<TimeNs>> {
         let now = self.medium.now();
-        let mut state = self.medium.lock();
-        let others = state.admit(now, self.address.ip(), self.address);
+        let mut state = self.medium.lock_state();
+        let others = state.admit_to_port(now, self.address.ip(), self.address);
         // They take the lock only when they run, after this.
         others.into_iter().for_each(Waker::wake);
         let Some(inbox) = state.inboxes.get_mut(&self.address) else {
@@ -69,21 +75,25 @@ impl Socket {
         Err(due)
     }
 
-    fn sleep_until(&self, at: TimeNs, cx: &mut Context<'_>) -> Poll<()> {
-        self.timer.lock().unwrap_or_else(PoisonError::into_inner).poll_until(at, cx)
+    /// Polls for the time `at` on the clock of the network.
+    fn poll_sleep_until(&self, at: TimeNs, cx: &mut Context<'_>) -> Poll<()> {
+        lock_ignoring_poison(&self.timer).poll_until(at, cx)
     }
 }
 
-impl AsyncUdpSocket for Socket {
+impl AsyncUdpSocket for VirtualSocket {
+    /// Returns a poller that is always ready: a queue drops packets and never blocks the sender.
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Box::pin(AlwaysWritable)
     }
 
+    /// Sends a transmit; never fails, since lost packets are counted instead.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.medium.send(self.address, transmit);
+        self.medium.send_transmit(self.address, transmit);
         Ok(())
     }
 
+    /// Receives datagrams that are due, or waits for the next one.
     fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -91,46 +101,51 @@ impl AsyncUdpSocket for Socket {
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         loop {
-            match self.take_due(cx, buffers, metas) {
+            match self.take_due_datagrams(cx, buffers, metas) {
                 Ok(taken) => return Poll::Ready(Ok(taken)),
                 Err(None) => return Poll::Pending,
-                Err(Some(due)) => ready!(self.sleep_until(due, cx)),
+                Err(Some(due)) => ready!(self.poll_sleep_until(due, cx)),
             }
         }
     }
 
+    /// Returns the address that the socket is bound to.
     fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }
 
+    /// Returns how many segments one transmit may hold.
     fn max_transmit_segments(&self) -> usize {
-        GSO_SEGMENTS
+        GSO_SEGMENTS_MAX
     }
 
+    /// Returns 1: each buffer receives one datagram.
     fn max_receive_segments(&self) -> usize {
         1
     }
 
+    /// Returns false: packets are never fragmented.
     fn may_fragment(&self) -> bool {
         false
     }
 }
 
-impl Drop for Socket {
+impl Drop for VirtualSocket {
     fn drop(&mut self) {
-        self.medium.lock().inboxes.remove(&self.address);
+        self.medium.lock_state().inboxes.remove(&self.address);
     }
 }
 
-/// A link's queue drops; it never blocks its sender.
+/// A poller that always reports room, since a link's queue drops and never blocks the sender.
 #[derive(Debug)]
 struct AlwaysWritable;
 
 impl UdpPoller for AlwaysWritable {
+    /// Returns that the socket can send.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
 
-/// 10 segments: the most that quinn puts into one transmit.
-const GSO_SEGMENTS: usize = 10;
+/// 10 segments: most of one transmit, as quinn has it.
+const GSO_SEGMENTS_MAX: usize = 10;

@@ -1,7 +1,7 @@
 //! The state of the network: links, ports, and the datagrams in flight.
 
 use super::error::{INBOX_BYTES_MAX, Undelivered};
-use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
+use crate::{Delivery, EmulatedLink, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
 use units::{Span, TimeNs};
 
+/// The state of a virtual network.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
+pub(super) struct NetState {
+    pub(super) links: BTreeMap<(IpAddr, IpAddr), EmulatedLink>,
     pub(super) ports: BTreeMap<IpAddr, HostPort>,
     /// The interface MTUs of addresses, where they are known.
     pub(super) interface_mtus: BTreeMap<IpAddr, u16>,
@@ -26,41 +27,43 @@ pub(super) struct State {
     seen_at: BTreeMap<SocketAddr, SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
-    pub(super) trace: Trace,
+    pub(super) trace: NetTrace,
 }
 
 /// Datagrams with their receivers, by time and then by order of sending.
 type Arriving = BTreeMap<(TimeNs, u64), (SocketAddr, Datagram)>;
 
+/// The function that gets every packet of a trace.
 type TraceSink = Box<dyn FnMut(&TraceRecord) + Send>;
 
 /// The trace of all packets: a hash, and an optional sink.
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct NetTrace {
     pub(super) hash: TraceHash,
     pub(super) sink: Option<TraceSink>,
 }
 
-impl Trace {
-    fn add(&mut self, record: &TraceRecord) {
-        self.hash.add(record);
+impl NetTrace {
+    /// Adds a packet to the hash, and passes it to the sink where there is one.
+    fn add_record(&mut self, record: &TraceRecord) {
+        self.hash.add_record(record);
         if let Some(sink) = &mut self.sink {
             sink(record);
         }
     }
 }
 
-impl fmt::Debug for Trace {
+impl fmt::Debug for NetTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trace").field("hash", &self.hash).finish_non_exhaustive()
+        f.debug_struct("NetTrace").field("hash", &self.hash).finish_non_exhaustive()
     }
 }
 
 /// The port that all links of one address share.
 #[derive(Debug, Default)]
 pub(super) struct HostPort {
-    pub(super) egress: Option<Link>,
-    pub(super) ingress: Option<Link>,
+    pub(super) egress: Option<EmulatedLink>,
+    pub(super) ingress: Option<EmulatedLink>,
 }
 
 /// A socket's datagrams, by delivery time and then by order of sending.
@@ -72,6 +75,7 @@ pub(super) struct Inbox {
     pub(super) reader: Option<(Waker, Option<TimeNs>)>,
 }
 
+/// A datagram in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub(super) source: SocketAddr,
@@ -82,8 +86,9 @@ pub(super) struct Datagram {
 }
 
 impl Datagram {
-    /// With what the link did to it.
-    fn after(mut self, name: PacketName, delivery: Delivery) -> Self {
+    /// Returns the datagram after a link, which may have marked it or flipped a bit. `name` is the
+    /// name of the packet on the link.
+    fn after_link(mut self, name: PacketName, delivery: Delivery) -> Self {
         self.on_link = Some(name);
         if delivery.marked.is_some() {
             self.ecn = Some(EcnCodepoint::Ce);
@@ -100,10 +105,10 @@ impl Datagram {
     }
 }
 
-impl State {
-    /// Makes or replaces a link. Packets in flight on the earlier link lose their numbers, so that
-    /// no change of the new one moves them.
-    pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: Link) {
+impl NetState {
+    /// Makes or replaces the link from `from` to `to`. Packets in flight on the earlier link lose
+    /// their names, so that no change of the new link moves them.
+    pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
         let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
         let arriving = self.arriving.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut);
@@ -114,27 +119,36 @@ impl State {
         self.links.insert((from, to), link);
     }
 
-    /// Sends a datagram at `now` through its sender's port and its link.
-    pub(super) fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
+    /// Sends a datagram at `now` through the sender's port and the link to `destination`.
+    pub(super) fn route_datagram(
+        &mut self,
+        now: TimeNs,
+        destination: SocketAddr,
+        datagram: Datagram,
+    ) {
         let (from, to) = (datagram.source.ip(), destination.ip());
         if self.muted.contains(&datagram.source) || self.muted.contains(&destination) {
-            self.trace.add(&record(now, destination, &datagram));
+            self.trace.add_record(&record_of_datagram(now, destination, &datagram));
             self.undelivered.muted += 1;
             return;
         }
         let Some(link) = self.links.get_mut(&(from, to)) else {
-            let record = record(now, destination, &datagram);
-            self.trace.add(&record);
+            let record = record_of_datagram(now, destination, &datagram);
+            self.trace.add_record(&record);
             self.undelivered.no_link += 1;
             return;
         };
         let egress = self.ports.get_mut(&from).and_then(|port| port.egress.as_mut());
         let sent = match egress {
-            Some(egress) => pass(egress, &mut self.trace, now, destination, datagram),
+            Some(egress) => {
+                pass_datagram_through_link(egress, &mut self.trace, now, destination, datagram)
+            }
             None => [Some((now, datagram)), None],
         };
         let arrived = sent.map(|sent| {
-            sent.map(|(at, datagram)| pass(link, &mut self.trace, at, destination, datagram))
+            sent.map(|(at, datagram)| {
+                pass_datagram_through_link(link, &mut self.trace, at, destination, datagram)
+            })
         });
         let to_port = self.ports.get(&to).is_some_and(|port| port.ingress.is_some());
         for (at, datagram) in arrived.into_iter().flatten().flatten().flatten() {
@@ -143,12 +157,12 @@ impl State {
                 let arriving = self.arriving.entry(to).or_default();
                 arriving.insert((at, self.sent), (destination, datagram));
             } else {
-                self.put(at, destination, datagram);
+                self.put_in_inbox(at, destination, datagram);
             }
         }
     }
 
-    /// Loses what is on its way at `now` between two addresses.
+    /// Drops the datagrams that are in flight at `now` from `from` to `to`.
     pub(super) fn drop_under_way(&mut self, now: TimeNs, from: IpAddr, to: IpAddr) {
         let mut dropped = 0;
         if let Some(arriving) = self.arriving.get_mut(&to) {
@@ -166,9 +180,14 @@ impl State {
         self.undelivered.dropped += dropped as u64;
     }
 
-    /// Lets what has come to the port of `ip` by `now` through it. Returns whoever waits for
-    /// it, other than `reader`.
-    pub(super) fn admit(&mut self, now: TimeNs, ip: IpAddr, reader: SocketAddr) -> Vec<Waker> {
+    /// Passes the datagrams that have come to the port of `ip` by `now` through the port. Returns
+    /// the wakers of the sockets that wait for them, except of `reader`.
+    pub(super) fn admit_to_port(
+        &mut self,
+        now: TimeNs,
+        ip: IpAddr,
+        reader: SocketAddr,
+    ) -> Vec<Waker> {
         let mut others = Vec::new();
         while let Some(arriving) = self.arriving.get_mut(&ip)
             && let Some(entry) = arriving.first_entry()
@@ -177,12 +196,14 @@ impl State {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
             let ingress = self.ports.get_mut(&ip).and_then(|port| port.ingress.as_mut());
             let came = match ingress {
-                Some(ingress) => pass(ingress, &mut self.trace, at, destination, datagram),
+                Some(ingress) => {
+                    pass_datagram_through_link(ingress, &mut self.trace, at, destination, datagram)
+                }
                 None => [Some((at, datagram)), None],
             };
             for (at, mut datagram) in came.into_iter().flatten() {
                 datagram.on_link = None;
-                self.put(at, destination, datagram);
+                self.put_in_inbox(at, destination, datagram);
             }
             if destination != reader {
                 others.extend(self.waker_for(destination));
@@ -191,7 +212,8 @@ impl State {
         others
     }
 
-    /// Changes a link at `now`. Returns the tasks whose packets now come sooner.
+    /// Changes the link from `from` to `to` at `now`. Returns the wakers of readers whose packets
+    /// now come sooner; `None` without such a link.
     pub(super) fn set_spec(
         &mut self,
         now: TimeNs,
@@ -206,16 +228,16 @@ impl State {
             moved.get(&name).copied()
         };
         for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
-            rekey(&mut inbox.datagrams, new_time);
+            rekey_datagrams(&mut inbox.datagrams, new_time);
         }
         if let Some(arriving) = self.arriving.get_mut(&to) {
-            rekey(arriving, |(_, datagram)| new_time(datagram));
+            rekey_datagrams(arriving, |(_, datagram)| new_time(datagram));
         }
         let readers: Vec<_> = self.inboxes.keys().filter(|at| at.ip() == to).copied().collect();
         Some(readers.into_iter().filter_map(|reader| self.waker_for(reader)).collect())
     }
 
-    /// When the socket at `address` has to look again.
+    /// Returns the time at which the socket at `address` has to look for datagrams again.
     pub(super) fn next_due(&self, address: SocketAddr) -> Option<TimeNs> {
         let inbox = self.inboxes.get(&address)?;
         let arrived = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
@@ -224,26 +246,27 @@ impl State {
         arrived.into_iter().chain(arriving.map(|((at, _), _)| *at)).min()
     }
 
-    /// From where others see that a socket sends.
-    pub(super) fn seen_at(&self, address: SocketAddr) -> SocketAddr {
+    /// Returns the public address of the socket at `address`, which is its own unless it was moved.
+    pub(super) fn seen_address(&self, address: SocketAddr) -> SocketAddr {
         self.seen_at.get(&address).copied().unwrap_or(address)
     }
 
-    /// Has others see a socket at `seen_at`, and nowhere else.
-    pub(super) fn move_to(&mut self, address: SocketAddr, seen_at: SocketAddr) {
+    /// Makes `seen_at` the public address of the socket at `address`, which loses its own.
+    pub(super) fn move_socket(&mut self, address: SocketAddr, seen_at: SocketAddr) {
         self.seen_at.insert(address, seen_at);
     }
 
-    /// The socket that receives packets for `address`.
-    fn behind(&self, address: SocketAddr) -> Option<SocketAddr> {
+    /// Returns the address of the socket that receives packets for the public address `address`.
+    fn socket_behind(&self, address: SocketAddr) -> Option<SocketAddr> {
         let moved = self.seen_at.iter().find(|(_, seen_at)| **seen_at == address);
         let at_home = || (!self.seen_at.contains_key(&address)).then_some(address);
         moved.map(|(address, _)| *address).or_else(at_home)
     }
 
-    /// The reader at `address`, if it would sleep past its next datagram.
+    /// Takes the waker of the reader at `address`, if the reader would sleep past its next
+    /// datagram.
     pub(super) fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
-        let address = self.behind(address).unwrap_or(address);
+        let address = self.socket_behind(address).unwrap_or(address);
         let due = self.next_due(address)?;
         let inbox = self.inboxes.get_mut(&address)?;
         let (_, until) = inbox.reader.as_ref()?;
@@ -253,8 +276,10 @@ impl State {
         inbox.reader.take().map(|(waker, _)| waker)
     }
 
-    fn put(&mut self, at: TimeNs, destination: SocketAddr, datagram: Datagram) {
-        let socket = self.behind(destination);
+    /// Puts a datagram that arrives at `at` into the inbox of the socket at `destination`, or
+    /// counts it as undelivered.
+    fn put_in_inbox(&mut self, at: TimeNs, destination: SocketAddr, datagram: Datagram) {
+        let socket = self.socket_behind(destination);
         let Some(inbox) = socket.and_then(|socket| self.inboxes.get_mut(&socket)) else {
             self.undelivered.no_socket += 1;
             return;
@@ -269,8 +294,11 @@ impl State {
     }
 }
 
-/// Moves what has a new time to it.
-fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Option<TimeNs>) {
+/// Moves each of the `held` datagrams for which `new_time` returns a time to that time.
+fn rekey_datagrams<T>(
+    held: &mut BTreeMap<(TimeNs, u64), T>,
+    new_time: impl Fn(&T) -> Option<TimeNs>,
+) {
     let moving = held.iter().filter_map(|(key, item)| Some((*key, new_time(item)?)));
     for (key, at) in moving.collect::<Vec<_>>() {
         if let Some(item) = held.remove(&key) {
@@ -279,33 +307,36 @@ fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Opti
     }
 }
 
-/// Offers a datagram to a link; returns the delivered copies with their times.
-fn pass(
-    link: &mut Link,
-    trace: &mut Trace,
+/// Offers a datagram to a link and traces it. Returns the datagram and its copy with their arrival
+/// times, where they are delivered.
+fn pass_datagram_through_link(
+    link: &mut EmulatedLink,
+    trace: &mut NetTrace,
     now: TimeNs,
     destination: SocketAddr,
     datagram: Datagram,
 ) -> [Option<(TimeNs, Datagram)>; 2] {
-    let mut record = record(now, destination, &datagram);
+    let mut record = record_of_datagram(now, destination, &datagram);
     let ecn_capable = datagram.ecn.is_some();
     let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
     record.offered = Some(offered);
-    trace.add(&record);
+    trace.add_record(&record);
     let mut out = [None, None];
     for (name, delivery) in offered.deliveries() {
-        let after = datagram.clone().after(name, delivery);
+        let after = datagram.clone().after_link(name, delivery);
         out[usize::from(name.copy)] = Some((delivery.at, after));
     }
     out
 }
 
-fn record(now: TimeNs, destination: SocketAddr, datagram: &Datagram) -> TraceRecord {
-    let ip_bytes = ip_bytes(destination, datagram.payload.len());
+/// Returns the trace record of a datagram that has met no link yet.
+fn record_of_datagram(now: TimeNs, destination: SocketAddr, datagram: &Datagram) -> TraceRecord {
+    let ip_bytes = datagram_ip_bytes(destination, datagram.payload.len());
     TraceRecord { now, source: datagram.source, destination, ip_bytes, offered: None }
 }
 
-fn ip_bytes(destination: SocketAddr, payload: usize) -> u32 {
+/// Returns the bytes of the IP packet that carries `payload` bytes over UDP to `destination`.
+fn datagram_ip_bytes(destination: SocketAddr, payload: usize) -> u32 {
     let headers = if destination.is_ipv4() { 28 } else { 48 };
     // A transmit is at most 64 KiB.
     u32::try_from(payload).unwrap_or(u32::MAX - headers) + headers

@@ -1,14 +1,15 @@
 //! The virtual clock: the time, and the timers that wait for a later one.
 
+use crate::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use units::TimeNs;
 
 /// The clock that an executor moves and its timers wait for.
-pub(super) struct Clock {
+pub(super) struct VirtualClock {
     /// The instant that stands for zero; only differences count.
     origin: Instant,
     timers: Mutex<Timers>,
@@ -26,38 +27,38 @@ struct Timers {
 /// The position of a timer among all: its time, and the order of registration.
 pub(super) type TimerKey = (TimeNs, u64);
 
-impl Clock {
-    /// A clock at zero, without timers.
+impl VirtualClock {
+    /// Makes a clock at zero, without timers.
     #[expect(clippy::disallowed_methods, reason = "quinn wants instants: one is made up")]
     pub(super) fn new() -> Self {
         Self { origin: Instant::now(), timers: Mutex::default() }
     }
 
-    /// The time.
+    /// Returns the virtual time.
     pub(super) fn now(&self) -> TimeNs {
-        lock(&self.timers).now
+        lock_ignoring_poison(&self.timers).now
     }
 
-    /// The instant that stands for the time.
+    /// Returns the instant that stands for the virtual time, for quinn.
     pub(super) fn instant(&self) -> Instant {
         self.origin + Duration::from_nanos(self.now().ns())
     }
 
-    /// The time that `instant` stands for.
+    /// Returns the virtual time that `instant` stands for; zero for an earlier instant.
     pub(super) fn time_of(&self, instant: Instant) -> TimeNs {
         let since = instant.saturating_duration_since(self.origin);
         TimeNs::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Has `waker` woken at `at`, under `key` where it was registered before. Returns its key;
-    /// `None` when that time has come already.
-    pub(super) fn register(
+    /// Registers `waker` to be woken at `at`, under `key` where the timer was registered before.
+    /// Returns the key; `None` when that time has come already.
+    pub(super) fn register_timer(
         &self,
         at: TimeNs,
         key: Option<TimerKey>,
         waker: &Waker,
     ) -> Option<TimerKey> {
-        let mut timers = lock(&self.timers);
+        let mut timers = lock_ignoring_poison(&self.timers);
         if timers.now >= at {
             return None;
         }
@@ -72,20 +73,21 @@ impl Clock {
         Some(key)
     }
 
-    /// Removes a timer.
-    pub(super) fn unregister(&self, key: &TimerKey) {
-        lock(&self.timers).waiting.remove(key);
+    /// Removes the timer with this key, if there is one.
+    pub(super) fn unregister_timer(&self, key: &TimerKey) {
+        lock_ignoring_poison(&self.timers).waiting.remove(key);
     }
 
-    /// How many timers wait.
+    /// Returns how many timers wait.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        lock(&self.timers).waiting.len()
+    pub(super) fn waiting_timers(&self) -> usize {
+        lock_ignoring_poison(&self.timers).waiting.len()
     }
 
-    /// Moves to the next timer and wakes all that are due then; false without a timer.
-    pub(super) fn jump(&self) -> bool {
-        let mut timers = lock(&self.timers);
+    /// Moves the time to the next timer and wakes all timers due then. Returns false without a
+    /// timer.
+    pub(super) fn jump_to_next_timer(&self) -> bool {
+        let mut timers = lock_ignoring_poison(&self.timers);
         let Some((&(at, _), _)) = timers.waiting.first_key_value() else {
             return false;
         };
@@ -99,13 +101,8 @@ impl Clock {
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for VirtualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").field("now_ns", &self.now().ns()).finish_non_exhaustive()
+        f.debug_struct("VirtualClock").field("now_ns", &self.now().ns()).finish_non_exhaustive()
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves no half-made change: each is one step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

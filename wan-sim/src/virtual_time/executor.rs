@@ -1,7 +1,8 @@
 //! The executor: it polls woken tasks in order, and moves the clock once none can go on.
 
-use super::clock::{Clock, lock};
+use super::clock::VirtualClock;
 use super::timer::Sleep;
+use crate::lock::lock_ignoring_poison;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -32,14 +33,16 @@ pub struct Stalled {
     pub at_ns: u64,
 }
 
+/// The state of an executor, which its handles share.
 pub(super) struct ExecutorState {
-    pub(super) clock: Arc<Clock>,
+    pub(super) clock: Arc<VirtualClock>,
     /// Tasks made so far, which also number them from 1.
     tasks_made: AtomicU64,
     tasks: Mutex<BTreeMap<u64, Task>>,
     ready: Arc<Ready>,
 }
 
+/// A task of the executor, except the main one.
 struct Task {
     /// The future; `None` while it is polled.
     future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -49,6 +52,7 @@ struct Task {
 /// Tasks that can go on, in the order they were woken.
 type Ready = Mutex<VecDeque<Arc<Wakeable>>>;
 
+/// The wake-up handle of one task.
 struct Wakeable {
     task: u64,
     woken: AtomicBool,
@@ -56,21 +60,22 @@ struct Wakeable {
 }
 
 impl Wake for Wakeable {
+    /// Puts the task at the end of the ready tasks, unless it is among them.
     fn wake(self: Arc<Self>) {
         if !self.woken.swap(true, Ordering::Relaxed) {
             let ready = Arc::clone(&self.ready);
-            lock(&ready).push_back(self);
+            lock_ignoring_poison(&ready).push_back(self);
         }
     }
 }
 
 impl VirtualTime {
-    /// A clock at zero, without tasks.
+    /// Makes a clock at zero, without tasks.
     #[expect(clippy::new_without_default, reason = "each has a time of its own")]
     pub fn new() -> Self {
         Self {
             shared: Arc::new(ExecutorState {
-                clock: Arc::new(Clock::new()),
+                clock: Arc::new(VirtualClock::new()),
                 tasks_made: AtomicU64::new(0),
                 tasks: Mutex::default(),
                 ready: Arc::default(),
@@ -78,19 +83,19 @@ impl VirtualTime {
         }
     }
 
-    /// The time.
+    /// Returns the virtual time.
     pub fn now(&self) -> TimeNs {
         self.shared.clock.now()
     }
 
-    /// Ends at `at`.
+    /// Returns a future that ends at the virtual time `at`.
     pub fn sleep_until(&self, at: TimeNs) -> Sleep {
         Sleep::new(Arc::clone(&self.shared.clock), at)
     }
 
-    /// Runs `future` beside the others until it ends, or until [`VirtualTime::run`] does.
+    /// Starts a task that runs `future` until the end of `future` or of [`VirtualTime::run`].
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.add(Box::pin(future));
+        self.add_task(Box::pin(future));
     }
 
     /// Runs all tasks until `main` is done; then drops the others.
@@ -99,55 +104,58 @@ impl VirtualTime {
     /// [`Stalled`], where `main` waits for what cannot come.
     pub fn run<T>(&self, main: impl Future<Output = T>) -> Result<T, Stalled> {
         let mut main = pin!(main);
-        let wakeable = self.wakeable(MAIN);
+        let wakeable = self.new_wakeable(MAIN_TASK);
         let waker = Waker::from(Arc::clone(&wakeable));
         wakeable.wake();
         let done = loop {
-            let next = lock(&self.shared.ready).pop_front();
+            let next = lock_ignoring_poison(&self.shared.ready).pop_front();
             let Some(next) = next else {
-                if self.shared.clock.jump() {
+                if self.shared.clock.jump_to_next_timer() {
                     continue;
                 }
                 break Err(Stalled { at_ns: self.now().ns() });
             };
             next.woken.store(false, Ordering::Relaxed);
-            if next.task != MAIN {
-                self.poll(next.task);
+            if next.task != MAIN_TASK {
+                self.poll_task(next.task);
             } else if let Poll::Ready(value) = main.as_mut().poll(&mut Context::from_waker(&waker))
             {
                 break Ok(value);
             }
         };
-        // They may hold this very clock. Dropping one may wake or begin another.
+        // Tasks may hold this very clock. Dropping a task may wake or begin another.
         loop {
-            let tasks = std::mem::take(&mut *lock(&self.shared.tasks));
+            let tasks = std::mem::take(&mut *lock_ignoring_poison(&self.shared.tasks));
             if tasks.is_empty() {
                 return done;
             }
         }
     }
 
-    fn add(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    /// Adds a task for `future` and wakes it.
+    fn add_task(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let task = self.shared.tasks_made.fetch_add(1, Ordering::Relaxed) + 1;
-        let waker = Waker::from(self.wakeable(task));
+        let waker = Waker::from(self.new_wakeable(task));
         waker.wake_by_ref();
-        lock(&self.shared.tasks).insert(task, Task { future: Some(future), waker });
+        lock_ignoring_poison(&self.shared.tasks).insert(task, Task { future: Some(future), waker });
     }
 
-    fn wakeable(&self, task: u64) -> Arc<Wakeable> {
+    /// Makes the wake-up handle of the task with number `task`.
+    fn new_wakeable(&self, task: u64) -> Arc<Wakeable> {
         let ready = Arc::clone(&self.shared.ready);
         Arc::new(Wakeable { task, woken: AtomicBool::new(false), ready })
     }
 
-    fn poll(&self, id: u64) {
-        let mut tasks = lock(&self.shared.tasks);
+    /// Polls the task with number `id` once, and removes it when it is done.
+    fn poll_task(&self, id: u64) {
+        let mut tasks = lock_ignoring_poison(&self.shared.tasks);
         // It may have ended, and been woken once more.
         let Some(task) = tasks.get_mut(&id) else { return };
         let Some(mut future) = task.future.take() else { return };
         let waker = task.waker.clone();
         drop(tasks);
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        let mut tasks = lock(&self.shared.tasks);
+        let mut tasks = lock_ignoring_poison(&self.shared.tasks);
         match polled {
             Poll::Ready(()) => drop(tasks.remove(&id)),
             Poll::Pending => {
@@ -160,19 +168,23 @@ impl VirtualTime {
 }
 
 impl Runtime for VirtualTime {
+    /// Returns a timer for quinn that ends at the instant `at`.
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(self.sleep_until(self.shared.clock.time_of(at)))
     }
 
+    /// Starts a task for quinn.
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.add(future);
+        self.add_task(future);
     }
 
+    /// Refuses a real socket, which has no virtual time.
     #[expect(clippy::disallowed_types, reason = "quinn's signature; it is refused")]
     fn wrap_udp_socket(&self, _: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         Err(io::Error::other("a real socket has no virtual time: bind one of a VirtualNet"))
     }
 
+    /// Returns the instant that stands for the virtual time, for quinn.
     fn now(&self) -> Instant {
         self.shared.clock.instant()
     }
@@ -184,5 +196,5 @@ impl fmt::Debug for VirtualTime {
     }
 }
 
-/// The number of the future that `run` was given.
-const MAIN: u64 = 0;
+/// Task number 0: the future that was given to [`VirtualTime::run`].
+const MAIN_TASK: u64 = 0;

@@ -57,11 +57,11 @@ fn a_wait_can_be_moved_and_given_up() {
         })
         .await;
         drop(given_up);
-        assert_eq!(main.shared.clock.waiting(), 1);
-        moved.as_mut().get_mut().move_to(ns(20));
+        assert_eq!(main.shared.clock.waiting_timers(), 1);
+        moved.as_mut().get_mut().move_deadline(ns(20));
         moved.await;
         assert_eq!(main.now(), ns(20));
-        assert_eq!(main.shared.clock.waiting(), 0);
+        assert_eq!(main.shared.clock.waiting_timers(), 0);
     })
     .unwrap();
 }

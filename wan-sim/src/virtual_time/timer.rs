@@ -1,6 +1,6 @@
 //! The timer of one wait, for futures and for quinn.
 
-use super::clock::{Clock, TimerKey};
+use super::clock::{TimerKey, VirtualClock};
 use quinn::AsyncTimer;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,32 +8,35 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use units::TimeNs;
 
-/// A wait that ends at its time; made by [`VirtualTime::sleep_until`](crate::VirtualTime::sleep_until).
+/// A wait that ends at its time; made by
+/// [`VirtualTime::sleep_until`](crate::VirtualTime::sleep_until).
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless it is polled"]
 pub struct Sleep {
-    clock: Arc<Clock>,
+    clock: Arc<VirtualClock>,
     at: TimeNs,
     /// The key among the clock's timers, while it waits.
     key: Option<TimerKey>,
 }
 
 impl Sleep {
-    pub(super) fn new(clock: Arc<Clock>, at: TimeNs) -> Self {
+    /// Makes a wait until `at` on `clock`.
+    pub(super) fn new(clock: Arc<VirtualClock>, at: TimeNs) -> Self {
         Self { clock, at, key: None }
     }
 
-    /// Ends at `at` instead.
-    pub fn move_to(&mut self, at: TimeNs) {
+    /// Makes the wait end at `at` instead.
+    pub fn move_deadline(&mut self, at: TimeNs) {
         if self.at != at {
-            self.unregister();
+            self.unregister_timer();
             self.at = at;
         }
     }
 
-    fn unregister(&mut self) {
+    /// Removes the timer from the clock, if it waits there.
+    fn unregister_timer(&mut self) {
         if let Some(key) = self.key.take() {
-            self.clock.unregister(&key);
+            self.clock.unregister_timer(&key);
         }
     }
 }
@@ -43,13 +46,13 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        match this.clock.register(this.at, this.key, cx.waker()) {
+        match this.clock.register_timer(this.at, this.key, cx.waker()) {
             Some(key) => {
                 this.key = Some(key);
                 Poll::Pending
             }
             None => {
-                this.unregister();
+                this.unregister_timer();
                 Poll::Ready(())
             }
         }
@@ -57,11 +60,13 @@ impl Future for Sleep {
 }
 
 impl AsyncTimer for Sleep {
+    /// Makes the wait end at the instant `at` instead.
     fn reset(mut self: Pin<&mut Self>, at: Instant) {
         let at = self.clock.time_of(at);
-        self.move_to(at);
+        self.move_deadline(at);
     }
 
+    /// Polls for the end of the wait.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Future::poll(self, cx)
     }
@@ -69,6 +74,6 @@ impl AsyncTimer for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.unregister();
+        self.unregister_timer();
     }
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use wan_sim::lab::namespaces;
+use wan_sim::lab::list_namespaces;
 
 #[test]
 fn a_lab_runs_programs_and_leaves_no_trace() {
@@ -19,7 +19,7 @@ fn a_lab_runs_programs_and_leaves_no_trace() {
         return;
     }
     let (_, prefix) = pid_and_prefix(&path);
-    assert_eq!(namespaces(&prefix).len(), 3);
+    assert_eq!(list_namespaces(&prefix).len(), 3);
     assert_eq!(wan_sim(&["lab", "up", file]).status.code(), Some(1));
     let hosts = wan_sim(&["lab", "exec", file, "b", "--", "cat", "/etc/hosts"]);
     assert!(String::from_utf8(hosts.stdout).unwrap().contains("10.77.0.1 a"));
@@ -33,7 +33,7 @@ fn a_lab_runs_programs_and_leaves_no_trace() {
     let down = wan_sim(&["lab", "down", file]);
     assert_eq!(down.status.code(), Some(0));
     assert!(String::from_utf8(down.stdout).unwrap().starts_with("fidelity: "));
-    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert_eq!(list_namespaces(&prefix), Vec::<String>::new());
     assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(1));
     assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
 }

@@ -34,7 +34,7 @@ fn starved(packets: usize) -> Option<String> {
 fn a_starved_lab_says_that_the_run_is_void() {
     let Some(down) = starved(1) else { return };
     assert!(down.contains("reads came more than"), "{down}");
-    // More than the device holds while nobody reads.
+    // More than the device holds while the stopped lab does not read.
     let Some(down) = starved(10_100) else { return };
     assert!(down.contains("the emulator itself lost"), "{down}");
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use wan_sim::lab::namespaces;
+use wan_sim::lab::list_namespaces;
 use wan_sim::recording::{Recorder, replay};
 use wan_sim::topology::Topology;
 
@@ -34,14 +34,14 @@ fn datagrams_take_their_delay_and_are_counted() {
         assert_eq!(now.ip_bytes - before.ip_bytes, 5 * (1000 + headers));
     }
     // Where no link leads, packets vanish and are counted.
-    let before = lab.unreachable();
+    let before = lab.unreachable_packets();
     let c = udp(&prefix, "c", "10.77.0.3");
     c.send_to(b"lost", (A, 7000)).unwrap();
-    while lab.unreachable() == before {
+    while lab.unreachable_packets() == before {
         std::thread::yield_now();
     }
     lab.stop().unwrap();
-    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert_eq!(list_namespaces(&prefix), Vec::<String>::new());
 }
 
 #[test]

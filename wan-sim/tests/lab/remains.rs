@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use wan_sim::lab::namespaces;
+use wan_sim::lab::list_namespaces;
 
 #[test]
 fn remains_of_a_killed_lab_are_removed() {
@@ -23,19 +23,19 @@ fn remains_of_a_killed_lab_are_removed() {
     while wan_sim(&["lab", "status", file]).status.code() == Some(0) {
         std::thread::yield_now();
     }
-    assert_eq!(namespaces(&prefix).len(), 3);
+    assert_eq!(list_namespaces(&prefix).len(), 3);
     // Not while there is no `ip`.
     let mut down = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
     let down = down.args(["lab", "down", file]).env("PATH", "").output().unwrap();
     assert_eq!(down.status.code(), Some(77));
     assert!(down.stdout.is_empty(), "{down:?}");
     assert!(String::from_utf8(down.stderr).unwrap().contains(&format!("{prefix}c: run as root")));
-    assert_eq!(namespaces(&prefix).len(), 3);
+    assert_eq!(list_namespaces(&prefix).len(), 3);
     let down = wan_sim(&["lab", "down", file]);
     assert_eq!(down.status.code(), Some(0));
     let said = String::from_utf8(down.stdout).unwrap();
     assert_eq!(said.matches("left behind").count(), 3, "{said}");
-    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert_eq!(list_namespaces(&prefix), Vec::<String>::new());
     assert!(!Path::new("/etc/netns").join(format!("{prefix}a")).exists());
 }
 
@@ -48,7 +48,7 @@ fn a_lab_outlives_its_file_and_ends_its_programs() {
         return;
     }
     let (_, prefix) = pid_and_prefix(&path);
-    // One that ends when told, one that does not; the shell says when it listens no more.
+    // One ends on SIGTERM, one does not: its shell says when it ignores the signal.
     let stubborn = "trap '' TERM; echo ready; while :; do sleep 1; done";
     let mut programs: Vec<_> = [("a", "echo ready; exec sleep 1000"), ("b", stubborn)]
         .into_iter()
@@ -71,7 +71,7 @@ fn a_lab_outlives_its_file_and_ends_its_programs() {
     for program in &mut programs {
         assert!(!program.wait().unwrap().success());
     }
-    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert_eq!(list_namespaces(&prefix), Vec::<String>::new());
     let again = wan_sim(&["lab", "down", file]);
     assert_eq!(again.status.code(), Some(64));
     assert!(String::from_utf8(again.stderr).unwrap().contains("there is no file"));
@@ -113,13 +113,13 @@ fn a_lab_killed_at_startup_leaves_nothing_for_long() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
         command.args(["lab", "up", file, "--foreground"]);
         let mut lab = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        while namespaces(&prefix).len() < made {
+        while list_namespaces(&prefix).len() < made {
             assert!(lab.try_wait().unwrap().is_none(), "it ended by itself");
         }
         lab.kill().unwrap();
         lab.wait().unwrap();
         assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
-        assert_eq!(namespaces(&prefix), Vec::<String>::new(), "after {made}");
+        assert_eq!(list_namespaces(&prefix), Vec::<String>::new(), "after {made}");
         let etc = fs::read_dir("/etc/netns").into_iter().flatten().flatten();
         let left = etc.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix));
         assert_eq!(left.count(), 0, "after {made}");

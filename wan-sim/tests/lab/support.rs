@@ -26,7 +26,7 @@ pub fn topology(directory: &Path, link: &str) -> (PathBuf, Topology) {
     (file, topology)
 }
 
-/// A prefix of this test's own.
+/// Returns a prefix that no other lab uses.
 pub fn prefix() -> String {
     static LABS: AtomicU32 = AtomicU32::new(0);
     let lab = LABS.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ pub fn udp(prefix: &str, site: &str, ip: &str) -> UdpSocket {
     socket
 }
 
-/// Takes so many datagrams.
+/// Receives this number of datagrams.
 pub fn receive(socket: &UdpSocket, packets: usize) {
     for _ in 0..packets {
         socket.recv_from(&mut [0; 2000]).unwrap();

@@ -1,8 +1,8 @@
-//! Stopping a process for certain: a signal is only asked for, so wait until it has taken.
+//! Stopping a process for certain: a signal takes effect later, so wait until it has.
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Stops every thread of a process; it goes on with `SIGCONT`.
+/// Stops every thread of a process until `SIGCONT`.
 pub fn stop(pid: Pid) {
     kill_process(pid, Signal::STOP).expect("signalled");
     while !threads_stopped(pid) {

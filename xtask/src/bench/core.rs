@@ -4,13 +4,13 @@ use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use std::path::Path;
 
-/// Runs the kernels beside a plain loop; fails when the local reduction of eight ranks is slower
-/// than the bench asks for.
+/// Runs `cargo xtask bench reduce`: times the reduction kernels beside a plain loop. Fails when the
+/// local reduction of eight ranks is slower than the bench asks for.
 pub(super) fn measure_reduce(root: &Path) -> Result<Page, Failure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "reduce"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&format!("{status}\n{table}")));
+        return Err(line.failure(&format!("{status}\n{table}")));
     }
     let text = format!(
         "GB/s of all bytes read and written, one thread, medians; beside each kernel a plain f32 sum \
@@ -22,35 +22,35 @@ pub(super) fn measure_reduce(root: &Path) -> Result<Page, Failure> {
     Ok(Page::new("The reduction kernels", text))
 }
 
-/// Runs the hierarchy and its controls, and takes their table.
+/// Runs `cargo xtask bench shape`: counts the WAN bytes of the hierarchy and of its controls.
 pub(super) fn measure_shape(root: &Path) -> Result<Page, Failure> {
     let run = ["run", "--quiet", "--package", "scenarios", "--bin", "shape"];
     let line = CommandLine::cargo(&run);
     let (status, text) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&status));
+        return Err(line.failure(&status));
     }
     Ok(Page::new("What the hierarchy saves", text))
 }
 
-/// Plans large fabrics by the clock, then proves the schedules of thousands; fails where either
-/// does not hold.
+/// Runs `cargo xtask bench plan`: plans large fabrics by the clock, then proves thousands of
+/// schedules. Fails when either misses its target.
 pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "plan"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&format!("{status}\n{table}")));
+        return Err(line.failure(&format!("{status}\n{table}")));
     }
     let words = ["test", "-q", "--release", "-p", "hier-collectives", "--test", "plan", "--"];
     let line = CommandLine::cargo(&[&words[..], &["--ignored", "--nocapture", "proved"]].concat());
     let (status, proved) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&format!("{status}\n{proved}")));
+        return Err(line.failure(&format!("{status}\n{proved}")));
     }
     let proved: Vec<&str> =
         proved.lines().filter(|line| line.starts_with(PROOF_LINE_PREFIX)).collect();
     if proved.is_empty() {
-        return Err(line.failed(&"it said nothing of what it proved"));
+        return Err(line.failure(&"it said nothing of what it proved"));
     }
     let text = format!(
         "| fabric | plan | seconds | planned time over the bound | of 1 s and 1.01 |\n\
@@ -63,5 +63,5 @@ pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
     Ok(Page::new("Plans of large fabrics", text))
 }
 
-/// The beginning of output lines that state a proof; other lines are ignored.
+/// Beginning of the output lines that state a proof; other lines are ignored.
 const PROOF_LINE_PREFIX: &str = "proved ";

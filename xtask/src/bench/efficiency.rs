@@ -5,14 +5,14 @@ use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::path::Path;
 
-/// The least T(0)/T(d) at [`AT`].
-const WANTED: f64 = 0.97;
-/// Kilometres, and N of N:1.
-const AT: (u64, u64) = (500, 32);
+/// 0.97, the least T(0)/T(d) at [`EFFICIENCY_POINT`] with which the bench passes.
+const EFFICIENCY_WANTED: f64 = 0.97;
+/// Distance in kilometres, and N of the convergence N:1, for which the bench has a target.
+const EFFICIENCY_POINT: (u64, u64) = (500, 32);
 
-/// Simulates a step of a large model at all distances; fails where two regions 500 km apart at
-/// 32:1 keep less than is wanted.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+/// Runs `cargo xtask bench efficiency`: simulates a step of a large model at all distances. Fails
+/// when two regions at [`EFFICIENCY_POINT`] keep less than [`EFFICIENCY_WANTED`].
+pub(super) fn measure_efficiency(root: &Path) -> Result<Page, Failure> {
     let build = CommandLine::cargo(&[
         "build",
         "-q",
@@ -22,27 +22,29 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         "--bin",
         "landbridge",
     ]);
-    build.pass(root)?;
+    build.run_to_success(root)?;
     let program = crate::stages::target_folder().join("release/landbridge");
     let words = ["plan", "efficiency", "--model", "llama3-70b"];
-    let line = CommandLine::built(&program, &words);
+    let line = CommandLine::program(&program, &words);
     let (status, table) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&status));
+        return Err(line.failure(&status));
     }
-    let (km, convergence) = (AT.0.to_string(), AT.1.to_string());
+    let (km, convergence) = (EFFICIENCY_POINT.0.to_string(), EFFICIENCY_POINT.1.to_string());
     let cell = ["--distances", &km, "--convergence", &convergence, "--json"];
-    let line = CommandLine::built(&program, &[&words[..], &cell].concat());
+    let line = CommandLine::program(&program, &[&words[..], &cell].concat());
     let (_, json) = line.capture(root)?;
-    let found: Value = serde_json::from_str(&json).map_err(|error| line.failed(&error))?;
+    let found: Value = serde_json::from_str(&json).map_err(|error| line.failure(&error))?;
     let efficiency = found["cells"][0]["efficiency"].as_f64().unwrap_or_default();
-    if efficiency < WANTED {
-        return Err(line.failed(&format!("T(0)/T(d) is {efficiency:.4}, below {WANTED}")));
+    if efficiency < EFFICIENCY_WANTED {
+        return Err(
+            line.failure(&format!("T(0)/T(d) is {efficiency:.4}, below {EFFICIENCY_WANTED}"))
+        );
     }
     let text = format!(
         "T(d) and T(0) are simulated in virtual time; what is assumed stands above the table. \
-         At {km} km and {convergence}:1, T(0)/T(d) is {efficiency:.4}; at least {WANTED} is wanted, \
-         or the bench fails.\n\n```text\n$ landbridge {}\n{}\n```\n",
+         At {km} km and {convergence}:1, T(0)/T(d) is {efficiency:.4}; at least \
+         {EFFICIENCY_WANTED} is wanted, or the bench fails.\n\n```text\n$ landbridge {}\n{}\n```\n",
         words.join(" "),
         table.trim()
     );

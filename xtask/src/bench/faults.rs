@@ -7,16 +7,16 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Points between 5 and 95 % of the bytes at which each fault strikes.
-const POINTS: &str = "5";
+/// 5 points between 5 and 95 % of the bytes of an all-reduce, at which each fault strikes.
+const POINTS_PER_FAULT: &str = "5";
 
-/// Runs every fault at every point.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    let line = faults::line(root, &["--json", "--points", POINTS])?;
+/// Runs `cargo xtask bench faults`: every fault at every point, on real processes.
+pub(super) fn measure_faults(root: &Path) -> Result<Page, Failure> {
+    let line = faults::faults_command(root, &["--json", "--points", POINTS_PER_FAULT])?;
     let (status, stdout) = line.capture(root)?;
-    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
+    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
     if !status.success() {
-        return Err(line.failed(&stdout));
+        return Err(line.failure(&stdout));
     }
     let cases = report["cases"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut names: Vec<&str> = cases.iter().filter_map(|case| case["scenario"].as_str()).collect();

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// How long each target runs.
-const SECONDS: u64 = 600;
+/// 600 s for each fuzz target.
+const FUZZ_SECONDS: u64 = 600;
 
 /// The figures that libFuzzer prints for one target at its end.
-struct Run {
+struct FuzzRun {
     target: String,
     inputs: u64,
     kept: u64,
@@ -20,23 +20,23 @@ struct Run {
     findings: Vec<String>,
 }
 
-/// Builds and runs all fuzz targets.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    measure_targets(root, &[])
+/// Runs `cargo xtask bench fuzz`: builds and runs all fuzz targets.
+pub(super) fn measure_fuzz(root: &Path) -> Result<Page, Failure> {
+    measure_fuzz_targets(root, &[])
 }
 
-/// Builds and runs the named fuzz targets, or all if none is named, as many at once as there are
-/// cores. The page keeps the rows of other targets.
-pub(super) fn measure_targets(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
-    CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).pass(root)?;
+/// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at once as there
+/// are cores. The page keeps the rows of other targets.
+pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
+    CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).run_to_success(root)?;
     let list = CommandLine::cargo(&["fuzz", "list"]);
     let (status, targets) = list.capture(root)?;
     if !status.success() {
-        return Err(list.failed(&status));
+        return Err(list.failure(&status));
     }
     if let Some(unknown) = wanted.iter().find(|name| !targets.lines().any(|line| line == **name)) {
         let why = format!("no fuzz target `{unknown}`; there are:\n{targets}");
-        return Err(list.failed(&why));
+        return Err(list.failure(&why));
     }
     let named = |name: &&str| wanted.is_empty() || wanted.contains(name);
     let queue = Mutex::new(targets.lines().filter(named).collect::<Vec<_>>());
@@ -47,32 +47,32 @@ pub(super) fn measure_targets(root: &Path, wanted: &[&str]) -> Result<Page, Fail
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(target) = next() {
-                    let run = fuzz(root, target);
+                    let run = run_fuzz_target(root, target);
                     runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
                 }
             });
         }
     });
-    let runs: Result<Vec<Run>, Failure> =
+    let runs: Result<Vec<FuzzRun>, Failure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-    let commit = super::page::output("git", &["rev-parse", "--short", "HEAD"]);
-    let mut rows: BTreeMap<String, String> = rows_of_the_page(root).collect();
-    rows.extend(runs?.iter().map(|run| (run.target.clone(), run.row(&commit))));
+    let commit = super::page::program_output("git", &["rev-parse", "--short", "HEAD"]);
+    let mut rows: BTreeMap<String, String> = read_page_rows(root).collect();
+    rows.extend(runs?.iter().map(|run| (run.target.clone(), run.table_row(&commit))));
     rows.retain(|target, _| targets.lines().any(|line| line == target));
-    Ok(Page::new("Fuzzing", table(&rows) + &earlier(root)))
+    Ok(Page::new("Fuzzing", fuzz_table(&rows) + &earlier_findings(root)))
 }
 
-/// Runs one target over its seeds and what libFuzzer makes of them.
-fn fuzz(root: &Path, target: &str) -> Result<Run, Failure> {
+/// Runs one fuzz target from its seeds for [`FUZZ_SECONDS`]. Repeats each finding to confirm it.
+fn run_fuzz_target(root: &Path, target: &str) -> Result<FuzzRun, Failure> {
     let dictionary = format!("fuzz/dictionaries/{target}");
     let dictionary =
         Some(format!("-dict={dictionary}")).filter(|_| root.join(&dictionary).exists());
-    let time = format!("-max_total_time={SECONDS}");
+    let time = format!("-max_total_time={FUZZ_SECONDS}");
     let mut words = vec!["fuzz", "run", "--sanitizer", "none", target, "--", &time];
     words.extend(["-timeout=5", "-print_final_stats=1"]);
     words.extend(dictionary.as_deref());
     let line = CommandLine::cargo(&words);
-    println!("{target}: {SECONDS} s");
+    println!("{target}: {FUZZ_SECONDS} s");
     let said = line.capture_stderr(root)?;
     let stat = |name: &str| {
         let value = said.lines().find_map(|line| line.strip_prefix(&format!("stat::{name}:")));
@@ -83,13 +83,13 @@ fn fuzz(root: &Path, target: &str) -> Result<Run, Failure> {
         let file = file.trim();
         let again = ["fuzz", "run", "--sanitizer", "none", target, file, "--", "-timeout=5"];
         // A machine that stood still makes any input slow.
-        if CommandLine::cargo(&again).code(root)? != Some(0) {
+        if CommandLine::cargo(&again).run_to_exit_code(root)? != Some(0) {
             let name = Path::new(file).strip_prefix(root).unwrap_or(Path::new(file));
             findings.push(name.display().to_string());
         }
     }
-    let missing = || line.failed(&format!("no statistics in:\n{said}"));
-    let run = Run {
+    let missing = || line.failure(&format!("no statistics in:\n{said}"));
+    let run = FuzzRun {
         target: target.to_owned(),
         inputs: stat("number_of_executed_units").ok_or_else(missing)?,
         kept: stat("new_units_added").ok_or_else(missing)?,
@@ -100,16 +100,17 @@ fn fuzz(root: &Path, target: &str) -> Result<Run, Failure> {
     Ok(run)
 }
 
-impl Run {
-    fn row(&self, commit: &str) -> String {
-        let Run { target, inputs, kept, megabytes, findings } = self;
+impl FuzzRun {
+    /// Returns the row of the page for this target: inputs, memory, findings, commit.
+    fn table_row(&self, commit: &str) -> String {
+        let FuzzRun { target, inputs, kept, megabytes, findings } = self;
         let found = if findings.is_empty() { "none".to_owned() } else { findings.join(", ") };
         format!("| `{target}` | {inputs} | {kept} | {megabytes} | {found} | {commit} |")
     }
 }
 
-/// The lines of the page, one for each target.
-fn rows_of_the_page(root: &Path) -> impl Iterator<Item = (String, String)> {
+/// Reads the target and the row of each line of the table in `docs/results/fuzz.md`.
+fn read_page_rows(root: &Path) -> impl Iterator<Item = (String, String)> {
     let page = std::fs::read_to_string(root.join("docs/results/fuzz.md")).unwrap_or_default();
     let row = |line: &str| {
         let (target, _) = line.strip_prefix("| `")?.split_once('`')?;
@@ -118,10 +119,11 @@ fn rows_of_the_page(root: &Path) -> impl Iterator<Item = (String, String)> {
     page.lines().filter_map(row).collect::<Vec<_>>().into_iter()
 }
 
-fn table(rows: &BTreeMap<String, String>) -> String {
+/// Returns the table of all targets, with the conditions of the runs above it.
+fn fuzz_table(rows: &BTreeMap<String, String>) -> String {
     let mut text = format!(
-        "Each target ran for {SECONDS} s with libFuzzer, coverage-guided, without a sanitizer: the \
-         decoders have no `unsafe` code. A finding is an input that breaks a promise of \
+        "Each target ran for {FUZZ_SECONDS} s with libFuzzer, coverage-guided, without a \
+         sanitizer: the decoders have no `unsafe` code. A finding is an input that breaks a promise of \
          `fuzz/src/lib.rs`, takes longer than 5 s, or more memory than the target allows, and that \
          does so again. A row says at which commit it was measured.\n\n\
          | target | inputs tried | kept for new coverage | peak memory MB | findings | commit |\n\
@@ -133,8 +135,9 @@ fn table(rows: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// The mended findings of all runs, as the corpus keeps them.
-fn earlier(root: &Path) -> String {
+/// Returns a list of the mended findings of all runs, as the names of files in the corpus tell
+/// them.
+fn earlier_findings(root: &Path) -> String {
     let mut found: Vec<String> = std::fs::read_dir(root.join("fuzz/corpus"))
         .into_iter()
         .flatten()

@@ -6,21 +6,21 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Asks the tests to measure.
-const MEASURE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
-/// The part of the honest job's rate that must be left.
-const WANTED: f64 = 0.95;
-/// Malice and no mistake, against which jobs need gateways of their own: a page that is being
-/// given back stops whichever thread touches it, until the exchange that uses it ends, and with
-/// that the attachment.
-const ONLY_TOLD: &str = "memory released during the exchange";
+/// Environment variable that makes the tests of `landbridge/tests/hostile` measure rates.
+const MEASURE_VARIABLE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
+/// 0.95 of the rate of the honest job beside the reference, the least that an attack may leave.
+const RATE_FRACTION_WANTED: f64 = 0.95;
+/// The attack without a target. A page that a trainer gives back stops whichever thread touches the
+/// page until the exchange ends, and with the thread the attachment. Jobs that fear such malice
+/// need gateways of their own.
+const UNBOUNDED_ATTACK: &str = "memory released during the exchange";
 
-/// Measures an honest job beside each attack.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+/// Runs `cargo xtask bench hostile`: measures the rate of an honest job beside each attack.
+pub(super) fn measure_hostile(root: &Path) -> Result<Page, Failure> {
     let words = ["test", "--release", "-p", "landbridge", "--test", "hostile"];
     let line =
         CommandLine::cargo(&[&words[..], &["--", "--nocapture", "--test-threads=1"]].concat());
-    let line = line.with(MEASURE, "1");
+    let line = line.with_variable(MEASURE_VARIABLE, "1");
     let mut seen = Vec::new();
     let status = line.stream(root, |line| {
         // Behind the test's name, where the harness has printed that.
@@ -28,7 +28,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         seen.extend(row);
     })?;
     if !status.success() {
-        return Err(line.failed(&"a test failed"));
+        return Err(line.failure(&"a test failed"));
     }
     seen.retain(|row: &Value| row["attack"].is_string());
     let turns = seen.first().and_then(|row| row["turns"].as_u64()).unwrap_or_default();
@@ -39,8 +39,8 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          the honest job's, medians of {turns}: alone, beside a reference, which takes as much of \
          the machine's processor, and beside the attack. The reference is the same attack on two other gateways \
          of the machine; where the attackers all-reduce as well, it is those all-reduces here, \
-         with the same changes to memory that nobody has attached. At least {WANTED} of the rate \
-         beside the reference is wanted, but of who gives memory back that it has attached: a page \
+         with the same changes to memory that nobody has attached. At least \
+         {RATE_FRACTION_WANTED} of the rate beside the reference is wanted, but of who gives memory back that it has attached: a page \
          on its way out stops whichever thread touches it, until the exchange that uses it ends, \
          and with that the attachment. Jobs that have to fear such malice need gateways of their \
          own.\n\n\
@@ -53,8 +53,8 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         let (alone, reference, attacked) =
             (rate("alone_mbit_s"), rate("beside_reference_mbit_s"), rate("beside_attack_mbit_s"));
         let attack = row["attack"].as_str().unwrap_or_default();
-        let met = attacked >= WANTED * reference;
-        let held = attack != ONLY_TOLD;
+        let met = attacked >= RATE_FRACTION_WANTED * reference;
+        let held = attack != UNBOUNDED_ATTACK;
         missed.extend((held && !met).then_some(attack));
         writeln!(
             text,
@@ -69,7 +69,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         .expect("a string takes all");
     }
     if !missed.is_empty() {
-        return Err(line.failed(&format!("{text}\nnot met: {}", missed.join(", "))));
+        return Err(line.failure(&format!("{text}\nnot met: {}", missed.join(", "))));
     }
     Ok(Page::new("An honest job beside a hostile one", text))
 }

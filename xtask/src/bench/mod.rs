@@ -13,56 +13,57 @@ mod wan;
 mod wan_sim;
 
 use crate::command::Failure;
-use page::{Page, commit, machine};
+use page::{Page, git_commit, machine_description};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// One page of figures.
+/// One bench, which fills one page with figures.
 struct Bench {
-    /// The words after `cargo xtask bench`.
+    /// Words after `cargo xtask bench` that run this bench.
     name: &'static str,
-    /// The page below `docs/results`, without its extension.
+    /// Path of its page below `docs/results`, without the extension.
     page: &'static str,
-    /// Measures it from the workspace's root.
+    /// Function that measures, given the root of the workspace.
     measure: fn(&Path) -> Result<Page, Failure>,
 }
 
+/// Benches of `cargo xtask bench`, each with its page and the function that measures.
 const BENCHES: [Bench; 13] = [
-    Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure },
-    Bench { name: "faults", page: "faults", measure: faults::measure },
-    Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure },
-    Bench { name: "hostile", page: "hostile", measure: hostile::measure },
+    Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure_efficiency },
+    Bench { name: "faults", page: "faults", measure: faults::measure_faults },
+    Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure_fuzz },
+    Bench { name: "hostile", page: "hostile", measure: hostile::measure_hostile },
     Bench { name: "plan", page: "plan", measure: core::measure_plan },
-    Bench { name: "quickstart", page: "quickstart", measure: quickstart::measure },
+    Bench { name: "quickstart", page: "quickstart", measure: quickstart::measure_quickstart },
     Bench { name: "reduce", page: "reduce", measure: core::measure_reduce },
     Bench { name: "shape", page: "shape", measure: core::measure_shape },
-    Bench { name: "simulate", page: "simulate", measure: simulate::measure },
-    Bench { name: "train", page: "train", measure: train::measure },
-    Bench { name: "wan", page: "wan/whole", measure: wan::measure },
-    Bench { name: "wan --quick", page: "wan/quick", measure: wan::measure_quick },
-    Bench { name: "wan-sim", page: "wan-sim", measure: wan_sim::measure },
+    Bench { name: "simulate", page: "simulate", measure: simulate::measure_simulate },
+    Bench { name: "train", page: "train", measure: train::measure_train },
+    Bench { name: "wan", page: "wan/whole", measure: wan::measure_wan },
+    Bench { name: "wan --quick", page: "wan/quick", measure: wan::measure_wan_quick },
+    Bench { name: "wan-sim", page: "wan-sim", measure: wan_sim::measure_wan_sim },
 ];
 
-/// Runs a bench and writes its page; `None` when there is none of that name.
-pub fn run(name: &str) -> Option<ExitCode> {
+/// Runs a bench and writes its page; `None` if no bench has that name.
+pub fn run_bench(name: &str) -> Option<ExitCode> {
     let bench = BENCHES.iter().find(|bench| bench.name == name)?;
-    Some(write(bench.page, name, bench.measure))
+    Some(write_bench_page(bench.page, name, bench.measure))
 }
 
-/// Runs some fuzz targets and replaces their rows of the page.
-pub fn fuzz_some(targets: &[&str]) -> ExitCode {
-    write("fuzz", "fuzz", |root| fuzz::measure_targets(root, targets))
+/// Runs some fuzz targets and replaces their rows of the page on fuzzing.
+pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
+    write_bench_page("fuzz", "fuzz", |root| fuzz::measure_fuzz_targets(root, targets))
 }
 
-/// Measures, and writes the page with the command, the commit and the machine in its second line.
-fn write(
+/// Measures, and writes the page with command, commit and machine in its second line.
+fn write_bench_page(
     page_name: &str,
     name: &str,
     measure: impl Fn(&Path) -> Result<Page, Failure>,
 ) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     // Read before the measurement, since files may change meanwhile.
-    let (command, commit) = (format!("cargo xtask bench {name}"), commit());
+    let (command, commit) = (format!("cargo xtask bench {name}"), git_commit());
     let page = match measure(root) {
         Ok(page) => page,
         Err(failure) => {
@@ -70,7 +71,7 @@ fn write(
             return ExitCode::FAILURE;
         }
     };
-    let machine = machine();
+    let machine = machine_description();
     let text = format!(
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
         page.title, page.text,
@@ -97,10 +98,10 @@ fn write(
     if page.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A short run of `train`, shown and not written.
-pub fn train_quick() -> ExitCode {
+/// Runs a short version of the bench `train` and prints the figures; no page is written.
+pub fn show_train_quick() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    match train::quick(root) {
+    match train::measure_train_quick(root) {
         Ok(page) => {
             println!("{}", page.text);
             ExitCode::SUCCESS
@@ -112,10 +113,10 @@ pub fn train_quick() -> ExitCode {
     }
 }
 
-/// Parts of `wan`, shown and not written.
-pub fn wan_shown(flags: &[&str]) -> ExitCode {
+/// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
+pub fn show_wan_parts(flags: &[&str]) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    wan::show(root, flags).unwrap_or_else(|failure| {
+    wan::show_wan(root, flags).unwrap_or_else(|failure| {
         eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
         ExitCode::FAILURE
     })

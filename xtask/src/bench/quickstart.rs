@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// One row: what is given to the quickstart beyond its defaults.
-const ROWS: [&[&str]; 5] = [
+/// Options of the quickstart in each row of the page; the first row has the defaults.
+const QUICKSTART_OPTIONS: [&[&str]; 5] = [
     &[],
     &["--loss", "0%"],
     &["--loss", "1%"],
@@ -15,8 +15,8 @@ const ROWS: [&[&str]; 5] = [
     &["--rtt", "200ms", "--rate", "200Mbit/s"],
 ];
 
-/// Runs each row.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+/// Runs `cargo xtask bench quickstart`: one quickstart for each row of the page.
+pub(super) fn measure_quickstart(root: &Path) -> Result<Page, Failure> {
     let mut text = String::from(
         "Two gateways, a relay that emulates the link, and four ranks (3 and 1) on one machine, in \
          real time. The link is emulated; the gateways, QUIC and TLS are real. eta is T* over the \
@@ -26,23 +26,25 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          payload, east and west | lost packets | accuracy | off the reference by |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
-    CommandLine::cargo(&["build", "--release", "--package", "landbridge"]).pass(root)?;
-    for row in ROWS {
+    CommandLine::cargo(&["build", "--release", "--package", "landbridge"]).run_to_success(root)?;
+    for row in QUICKSTART_OPTIONS {
         let shown = if row.is_empty() { "its defaults".to_owned() } else { row.join(" ") };
         eprintln!("quickstart {shown}");
         let arguments = ["run", "--release", "--quiet", "--", "quickstart", "--json"];
         let line = CommandLine::cargo(&[&arguments[..], row].concat());
         let (status, stdout) = line.capture(root)?;
         if !status.success() {
-            return Err(line.failed(&status));
+            return Err(line.failure(&status));
         }
-        let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
-        writeln!(text, "| {shown} | {} |", cells(&report).join(" | ")).expect("a string takes all");
+        let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
+        writeln!(text, "| {shown} | {} |", report_cells(&report).join(" | "))
+            .expect("a string takes all");
     }
     Ok(Page::new("Quickstart", text))
 }
 
-fn cells(report: &Value) -> Vec<String> {
+/// Returns the table cells of one report: times, efficiency, goodput, overhead, loss, accuracy.
+fn report_cells(report: &Value) -> Vec<String> {
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let payload =
         number("/allreduce/wan_payload_bytes_per_direction") * number("/allreduce/iterations");

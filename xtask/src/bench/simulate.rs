@@ -7,56 +7,59 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Seeds of the session as it is.
-const SEEDS: &str = "10000";
+/// 10,000 seeds with which the correct session is simulated.
+const SESSION_SEEDS: &str = "10000";
 
-/// From here on the page is written by hand, and kept.
-const BY_HAND: &str = "## What it has found";
+/// Heading of `docs/results/simulate.md` from which on the page is written by hand and kept.
+const HANDWRITTEN_HEADING: &str = "## What it has found";
 
-/// Runs the session as it is, then its broken variants.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    let line = simulate::line(&["--seeds", SEEDS, "--json"]);
-    let (status, report) = run(root, &line)?;
+/// Runs `cargo xtask bench simulate`: the correct session over all seeds, then each mutant until a
+/// seed finds it.
+pub(super) fn measure_simulate(root: &Path) -> Result<Page, Failure> {
+    let line = simulate::simulate_command(&["--seeds", SESSION_SEEDS, "--json"]);
+    let (status, report) = run_for_report(root, &line)?;
     if !status {
-        return Err(line.failed(&report));
+        return Err(line.failure(&report));
     }
-    let mut text = whole(&report);
+    let mut text = session_text(&report);
     text += "\n## Broken variants\n\nVariants of the session that are broken on purpose, and the \
              first seed, from 0 on, that finds each.\n\n| variant | found by seed | which heard |\n\
              |---|---|---|\n";
     for mutant in MUTANTS {
-        let line = mutant.line(&["--seeds", simulate::SEEDS, "--first", "--json"]);
-        let (status, report) = run(root, &line)?;
+        let line =
+            mutant.simulate_command(&["--seeds", simulate::MUTANT_SEEDS, "--first", "--json"]);
+        let (status, report) = run_for_report(root, &line)?;
         let found = report["wrong"].as_array().and_then(|found| found.first());
         let Some(found) = found.filter(|_| !status) else {
-            return Err(line.failed(&format!("{} seeds did not find it", simulate::SEEDS)));
+            return Err(line.failure(&format!("{} seeds did not find it", simulate::MUTANT_SEEDS)));
         };
         let what = found["wrong"][0].as_str().unwrap_or_default().replace('|', "/");
-        let what: String = what.chars().take(WIDTH).collect();
-        put(&mut text, format_args!("| {} | {} | {what} |\n", mutant.name, found["seed"]));
+        let what: String = what.chars().take(FINDING_CHARS_MAX).collect();
+        append_text(&mut text, format_args!("| {} | {} | {what} |\n", mutant.name, found["seed"]));
     }
     let kept = std::fs::read_to_string(root.join("docs/results/simulate.md")).unwrap_or_default();
-    if let Some(at) = kept.find(BY_HAND) {
-        put(&mut text, format_args!("\n{}", &kept[at..]));
+    if let Some(at) = kept.find(HANDWRITTEN_HEADING) {
+        append_text(&mut text, format_args!("\n{}", &kept[at..]));
     }
     Ok(Page::new("Faults in virtual time", text))
 }
 
-/// Characters of a finding.
-const WIDTH: usize = 120;
+/// 120 characters of a finding in the table of mutants; the rest is cut.
+const FINDING_CHARS_MAX: usize = 120;
 
-/// Whether all was right, and what was told.
-fn run(root: &Path, line: &CommandLine) -> Result<(bool, Value), Failure> {
+/// Runs a simulation. Returns whether every seed passed, and the JSON report.
+fn run_for_report(root: &Path, line: &CommandLine) -> Result<(bool, Value), Failure> {
     let (status, stdout) = line.capture(root)?;
-    let report = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
+    let report = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
     Ok((status.success(), report))
 }
 
-fn whole(report: &Value) -> String {
+/// Returns the section of the page on the correct session.
+fn session_text(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
-        "{SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 ranks each, \
-         two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier; \
+        "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
+         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier; \
          every operation and dtype, averages with weights), each round committed as a step, over \
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run, counted from the first post on, while rounds go \
@@ -88,18 +91,19 @@ fn whole(report: &Value) -> String {
         ("| what was done, of whose results | times |\n|---|---|\n", "completed"),
     ];
     for (head, key) in heads {
-        put(&mut text, format_args!("\n{head}"));
+        append_text(&mut text, format_args!("\n{head}"));
         for (name, value) in report[key].as_object().into_iter().flatten() {
             let cells = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-            let cells: String = cells.iter().map(|cell| format!(" {} |", shown(cell))).collect();
-            put(&mut text, format_args!("| {name} |{cells}\n"));
+            let cells: String =
+                cells.iter().map(|cell| format!(" {} |", format_cell(cell))).collect();
+            append_text(&mut text, format_args!("| {name} |{cells}\n"));
         }
     }
     text
 }
 
-/// Counts as they are, times with one digit.
-fn shown(cell: &Value) -> String {
+/// Formats a table cell: a count as it is, a time with one decimal.
+fn format_cell(cell: &Value) -> String {
     match (cell.as_u64(), cell.as_f64()) {
         (Some(count), _) => count.to_string(),
         (None, Some(seconds)) => format!("{seconds:.1}"),
@@ -107,6 +111,7 @@ fn shown(cell: &Value) -> String {
     }
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+/// Appends formatted text to the page.
+fn append_text(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes all");
 }

@@ -7,62 +7,81 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Runs it whole, writes `docs/results/train.json` as well.
-pub fn measure(root: &Path) -> Result<Page, Failure> {
-    run(root, &[])
+/// Runs `cargo xtask bench train`; the JSON goes to `docs/results/train.json`.
+pub fn measure_train(root: &Path) -> Result<Page, Failure> {
+    run_train(root, &[])
 }
 
-/// A short run, to see that it works.
-pub fn quick(root: &Path) -> Result<Page, Failure> {
-    run(root, &["--quick"])
+/// Runs a short version of the bench, to see that it works.
+pub fn measure_train_quick(root: &Path) -> Result<Page, Failure> {
+    run_train(root, &["--quick"])
 }
 
-fn run(root: &Path, options: &[&str]) -> Result<Page, Failure> {
-    let line = python::bench(root, &[&["python/benches/train.py"], options].concat())?;
+/// Runs `python/benches/train.py` with `options` and compares its figures with the targets.
+fn run_train(root: &Path, options: &[&str]) -> Result<Page, Failure> {
+    let line =
+        python::python_bench_command(root, &[&["python/benches/train.py"], options].concat())?;
     let (status, stdout) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&status));
+        return Err(line.failure(&status));
     }
-    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
-    let text = page(&report);
-    let mut missed: Vec<_> = BOUNDS.iter().filter_map(|bound| bound.missed(&report)).collect();
+    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
+    let text = train_text(&report);
+    let mut missed: Vec<_> =
+        TRAIN_TARGETS.iter().filter_map(|target| target.missed_text(&report)).collect();
     missed.extend(report["gloo"]["skipped"].as_str().map(|why| format!("Gloo DDP: {why}")));
     Ok(Page { json: Some(report), missed, ..Page::new("Trainers", text) })
 }
 
-/// The target of a figure.
-struct Bound {
+/// Target of a figure of the bench `train`.
+struct TrainTarget {
+    /// Text that names the figure.
     what: &'static str,
+    /// JSON pointer to the figure in the report.
     figure: &'static str,
+    /// Least value that meets the target.
     least: f64,
+    /// Largest value that meets the target.
     most: f64,
 }
 
-impl Bound {
-    const fn most(what: &'static str, figure: &'static str, most: f64) -> Self {
+impl TrainTarget {
+    /// Returns a target with an upper limit.
+    const fn at_most(what: &'static str, figure: &'static str, most: f64) -> Self {
         Self { what, figure, least: f64::NEG_INFINITY, most }
     }
 
-    const fn least(what: &'static str, figure: &'static str, least: f64) -> Self {
+    /// Returns a target with a lower limit.
+    const fn at_least(what: &'static str, figure: &'static str, least: f64) -> Self {
         Self { what, figure, least, most: f64::INFINITY }
     }
 
-    /// The target that is missed, if it is; a figure that is not there misses its target.
-    fn missed(&self, report: &Value) -> Option<String> {
+    /// Returns a text if the report misses the target; a missing figure misses its target.
+    fn missed_text(&self, report: &Value) -> Option<String> {
         let figure = report.pointer(self.figure).and_then(Value::as_f64).unwrap_or(f64::NAN);
         let met = (self.least..=self.most).contains(&figure);
         (!met).then(|| format!("{}: {figure:.2}", self.what))
     }
 }
 
-const BOUNDS: [Bound; 4] = [
-    Bound::most("4 KiB through the gateway, over a bare ping-pong", "/round_trip/ratio", 2.5),
-    Bound::least("copy into the arena or out of it, over memcpy", "/copy/ratio", 0.7),
-    Bound::most("longest median step of first use, over later steps", "/first_use/ratio", 2.0),
-    Bound::least("part of the exchange that is hidden", "/overlap/hidden", 0.8),
+/// Targets of `cargo xtask bench train`: ratios, each with its JSON pointer in the report.
+const TRAIN_TARGETS: [TrainTarget; 4] = [
+    TrainTarget::at_most(
+        "4 KiB through the gateway, over a bare ping-pong",
+        "/round_trip/ratio",
+        2.5,
+    ),
+    TrainTarget::at_least("copy into the arena or out of it, over memcpy", "/copy/ratio", 0.7),
+    TrainTarget::at_most(
+        "longest median step of first use, over later steps",
+        "/first_use/ratio",
+        2.0,
+    ),
+    TrainTarget::at_least("part of the exchange that is hidden", "/overlap/hidden", 0.8),
 ];
 
-fn page(report: &Value) -> String {
+/// Returns the page: conditions, and the table of figures with their targets.
+fn train_text(report: &Value) -> String {
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let mut text = format!(
         "The machine is shared, and busy with other work where the figures say so: see the bare \

@@ -6,28 +6,31 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs all rows; writes `docs/results/wan/whole.json` and `whole.svg` as well.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    page(root, "whole", &[])
+/// Runs `cargo xtask bench wan`: all rows, to `whole.md`, `whole.json` and `whole.svg` in
+/// `docs/results/wan`.
+pub(super) fn measure_wan(root: &Path) -> Result<Page, Failure> {
+    measure_wan_page(root, "whole", &[])
 }
 
-/// The same of a few rows, to `docs/results/wan/quick.md`.
-pub(super) fn measure_quick(root: &Path) -> Result<Page, Failure> {
-    page(root, "quick", &["--quick"])
+/// Runs `cargo xtask bench wan --quick`: a few rows, to `quick.md`, `quick.json` and `quick.svg` in
+/// `docs/results/wan`.
+pub(super) fn measure_wan_quick(root: &Path) -> Result<Page, Failure> {
+    measure_wan_page(root, "quick", &["--quick"])
 }
 
-fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
+/// Runs the program `wan` with `flags` and returns its page; the picture goes to `NAME.svg`.
+fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::stages::target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
-    let line = line(root, &[&to, flags].concat())?;
+    let line = wan_command(root, &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
-        return Err(line.failed(&status));
+        return Err(line.failure(&status));
     }
-    let json = std::fs::read(&scratch).map_err(|error| line.failed(&error))?;
-    let json: Value = serde_json::from_slice(&json).map_err(|error| line.failed(&error))?;
+    let json = std::fs::read(&scratch).map_err(|error| line.failure(&error))?;
+    let json: Value = serde_json::from_slice(&json).map_err(|error| line.failure(&error))?;
     let verdicts = json["verdicts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let missed = verdicts.iter().filter(|verdict| verdict["met"] != true);
     let missed = missed.map(|verdict| format!("{}: {}", verdict["wanted"], verdict["worst"]));
@@ -53,21 +56,23 @@ fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
 
-/// One arm: shown and not written.
-pub fn show(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
-    let code = line(root, flags)?.code(root)?;
+/// Runs the program `wan` with `flags` and its output shown; no page is written.
+pub fn show_wan(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+    let code = wan_command(root, flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-fn line(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
+/// Builds `landbridge` and the program `wan` for release. Returns the command line of `wan` with
+/// `flags`.
+fn wan_command(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
     // Speed is what is measured.
     let built =
         ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
-    CommandLine::cargo(&built).pass(root)?;
+    CommandLine::cargo(&built).run_to_success(root)?;
     let release = crate::stages::target_folder().join("release");
     let landbridge = release.join("landbridge").display().to_string();
     let peers = crate::stages::target_folder().join("peers").display().to_string();
     let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
-    Ok(CommandLine::built(&release.join("wan"), &all))
+    Ok(CommandLine::program(&release.join("wan"), &all))
 }

@@ -5,8 +5,8 @@ use crate::command::{CommandLine, Failure};
 use crate::programs;
 use std::path::Path;
 
-/// Each bench of the crate, and what its table shows.
-const PARTS: [(&str, &str); 3] = [
+/// Each bench of the crate `wan-sim`, with the heading and text above its table.
+const WAN_SIM_BENCHES: [(&str, &str); 3] = [
     (
         "virtual_time",
         "## Virtual time\n\nQUIC endpoints over the virtual network, on one thread; CUBIC \
@@ -26,8 +26,8 @@ const PARTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The part that needs no bench.
-const HELD_BY_TESTS: &str = "
+/// Section of the page on properties that tests check, without a bench.
+const HELD_BY_TESTS_SECTION: &str = "
 ## Held by tests
 
 | what | wanted | held by |
@@ -39,23 +39,23 @@ const HELD_BY_TESTS: &str = "
 | the same trace hash | in separate processes | `other_processes_make_the_same_trace`, `another_process_makes_the_same_trace` |
 ";
 
-/// Runs the crate's benches, and takes their tables.
-pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    programs::find(false);
+/// Runs `cargo xtask bench wan-sim`: the benches of the crate, whose tables fill the page.
+pub(super) fn measure_wan_sim(root: &Path) -> Result<Page, Failure> {
+    programs::find_programs(false);
     let mut text = String::from(
         "Figures are median (least to most). All that is compared alternates within one run, so \
          that a busy spell of the machine meets both; where the machine is busy with other work, \
          so say the fidelity reports.\n",
     );
-    for (bench, what) in PARTS {
+    for (bench, what) in WAN_SIM_BENCHES {
         let arguments = ["bench", "--package", "wan-sim", "--all-features", "--bench", bench];
         let line = CommandLine::cargo(&arguments);
         let (status, stdout) = line.capture(root)?;
         if !status.success() {
-            return Err(line.failed(&status));
+            return Err(line.failure(&status));
         }
         text.push_str(&format!("\n{what}\n\n{}\n", stdout.trim()));
     }
-    text.push_str(HELD_BY_TESTS);
+    text.push_str(HELD_BY_TESTS_SECTION);
     Ok(Page::new("wan-sim", text))
 }

@@ -1,4 +1,4 @@
-use crate::certs::{CertificateOptions, CertsError, FileOutcome, Validity, make};
+use crate::certs::{CertificateOptions, CertsError, FileOutcome, Validity, make_certificates};
 
 use crate::config::FabricFile;
 use hier_collectives::topology::Fabric;
@@ -28,7 +28,8 @@ fn made(outcomes: &[FileOutcome]) -> Vec<String> {
 fn keys_and_tokens_are_readable_by_their_owner_alone() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let jobs = ["train".to_owned()];
-    let outcomes = make(&fabric(FABRIC), out.path(), &options(&jobs, false)).expect("made");
+    let outcomes =
+        make_certificates(&fabric(FABRIC), out.path(), &options(&jobs, false)).expect("made");
     let files =
         ["ca.pem", "ca.key", "east-0.pem", "east-0.key", "west-0.pem", "west-0.key", "train.token"];
     assert_eq!(made(&outcomes), files);
@@ -45,11 +46,11 @@ fn keys_and_tokens_are_readable_by_their_owner_alone() {
 #[test]
 fn a_second_run_adds_missing_files_and_keeps_the_rest() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    make(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
     let before = std::fs::read(out.path().join("east-0.pem")).expect("there");
     let wider = fabric(&FABRIC.replace("gateway.west-0", "gateway.west-1"));
     let jobs = ["other".to_owned()];
-    let outcomes = make(&wider, out.path(), &options(&jobs, false)).expect("made");
+    let outcomes = make_certificates(&wider, out.path(), &options(&jobs, false)).expect("made");
     assert_eq!(made(&outcomes), ["west-1.pem", "west-1.key", "other.token"]);
     assert_eq!(std::fs::read(out.path().join("east-0.pem")).expect("there"), before);
 }
@@ -57,11 +58,13 @@ fn a_second_run_adds_missing_files_and_keeps_the_rest() {
 #[test]
 fn a_ca_is_not_replaced_unless_forced() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    make(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
     std::fs::remove_file(out.path().join("ca.key")).expect("there");
-    let refused = make(&fabric(FABRIC), out.path(), &options(&[], false)).expect_err("no key");
+    let refused =
+        make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect_err("no key");
     assert!(matches!(refused, CertsError::CaKeyMissing { .. }), "{refused}");
-    let outcomes = make(&fabric(FABRIC), out.path(), &options(&[], true)).expect("forced");
+    let outcomes =
+        make_certificates(&fabric(FABRIC), out.path(), &options(&[], true)).expect("forced");
     assert_eq!(made(&outcomes).len(), 6, "all certificates are of the new CA");
 }
 
@@ -69,8 +72,11 @@ fn a_ca_is_not_replaced_unless_forced() {
 fn names_that_would_overwrite_other_files_are_refused() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let ca = fabric(&FABRIC.replace("gateway.west-0", "gateway.ca"));
-    assert!(matches!(make(&ca, out.path(), &options(&[], false)), Err(CertsError::NameTaken)));
+    assert!(matches!(
+        make_certificates(&ca, out.path(), &options(&[], false)),
+        Err(CertsError::NameTaken)
+    ));
     let jobs = ["../train".to_owned()];
-    let refused = make(&fabric(FABRIC), out.path(), &options(&jobs, false));
+    let refused = make_certificates(&fabric(FABRIC), out.path(), &options(&jobs, false));
     assert!(matches!(refused, Err(CertsError::JobName(_))));
 }

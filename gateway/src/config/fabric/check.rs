@@ -1,13 +1,13 @@
 //! Checks that need several keys of a fabric file at once.
 
 use super::entry::GatewayEntry;
-use crate::config::reader::Source;
+use crate::config::reader::ConfigSource;
 use crate::config::values::LANES_MAX;
 use hier_collectives::topology::{FabricError, LinkSpec};
 use std::net::SocketAddr;
 
-/// Records gateways whose lanes would use the same UDP ports of one IP address.
-pub(super) fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
+/// Records a fault for gateways whose lanes would use the same UDP ports of one IP address.
+pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEntry]) {
     let near = |one: SocketAddr, other: SocketAddr| {
         one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
     };
@@ -22,7 +22,7 @@ pub(super) fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
             if let Some((_, clash)) = clash {
                 let problem = format!("its ports overlap those of gateway `{clash}`");
                 let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
-                source.fault_at(&format!("{}.{key}", gateway.key), problem, accepted);
+                source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted);
             }
             earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
         }
@@ -30,8 +30,8 @@ pub(super) fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
 }
 
 /// Records a fault of the fabric as a whole at the key that has to change.
-pub(super) fn report(
-    source: &Source<'_>,
+pub(super) fn report_fabric_fault(
+    source: &ConfigSource<'_>,
     fault: &FabricError,
     gateways: &[GatewayEntry],
     links: &[LinkSpec],
@@ -60,13 +60,16 @@ pub(super) fn report(
         FabricError::Unreachable(..) => {
             ("link".to_owned(), "links by which every region reaches every other")
         }
-        FabricError::BadValue(text) => (key_of(text, gateways, links), "a value inside that range"),
+        FabricError::BadValue(text) => {
+            (key_of_bad_value(text, gateways, links), "a value inside that range")
+        }
     };
-    source.fault_at(&key, fault.to_string(), accepted.to_owned());
+    source.record_fault(&key, fault.to_string(), accepted.to_owned());
 }
 
-/// The key that a [`FabricError::BadValue`] is about: its text names the subject first.
-fn key_of(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
+/// Returns the path of the key at fault in a [`FabricError::BadValue`], whose text names the
+/// gateway or link first.
+fn key_of_bad_value(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
     for gateway in gateways {
         if text.starts_with(&format!("gateway `{}`", gateway.name)) {
             let ingress = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);

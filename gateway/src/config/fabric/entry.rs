@@ -5,7 +5,7 @@ use hier_collectives::topology::WanPort;
 
 /// Addresses at which one gateway's lanes are reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Addresses {
+pub(super) struct GatewayAddresses {
     /// From other regions.
     pub wan: Option<LaneAddresses>,
     /// From its own region.
@@ -25,5 +25,5 @@ pub(super) struct GatewayEntry {
     /// The WAN port, if it has one.
     pub wan: Option<WanPort>,
     /// Its addresses.
-    pub addresses: Addresses,
+    pub addresses: GatewayAddresses,
 }

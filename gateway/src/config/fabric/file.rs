@@ -1,12 +1,12 @@
 //! A checked fabric file, and the addresses at which its gateways reach each other.
 
-use super::entry::Addresses;
+use super::entry::GatewayAddresses;
 use super::keys;
-use super::tables::{FabricTables, read_fabric};
+use super::tables::{FabricTables, read_fabric_tables};
 use crate::config::fault::Faults;
-use crate::config::reader::{self, Source};
+use crate::config::reader::{self, ConfigSource};
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::Policies;
+use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 pub struct FabricFile {
     path: PathBuf,
     fabric: Fabric,
-    addresses: Vec<Addresses>,
+    addresses: Vec<GatewayAddresses>,
     mtu_pinned: bool,
-    policies: Policies,
+    policies: LinkPolicies,
 }
 
 impl FabricFile {
@@ -38,48 +38,50 @@ impl FabricFile {
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
         let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
-            Source::new(path, text).read(&keys::FILE, read_fabric)?;
+            ConfigSource::new(path, text)
+                .read_root_table(&keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
         let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })
     }
 
-    /// The file that the fabric was read from.
+    /// Returns the path of the file that the fabric was read from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The checked fabric.
+    /// Returns the checked fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// Address of a gateway's first lane; `None` without a WAN port.
+    /// Returns the WAN address of a gateway's first lane; `None` without a WAN port.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
         self.lane_addresses(gateway).map(LaneAddresses::first)
     }
 
-    /// Addresses of a gateway's lanes; `None` without a WAN port.
+    /// Returns the WAN addresses of a gateway's lanes; `None` without a WAN port.
     pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
         self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
     }
 
-    /// Addresses at which the other gateways of its region reach a gateway's lanes, if given.
+    /// Returns the LAN addresses at which the other gateways of its region reach a gateway's lanes,
+    /// if given.
     pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
         self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
     }
 
-    /// Address at which gateway `one` reaches the first lane of gateway `other` in its region:
-    /// `lan` when both have one, else `wan` when both have one.
+    /// Returns the address at which gateway `one` reaches the first lane of gateway `other` in its
+    /// region: `lan` when both gateways have one, else `wan` when both have one.
     pub fn address_within_region(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
         let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
         let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
         lan.or_else(port).map(LaneAddresses::first)
     }
 
-    /// Networks on which a gateway has lanes, from 0 to 2: the WAN and the LAN, each when it has
-    /// a peer there.
-    pub fn lane_networks(&self, me: GatewayId) -> usize {
+    /// Counts the networks on which a gateway has lanes, from 0 to 2: the WAN and the LAN, each
+    /// when the gateway has a peer there.
+    pub fn count_lane_networks(&self, me: GatewayId) -> usize {
         let fabric = &self.fabric;
         let on_both = |of: &dyn Fn(GatewayId) -> bool, other| of(me) && of(other);
         let (at_port, on_lan) =
@@ -99,14 +101,14 @@ impl FabricFile {
         self.mtu_pinned
     }
 
-    /// Rate schedules and congestion controllers of the links.
-    pub fn policies(&self) -> &Policies {
+    /// Returns the rate schedules and congestion controllers of the links.
+    pub fn policies(&self) -> &LinkPolicies {
         &self.policies
     }
 
-    /// SHA-256 of the parts on which all gateways must agree: the fabric's name and MTU, names of
-    /// regions and gateways, ranks, which gateways have a WAN port, and which regions are linked.
-    /// Addresses and rates may differ. The text is that of docs/protocol.md section 1.
+    /// Returns the SHA-256 of the parts on which all gateways must agree: the fabric's name and
+    /// MTU, names of regions and gateways, ranks, which gateways have a WAN port, and which regions
+    /// are linked. Addresses and rates may differ. The text is that of docs/protocol.md section 1.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());

@@ -2,33 +2,33 @@
 
 use crate::config::key::Need::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, Table};
-use crate::config::values::{Name, Peer, RankCount, Speeds};
-use crate::wan::link::policy::{ControllerKind, Schedule};
+use crate::config::values::{Name, PeerAddress, RankCount, Speeds};
+use crate::wan::link::policy::{ControllerKind, RateSchedule};
 use units::{BitRate, Fraction, Span};
 
-/// The file itself.
-pub(in crate::config) static FILE: Table = Table {
+/// Description of a whole fabric file: its keys and tables.
+pub(in crate::config) static FABRIC_FILE_TABLE: Table = Table {
     name: "",
     placeholder: "",
     about: "The keys before the first table.",
     accepted: "a fabric file",
-    keys: &[NAME.row(), MTU.row()],
-    tables: &[&REGION, &LINK],
+    keys: &[FABRIC_NAME.description(), FABRIC_MTU.description()],
+    tables: &[&REGION_TABLE, &LINK_TABLE],
 };
 
-/// The tables `[region.REGION]`.
-pub(super) static REGION: Table = Table {
+/// Description of the tables `[region.REGION]`.
+pub(super) static REGION_TABLE: Table = Table {
     name: "region",
     placeholder: "REGION",
     about: "One table for each region: a data centre or an availability zone. At least one. \
             Ranks are numbered from 0, region by region in name order.",
     accepted: "a table such as [region.east]",
-    keys: &[REGION_RANKS.row(), SPEEDS.row()],
-    tables: &[&GATEWAY],
+    keys: &[REGION_RANKS.description(), REGION_SPEEDS.description()],
+    tables: &[&GATEWAY_TABLE],
 };
 
-/// The tables `[region.REGION.gateway.GATEWAY]`.
-pub(super) static GATEWAY: Table = Table {
+/// Description of the tables `[region.REGION.gateway.GATEWAY]`.
+pub(super) static GATEWAY_TABLE: Table = Table {
     name: "gateway",
     placeholder: "GATEWAY",
     about: "One table for each gateway of the region, at least one. The name is unique in the \
@@ -37,29 +37,43 @@ pub(super) static GATEWAY: Table = Table {
             gateways of its region alone. Among several regions, each needs a gateway with a WAN \
             port.",
     accepted: "at least one table such as [region.east.gateway.east-0]",
-    keys: &[GATEWAY_RANKS.row(), LAN.row(), WAN.row(), EGRESS.row(), INGRESS.row()],
+    keys: &[
+        GATEWAY_RANKS.description(),
+        GATEWAY_LAN.description(),
+        GATEWAY_WAN.description(),
+        GATEWAY_EGRESS.description(),
+        GATEWAY_INGRESS.description(),
+    ],
     tables: &[],
 };
 
-/// The tables `[link.A-B]`.
-pub(super) static LINK: Table = Table {
+/// Description of the tables `[link.A-B]`.
+pub(super) static LINK_TABLE: Table = Table {
     name: "link",
     placeholder: "A-B",
     about: "The WAN path between the regions A and B, one table at most for each pair. Links \
             must join all regions, not each pair of them.",
     accepted: "a table such as [link.east-west]",
-    keys: &[RATE.row(), RTT.row(), LOSS.row(), SCHEDULE.row(), CONTROLLER.row()],
+    keys: &[
+        LINK_RATE.description(),
+        LINK_RTT.description(),
+        LINK_LOSS.description(),
+        LINK_SCHEDULE.description(),
+        LINK_CONTROLLER.description(),
+    ],
     tables: &[],
 };
 
-pub(super) const NAME: Key<Name> = Key::new(
+/// Key `name`: name of the fabric.
+pub(super) const FABRIC_NAME: Key<Name> = Key::new(
     "name",
     Required,
     "\"two-region\"",
     "Name of the fabric. Every gateway's certificate contains it.",
 );
 
-pub(super) const MTU: Key<u16> = Key::new(
+/// Key `mtu`: IP MTU of the paths between gateways, in bytes.
+pub(super) const FABRIC_MTU: Key<u16> = Key::new(
     "mtu",
     Optional("measured"),
     "1500",
@@ -68,6 +82,7 @@ pub(super) const MTU: Key<u16> = Key::new(
      and plans assume 1500.",
 );
 
+/// Key `ranks` of a region: number of ranks in the region.
 pub(super) const REGION_RANKS: Key<RankCount> = Key::new(
     "ranks",
     Required,
@@ -75,7 +90,8 @@ pub(super) const REGION_RANKS: Key<RankCount> = Key::new(
     "Number of ranks in the region, which is the sum over its gateways.",
 );
 
-pub(super) const SPEEDS: Key<Speeds> = Key::new(
+/// Key `speeds` of a region: relative compute speed of each rank.
+pub(super) const REGION_SPEEDS: Key<Speeds> = Key::new(
     "speeds",
     Optional("1.0 for each rank"),
     "[1.0, 1.0, 0.5]",
@@ -83,6 +99,7 @@ pub(super) const SPEEDS: Key<Speeds> = Key::new(
      order. `landbridge plan batch` splits a global batch by them.",
 );
 
+/// Key `ranks` of a gateway: number of ranks that the gateway serves.
 pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
     "ranks",
     RequiredIf("the region has several gateways", "the region's `ranks`"),
@@ -91,7 +108,8 @@ pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
      order.",
 );
 
-pub(super) const LAN: Key<Peer> = Key::new(
+/// Key `lan` of a gateway: addresses of its lanes for gateways of the same region.
+pub(super) const GATEWAY_LAN: Key<PeerAddress> = Key::new(
     "lan",
     RequiredIf("a gateway of the same region has no WAN port", "`wan`"),
     "\"10.0.0.5:7400\"",
@@ -99,7 +117,8 @@ pub(super) const LAN: Key<Peer> = Key::new(
      gateways use it when both have one.",
 );
 
-pub(super) const WAN: Key<Peer> = Key::new(
+/// Key `wan` of a gateway: addresses of its lanes for gateways of other regions.
+pub(super) const GATEWAY_WAN: Key<PeerAddress> = Key::new(
     "wan",
     RequiredIf("`egress` or `ingress` is given", "no WAN port"),
     "\"203.0.113.10:7400\"",
@@ -107,21 +126,24 @@ pub(super) const WAN: Key<Peer> = Key::new(
      are for several carriers or network ports.",
 );
 
-pub(super) const EGRESS: Key<BitRate> = Key::new(
+/// Key `egress` of a gateway: capacity of its WAN port out of the region.
+pub(super) const GATEWAY_EGRESS: Key<BitRate> = Key::new(
     "egress",
     RequiredIf("`wan` is given", "no WAN port"),
     "\"500 Mbit/s\"",
     "Capacity of the WAN port out of the region, in IP bytes; at least 8 kbit/s.",
 );
 
-pub(super) const INGRESS: Key<BitRate> = Key::new(
+/// Key `ingress` of a gateway: capacity of its WAN port into the region.
+pub(super) const GATEWAY_INGRESS: Key<BitRate> = Key::new(
     "ingress",
     RequiredIf("`wan` is given", "no WAN port"),
     "\"500 Mbit/s\"",
     "Capacity of the WAN port into the region, in IP bytes; at least 8 kbit/s.",
 );
 
-pub(super) const RATE: Key<BitRate> = Key::new(
+/// Key `rate` of a link: capacity in each direction, in IP bytes.
+pub(super) const LINK_RATE: Key<BitRate> = Key::new(
     "rate",
     Required,
     "\"500 Mbit/s\"",
@@ -129,14 +151,16 @@ pub(super) const RATE: Key<BitRate> = Key::new(
      faster.",
 );
 
-pub(super) const RTT: Key<Span> = Key::new(
+/// Key `rtt` of a link: round-trip time without queueing.
+pub(super) const LINK_RTT: Key<Span> = Key::new(
     "rtt",
     Required,
     "\"80 ms\"",
     "Round-trip time of the link without queueing; at most 60 s.",
 );
 
-pub(super) const LOSS: Key<Fraction> = Key::new(
+/// Key `loss` of a link: expected random packet loss.
+pub(super) const LINK_LOSS: Key<Fraction> = Key::new(
     "loss",
     Optional("0 %"),
     "\"0.1 %\"",
@@ -144,7 +168,8 @@ pub(super) const LOSS: Key<Fraction> = Key::new(
      than this raises the loss alarm.",
 );
 
-pub(super) const SCHEDULE: Key<Schedule> = Key::new(
+/// Key `schedule` of a link: rate limits by time of day in UTC.
+pub(super) const LINK_SCHEDULE: Key<RateSchedule> = Key::new(
     "schedule",
     Optional("always `rate`"),
     "[{ at = \"08:00\", rate = \"300 Mbit/s\" }, { at = \"18:00\", rate = \"500 Mbit/s\" }]",
@@ -152,7 +177,8 @@ pub(super) const SCHEDULE: Key<Schedule> = Key::new(
      and the last one past midnight. Rates are from 8 kbit/s to the link's `rate`.",
 );
 
-pub(super) const CONTROLLER: Key<ControllerKind> = Key::new(
+/// Key `controller` of a link: its congestion controller.
+pub(super) const LINK_CONTROLLER: Key<ControllerKind> = Key::new(
     "controller",
     Optional("\"link-share\""),
     "\"link-share\"",

@@ -1,11 +1,11 @@
 //! Reads the tables of a fabric file.
 
-use super::check::{check_ports, report};
-use super::entry::{Addresses, GatewayEntry};
+use super::check::{check_lane_ports, report_fabric_fault};
+use super::entry::{GatewayAddresses, GatewayEntry};
 use super::keys;
-use crate::config::reader::{Section, Source};
-use crate::config::values::{FromValue, Name, is_name};
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicy, Policies, Schedule};
+use crate::config::reader::{ConfigSource, Section};
+use crate::config::values::{FromValue, Name, is_valid_name};
+use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy, RateSchedule};
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::collections::BTreeMap;
@@ -16,61 +16,65 @@ pub(super) struct FabricTables {
     /// The fabric.
     pub fabric: Fabric,
     /// Addresses by the gateways' names.
-    pub addresses: BTreeMap<String, Addresses>,
+    pub addresses: BTreeMap<String, GatewayAddresses>,
     /// Whether the file gives the MTU.
     pub mtu_pinned: bool,
     /// The policies of the links.
-    pub policies: Policies,
+    pub policies: LinkPolicies,
 }
 
 /// Reads all tables of a fabric file; `None` when faults were recorded.
-pub(super) fn read_fabric(source: &Source<'_>, root: &Section<'_>) -> Option<FabricTables> {
-    let name = root.required(&keys::NAME);
-    let mtu = root.optional(&keys::MTU);
+pub(super) fn read_fabric_tables(
+    source: &ConfigSource<'_>,
+    root: &Section<'_>,
+) -> Option<FabricTables> {
+    let name = root.read_required(&keys::FABRIC_NAME);
+    let mtu = root.read_optional(&keys::FABRIC_MTU);
     let mut regions = Vec::new();
     let mut gateways = Vec::new();
-    for (name, section) in root.tables(&keys::REGION) {
-        let (region, entries) = read_region(source, name, &section);
+    for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
+        let (region, entries) = read_region_table(source, name, &section);
         regions.push(region);
         gateways.extend(entries);
     }
     let (links, policies): (Vec<_>, Vec<_>) =
-        read_links(source, root, &regions).into_iter().unzip();
-    check_ports(source, &gateways);
+        read_link_tables(source, root, &regions).into_iter().unzip();
+    check_lane_ports(source, &gateways);
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
-            let policies = by_regions(&fabric, &links, policies);
+            let policies = policies_by_region_pair(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
             Some(FabricTables { fabric, addresses, mtu_pinned, policies })
         }
         Err(faults) => {
             for fault in faults {
-                report(source, &fault, &gateways, &links);
+                report_fabric_fault(source, &fault, &gateways, &links);
             }
             None
         }
     }
 }
 
-fn read_region(
-    source: &Source<'_>,
+/// Reads a table `[region.NAME]`. Values at fault are replaced, so that they cause no second fault.
+fn read_region_table(
+    source: &ConfigSource<'_>,
     name: String,
     section: &Section<'_>,
 ) -> (RegionSpec, Vec<GatewayEntry>) {
-    check_name(source, section.key(), &name);
-    let ranks_given = section.has("ranks");
-    let ranks = section.required(&keys::REGION_RANKS).map(|ranks| ranks.0);
-    let speeds = section.optional(&keys::SPEEDS).map(|speeds| speeds.0);
-    let tables = section.tables(&keys::GATEWAY);
+    check_table_name(source, section.key(), &name);
+    let ranks_given = section.has_key("ranks");
+    let ranks = section.read_required(&keys::REGION_RANKS).map(|ranks| ranks.0);
+    let speeds = section.read_optional(&keys::REGION_SPEEDS).map(|speeds| speeds.0);
+    let tables = section.read_subtables(&keys::GATEWAY_TABLE);
     let several = tables.len() > 1;
-    if tables.is_empty() && !section.has("gateway") {
-        section.missing(keys::GATEWAY.name, keys::GATEWAY.accepted);
+    if tables.is_empty() && !section.has_key("gateway") {
+        section.report_missing(keys::GATEWAY_TABLE.name, keys::GATEWAY_TABLE.accepted);
     }
     let mut gateways: Vec<GatewayEntry> = tables
         .into_iter()
-        .map(|(name, table)| read_gateway(source, name, &table, several))
+        .map(|(name, table)| read_gateway_table(source, name, &table, several))
         .collect();
     if let [only] = gateways.as_mut_slice()
         && only.ranks.is_none()
@@ -90,7 +94,7 @@ fn read_region(
     {
         let problem = format!("has {} values for {count} ranks", speeds.len());
         let accepted = format!("an array of {count} positive numbers");
-        source.fault_at(&section.key_of("speeds"), problem, accepted);
+        source.record_fault(&section.key_path("speeds"), problem, accepted);
     }
     let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
     let spec = gateways
@@ -98,55 +102,60 @@ fn read_region(
         .map(|gateway| RegionGateway::new(gateway.name.clone(), served(gateway), gateway.wan));
     let mut spec: Vec<RegionGateway> = spec.collect();
     if spec.is_empty() {
-        spec.push(RegionGateway::new(format!("{name}-"), count, Some(PORT_AT_FAULT)));
+        spec.push(RegionGateway::new(format!("{name}-"), count, Some(FAULTY_PORT_SUBSTITUTE)));
     }
-    section.close();
+    section.report_unknown_keys();
     (RegionSpec { name, speeds, gateways: spec }, gateways)
 }
 
-fn read_gateway(
-    source: &Source<'_>,
+/// Reads a table `[region.NAME.gateway.NAME]`; `several` says whether the region has several
+/// gateways.
+fn read_gateway_table(
+    source: &ConfigSource<'_>,
     name: String,
     section: &Section<'_>,
     several: bool,
 ) -> GatewayEntry {
-    check_name(source, section.key(), &name);
+    check_table_name(source, section.key(), &name);
     let key = section.key().to_owned();
     let ranks = if several {
-        section.required(&keys::GATEWAY_RANKS)
+        section.read_required(&keys::GATEWAY_RANKS)
     } else {
-        section.optional(&keys::GATEWAY_RANKS)
+        section.read_optional(&keys::GATEWAY_RANKS)
     };
-    let ranks_at_fault = ranks.is_none() && (several || section.has("ranks"));
-    let (mut wan, mut addresses) = (None, Addresses::default());
-    addresses.lan = section.optional(&keys::LAN).map(|peer| peer.0);
-    let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has(name));
+    let ranks_at_fault = ranks.is_none() && (several || section.has_key("ranks"));
+    let (mut wan, mut addresses) = (None, GatewayAddresses::default());
+    addresses.lan = section.read_optional(&keys::GATEWAY_LAN).map(|peer| peer.0);
+    let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has_key(name));
     if has_port {
-        addresses.wan = section.required(&keys::WAN).map(|peer| peer.0);
-        let egress = section.required(&keys::EGRESS).unwrap_or(PORT_AT_FAULT.egress);
-        let ingress = section.required(&keys::INGRESS).unwrap_or(PORT_AT_FAULT.ingress);
+        addresses.wan = section.read_required(&keys::GATEWAY_WAN).map(|peer| peer.0);
+        let egress =
+            section.read_required(&keys::GATEWAY_EGRESS).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
+        let ingress =
+            section.read_required(&keys::GATEWAY_INGRESS).unwrap_or(FAULTY_PORT_SUBSTITUTE.ingress);
         wan = Some(WanPort { egress, ingress });
     }
     // A misspelt key such as `wann` may hide the port: one fault, not two.
-    if section.has_unknown() {
-        wan = wan.or(Some(PORT_AT_FAULT));
+    if section.has_unknown_key() {
+        wan = wan.or(Some(FAULTY_PORT_SUBSTITUTE));
     }
-    section.close();
+    section.report_unknown_keys();
     GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, addresses }
 }
 
-fn read_links(
-    source: &Source<'_>,
+/// Reads all tables `[link.A-B]` whose names join two regions.
+fn read_link_tables(
+    source: &ConfigSource<'_>,
     root: &Section<'_>,
     regions: &[RegionSpec],
 ) -> Vec<(LinkSpec, LinkPolicy)> {
     let mut links = Vec::new();
-    for (name, section) in root.tables(&keys::LINK) {
-        let rate = section.required(&keys::RATE).unwrap_or(PORT_AT_FAULT.egress);
-        let rtt = section.required(&keys::RTT).unwrap_or(Span::ZERO);
-        let loss = section.optional(&keys::LOSS).unwrap_or_default();
-        let policy = read_policy(source, &section, rate);
-        match split_name(&name, regions).as_slice() {
+    for (name, section) in root.read_subtables(&keys::LINK_TABLE) {
+        let rate = section.read_required(&keys::LINK_RATE).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
+        let rtt = section.read_required(&keys::LINK_RTT).unwrap_or(Span::ZERO);
+        let loss = section.read_optional(&keys::LINK_LOSS).unwrap_or_default();
+        let policy = read_link_policy(source, &section, rate);
+        match split_link_name(&name, regions).as_slice() {
             [between] => {
                 links.push((LinkSpec { between: between.clone(), rate, rtt, loss }, policy));
             }
@@ -160,28 +169,37 @@ fn read_links(
                     "two different regions joined by a hyphen; regions: {}",
                     names.join(", ")
                 );
-                source.fault_at(section.key(), problem, accepted);
+                source.record_fault(section.key(), problem, accepted);
             }
         }
-        section.close();
+        section.report_unknown_keys();
     }
     links
 }
 
-fn read_policy(source: &Source<'_>, section: &Section<'_>, rate: BitRate) -> LinkPolicy {
-    let schedule = section.optional(&keys::SCHEDULE);
-    let rates = schedule.iter().flat_map(Schedule::entries).map(|(_, rate)| rate);
+/// Reads the schedule and the congestion controller of a link whose capacity is `rate`.
+fn read_link_policy(source: &ConfigSource<'_>, section: &Section<'_>, rate: BitRate) -> LinkPolicy {
+    let schedule = section.read_optional(&keys::LINK_SCHEDULE);
+    let rates = schedule.iter().flat_map(RateSchedule::entries).map(|(_, rate)| rate);
     let fits = |one: &BitRate| one.bits_per_second() >= LINK_RATE_MIN_BITS_PER_S && *one <= rate;
     if let Some(bad) = rates.filter(|rate| !fits(rate)).last() {
         let accepted = format!("rates from 8 kbit/s to the link's {rate}");
-        source.fault_at(&section.key_of("schedule"), format!("has a rate of {bad}"), accepted);
+        source.record_fault(
+            &section.key_path("schedule"),
+            format!("has a rate of {bad}"),
+            accepted,
+        );
     }
-    let controller = section.optional(&keys::CONTROLLER).unwrap_or_default();
+    let controller = section.read_optional(&keys::LINK_CONTROLLER).unwrap_or_default();
     LinkPolicy { schedule, controller }
 }
 
-/// The policies by the numbers of the regions that their links join.
-fn by_regions(fabric: &Fabric, links: &[LinkSpec], policies: Vec<LinkPolicy>) -> Policies {
+/// Returns the policy of each link by the numbers of the two regions that the link joins.
+fn policies_by_region_pair(
+    fabric: &Fabric,
+    links: &[LinkSpec],
+    policies: Vec<LinkPolicy>,
+) -> LinkPolicies {
     let number = |name: &str| {
         let index = fabric.regions().iter().position(|region| region.name == name)?;
         u16::try_from(index).ok().map(RegionId)
@@ -193,26 +211,27 @@ fn by_regions(fabric: &Fabric, links: &[LinkSpec], policies: Vec<LinkPolicy>) ->
     ends.zip(policies).collect()
 }
 
-/// All ways to split a link's name into two regions, whose names may contain hyphens.
-fn split_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
+/// Returns all ways to split a link's name into two regions, whose names may contain hyphens.
+fn split_link_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
     let known = |name: &str| regions.iter().any(|region| region.name == name);
     let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
     let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);
     joined.map(|(one, other)| (one.to_owned(), other.to_owned())).collect()
 }
 
-fn check_name(source: &Source<'_>, key: &str, name: &str) {
-    if !is_name(name) {
+/// Records a fault of a table whose name is not valid.
+fn check_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
+    if !is_valid_name(name) {
         let problem = format!("`{name}` is not a valid name");
-        source.fault_at(key, problem, Name::TYPE.accepted.to_owned());
+        source.record_fault(key, problem, Name::VALUE_TYPE.accepted.to_owned());
     }
 }
 
-/// 1500 bytes: the IP MTU for which plans are made when the file gives none.
+/// 1500 bytes: the IP MTU for which plans are made when the fabric file gives none.
 const MTU_DEFAULT: u16 = 1500;
 
-/// 1 Gbit/s: replaces a port or rate whose fault is already recorded.
-const PORT_AT_FAULT: WanPort = WanPort {
+/// 1 Gbit/s in each direction: replaces a WAN port or link rate whose fault is already recorded.
+const FAULTY_PORT_SUBSTITUTE: WanPort = WanPort {
     egress: BitRate::from_bits_per_second(1_000_000_000),
     ingress: BitRate::from_bits_per_second(1_000_000_000),
 };

@@ -4,39 +4,41 @@
 //! `cargo run -p gateway --example configuration` prints it, and a test compares it with the
 //! page in `docs/`.
 
-use super::key::{KeyRow, Need, Table};
+use super::key::{KeyDescription, Need, Table};
 use super::values::{LANES_MAX, ValueType};
 use super::{fabric, region};
 use std::fmt::{self, Write};
 
-/// An example fabric file with every key, as the page shows it.
+/// An example fabric file with every key, as `docs/configuration.md` shows it.
 pub const FABRIC_EXAMPLE: &str = include_str!("fabric.toml");
 
-/// An example region file with every key, as the page shows it.
+/// An example region file with every key, as `docs/configuration.md` shows it.
 pub const REGION_EXAMPLE: &str = include_str!("region.toml");
 
-/// The page, in Markdown.
-pub fn markdown() -> String {
+/// Returns the text of `docs/configuration.md`, in Markdown.
+pub fn reference_page() -> String {
     let mut page = String::new();
-    write_page(&mut page).expect("a string takes every write");
+    write_reference_page(&mut page).expect("a string takes every write");
     page
 }
 
-fn write_page(page: &mut String) -> fmt::Result {
-    page.push_str(INTRODUCTION);
+/// Writes all sections of the reference page.
+fn write_reference_page(page: &mut String) -> fmt::Result {
+    page.push_str(PAGE_INTRODUCTION);
     writeln!(page, "\n## Example of a fabric file\n\n```toml\n{FABRIC_EXAMPLE}```")?;
     writeln!(page, "\n## Example of a region file\n\n```toml\n{REGION_EXAMPLE}```")?;
-    write_ports(page)?;
+    write_ports_section(page)?;
     writeln!(page, "\n## Keys of a fabric file")?;
-    write_tables(page, &fabric::keys::FILE, "")?;
+    write_key_tables(page, &fabric::keys::FABRIC_FILE_TABLE, "")?;
     writeln!(page, "\n## Keys of a region file")?;
-    write_tables(page, &region::keys::FILE, "")?;
-    write_types(page)?;
-    page.push_str(OTHER_FILES);
+    write_key_tables(page, &region::keys::REGION_FILE_TABLE, "")?;
+    write_values_section(page)?;
+    page.push_str(PAGE_OTHER_FILES);
     Ok(())
 }
 
-fn write_ports(page: &mut String) -> fmt::Result {
+/// Writes the section on the UDP and TCP ports that a gateway uses.
+fn write_ports_section(page: &mut String) -> fmt::Result {
     writeln!(
         page,
         "\n## Ports\n\n\
@@ -54,8 +56,8 @@ fn write_ports(page: &mut String) -> fmt::Result {
     )
 }
 
-/// The key tables of `table` and of all tables inside it; `path` is that of its parent.
-fn write_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
+/// Writes the keys of `table` and of all tables inside it; `path` is the path of its parent.
+fn write_key_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
     let own = match table.name {
         "" => String::new(),
         name => format!("{path}{name}.{}", table.placeholder),
@@ -67,13 +69,14 @@ fn write_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
     writeln!(page, "{}\n", table.about)?;
     writeln!(page, "| key | value | default | meaning | example |\n|---|---|---|---|---|")?;
     for key in table.keys {
-        write_key(page, key)?;
+        write_key_row(page, key)?;
     }
     let inner = if own.is_empty() { own } else { own + "." };
-    table.tables.iter().try_for_each(|table| write_tables(page, table, &inner))
+    table.tables.iter().try_for_each(|table| write_key_tables(page, table, &inner))
 }
 
-fn write_key(page: &mut String, key: &KeyRow) -> fmt::Result {
+/// Writes the table row of one key.
+fn write_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
     let default = match key.need {
         Need::Required => "required".to_owned(),
         Need::RequiredIf(condition, otherwise) => {
@@ -81,11 +84,12 @@ fn write_key(page: &mut String, key: &KeyRow) -> fmt::Result {
         }
         Need::Optional(default) => default.to_owned(),
     };
-    let KeyRow { name, value, example, meaning, .. } = key;
+    let KeyDescription { name, value, example, meaning, .. } = key;
     writeln!(page, "| `{name}` | {} | {default} | {meaning} | `{example}` |", value.name)
 }
 
-fn write_types(page: &mut String) -> fmt::Result {
+/// Writes the section on the forms that values can have.
+fn write_values_section(page: &mut String) -> fmt::Result {
     writeln!(
         page,
         "\n## Values\n\n\
@@ -94,8 +98,8 @@ fn write_types(page: &mut String) -> fmt::Result {
          | value | in TOML | accepted |\n|---|---|---|"
     )?;
     let mut types: Vec<ValueType> = Vec::new();
-    collect_types(&fabric::keys::FILE, &mut types);
-    collect_types(&region::keys::FILE, &mut types);
+    collect_value_types(&fabric::keys::FABRIC_FILE_TABLE, &mut types);
+    collect_value_types(&region::keys::REGION_FILE_TABLE, &mut types);
     types.sort_by_key(|one| one.name);
     for ValueType { name, toml, accepted } in types {
         writeln!(page, "| {name} | {toml} | {accepted} |")?;
@@ -103,17 +107,18 @@ fn write_types(page: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Adds the types of all keys of a table, and of the tables inside it, each once.
-fn collect_types(table: &Table, types: &mut Vec<ValueType>) {
+/// Adds the value types of all keys of a table, and of the tables inside it, to `types`, each once.
+fn collect_value_types(table: &Table, types: &mut Vec<ValueType>) {
     for key in table.keys {
         if !types.contains(&key.value) {
             types.push(key.value);
         }
     }
-    table.tables.iter().for_each(|table| collect_types(table, types));
+    table.tables.iter().for_each(|table| collect_value_types(table, types));
 }
 
-const INTRODUCTION: &str = "\
+/// The beginning of the reference page, in Markdown.
+const PAGE_INTRODUCTION: &str = "\
 # Configuration
 
 <!-- Made by `cargo run -p gateway --example configuration > docs/configuration.md`. Edit the
@@ -138,7 +143,8 @@ A gateway reads its files when it starts, so restart it after a change. Renewed 
 exception: it takes them up on SIGHUP, and within 30 s without it.
 ";
 
-const OTHER_FILES: &str = "
+/// The last section of the reference page, on files with other keys, in Markdown.
+const PAGE_OTHER_FILES: &str = "
 ## Other files
 
 Lab files describe emulated links for tests. Their keys are in

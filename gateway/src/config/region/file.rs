@@ -1,10 +1,10 @@
 //! A checked region file: the gateways of one region on their hosts, and the jobs they serve.
 
 use super::keys;
-use super::tables::{GatewayConfig, JobConfig, RegionTables, read_region};
+use super::tables::{GatewayConfig, JobConfig, RegionTables, read_region_tables};
 use crate::config::fabric::FabricFile;
 use crate::config::fault::Faults;
-use crate::config::reader::{self, Source};
+use crate::config::reader::{self, ConfigSource};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -32,32 +32,32 @@ impl RegionFile {
     /// # Errors
     /// Every fault of the text and of the fabric that it names.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        let RegionTables { fabric, gateways, jobs } =
-            Source::new(path, text).read(&keys::FILE, read_region)?;
+        let RegionTables { fabric, gateways, jobs } = ConfigSource::new(path, text)
+            .read_root_table(&keys::REGION_FILE_TABLE, read_region_tables)?;
         Ok(Self { path: path.to_owned(), fabric, gateways, jobs })
     }
 
-    /// The file that the region was read from.
+    /// Returns the path of the file that the region was read from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The fabric that the region belongs to.
+    /// Returns the fabric that the region belongs to.
     pub fn fabric(&self) -> &FabricFile {
         &self.fabric
     }
 
-    /// The gateways of this file, in name order; at least one, all of one region.
+    /// Iterates over the gateways of this file, in name order; at least one, all of one region.
     pub fn gateways(&self) -> impl Iterator<Item = &GatewayConfig> {
         self.gateways.values()
     }
 
-    /// The jobs that may attach, in name order; at least one.
+    /// Iterates over the jobs that may attach, in name order; at least one.
     pub fn jobs(&self) -> impl Iterator<Item = &JobConfig> {
         self.jobs.values()
     }
 
-    /// The gateway named `name`, or the only one of the file when `name` is `None`.
+    /// Returns the gateway named `name`, or the only one of the file when `name` is `None`.
     ///
     /// # Errors
     /// There is no such gateway, or there are several and `name` is `None`.

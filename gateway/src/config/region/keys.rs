@@ -2,55 +2,57 @@
 
 use crate::config::key::Need::{Optional, Required};
 use crate::config::key::{Key, Table};
-use crate::config::values::{Bind, Budget, LaneBind};
+use crate::config::values::{BindAddress, LaneBindAddress, MemoryBudget};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-/// The file itself.
-pub(in crate::config) static FILE: Table = Table {
+/// Description of a whole region file: its keys and tables.
+pub(in crate::config) static REGION_FILE_TABLE: Table = Table {
     name: "",
     placeholder: "",
     about: "The keys before the first table.",
     accepted: "a region file",
-    keys: &[FABRIC.row()],
-    tables: &[&GATEWAY, &JOB],
+    keys: &[FABRIC_PATH.description()],
+    tables: &[&GATEWAY_TABLE, &JOB_TABLE],
 };
 
-/// The tables `[gateway.GATEWAY]`.
-pub(super) static GATEWAY: Table = Table {
+/// Description of the tables `[gateway.GATEWAY]`.
+pub(super) static GATEWAY_TABLE: Table = Table {
     name: "gateway",
     placeholder: "GATEWAY",
     about: "One table for each gateway that this file configures, at least one. The names are \
             those of the fabric file, and all gateways are of one region.",
     accepted: "a table such as [gateway.east-0]",
     keys: &[
-        SOCKET.row(),
-        STATUS.row(),
-        CERTIFICATE.row(),
-        PRIVATE_KEY.row(),
-        CA.row(),
-        GATEWAY_MEMORY.row(),
-        LISTEN.row(),
-        SEGMENTATION_OFFLOAD.row(),
+        GATEWAY_SOCKET.description(),
+        GATEWAY_STATUS.description(),
+        GATEWAY_CERTIFICATE.description(),
+        GATEWAY_PRIVATE_KEY.description(),
+        CA_CERTIFICATE.description(),
+        GATEWAY_MEMORY.description(),
+        GATEWAY_LISTEN.description(),
+        SEGMENTATION_OFFLOAD.description(),
     ],
     tables: &[],
 };
 
-/// The tables `[job.JOB]`.
-pub(super) static JOB: Table = Table {
+/// Description of the tables `[job.JOB]`.
+pub(super) static JOB_TABLE: Table = Table {
     name: "job",
     placeholder: "JOB",
     about: "One table for each training job whose ranks may attach, at least one. A job needs its \
             table in the file of every region.",
     accepted: "a table such as [job.train]",
-    keys: &[TOKEN.row(), JOB_MEMORY.row(), WEIGHT.row()],
+    keys: &[JOB_TOKEN.description(), JOB_MEMORY.description(), JOB_WEIGHT.description()],
     tables: &[],
 };
 
-pub(super) const FABRIC: Key<PathBuf> =
+/// Key `fabric`: path of the fabric file.
+pub(super) const FABRIC_PATH: Key<PathBuf> =
     Key::new("fabric", Required, "\"fabric.toml\"", "The fabric file.");
 
-pub(super) const SOCKET: Key<PathBuf> = Key::new(
+/// Key `socket` of a gateway: path of the Unix socket at which ranks attach.
+pub(super) const GATEWAY_SOCKET: Key<PathBuf> = Key::new(
     "socket",
     Required,
     "\"/run/landbridge/east-0.sock\"",
@@ -58,7 +60,8 @@ pub(super) const SOCKET: Key<PathBuf> = Key::new(
      bytes.",
 );
 
-pub(super) const STATUS: Key<Bind> = Key::new(
+/// Key `status` of a gateway: TCP address of its HTTP server for metrics and status.
+pub(super) const GATEWAY_STATUS: Key<BindAddress> = Key::new(
     "status",
     Required,
     "\"127.0.0.1:9400\"",
@@ -66,24 +69,28 @@ pub(super) const STATUS: Key<Bind> = Key::new(
      for no password: choose loopback or a private address.",
 );
 
-pub(super) const CERTIFICATE: Key<PathBuf> = Key::new(
+/// Key `certificate` of a gateway: path of its certificate chain, PEM.
+pub(super) const GATEWAY_CERTIFICATE: Key<PathBuf> = Key::new(
     "certificate",
     Required,
     "\"keys/east-0.pem\"",
     "Certificate chain of the gateway, PEM. `landbridge certs` makes it.",
 );
 
-pub(super) const PRIVATE_KEY: Key<PathBuf> =
+/// Key `key` of a gateway: path of its private key, PEM.
+pub(super) const GATEWAY_PRIVATE_KEY: Key<PathBuf> =
     Key::new("key", Required, "\"keys/east-0.key\"", "Private key of the certificate, PEM.");
 
-pub(super) const CA: Key<PathBuf> = Key::new(
+/// Key `ca` of a gateway: path of the certificate of the CA, PEM.
+pub(super) const CA_CERTIFICATE: Key<PathBuf> = Key::new(
     "ca",
     Required,
     "\"keys/ca.pem\"",
     "Certificate of the CA that signed the certificates of all gateways, PEM.",
 );
 
-pub(super) const GATEWAY_MEMORY: Key<Budget> = Key::new(
+/// Key `memory` of a gateway: most memory for windows, lanes and partial sums.
+pub(super) const GATEWAY_MEMORY: Key<MemoryBudget> = Key::new(
     "memory",
     Required,
     "\"1 GiB\"",
@@ -92,7 +99,8 @@ pub(super) const GATEWAY_MEMORY: Key<Budget> = Key::new(
      take, and warns when `memory` is too small. Arenas of ranks are not part of it.",
 );
 
-pub(super) const LISTEN: Key<LaneBind> = Key::new(
+/// Key `listen` of a gateway: addresses that its lanes bind.
+pub(super) const GATEWAY_LISTEN: Key<LaneBindAddress> = Key::new(
     "listen",
     Optional("the fabric's `wan`"),
     "\"0.0.0.0:7400\"",
@@ -100,6 +108,7 @@ pub(super) const LISTEN: Key<LaneBind> = Key::new(
      Only for a gateway with a WAN port.",
 );
 
+/// Key `segmentation_offload` of a gateway: whether lanes use UDP GSO.
 pub(super) const SEGMENTATION_OFFLOAD: Key<bool> = Key::new(
     "segmentation_offload",
     Optional("true"),
@@ -108,21 +117,24 @@ pub(super) const SEGMENTATION_OFFLOAD: Key<bool> = Key::new(
      a netem qdisc on this host delays or drops packets, since netem drops them together.",
 );
 
-pub(super) const TOKEN: Key<PathBuf> = Key::new(
+/// Key `token` of a job: path of the file with the job's secret.
+pub(super) const JOB_TOKEN: Key<PathBuf> = Key::new(
     "token",
     Required,
     "\"keys/train.token\"",
     "File with the secret that the job's ranks present. `landbridge certs --job` makes it.",
 );
 
-pub(super) const JOB_MEMORY: Key<Budget> = Key::new(
+/// Key `memory` of a job: most memory for the arenas of its ranks on one gateway.
+pub(super) const JOB_MEMORY: Key<MemoryBudget> = Key::new(
     "memory",
     Required,
     "\"4 GiB\"",
     "Sum of the arenas of the job's ranks on one gateway, at most.",
 );
 
-pub(super) const WEIGHT: Key<NonZeroU32> = Key::new(
+/// Key `weight` of a job: its share of a link relative to other jobs, from 1 to 1000.
+pub(super) const JOB_WEIGHT: Key<NonZeroU32> = Key::new(
     "weight",
     Optional("1"),
     "2",

@@ -3,8 +3,8 @@
 use super::keys;
 use crate::config::fabric::FabricFile;
 use crate::config::key::Table;
-use crate::config::reader::{Section, Source};
-use crate::config::values::{FromValue, Name, is_name};
+use crate::config::reader::{ConfigSource, Section};
+use crate::config::values::{FromValue, Name, is_valid_name};
 use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -65,56 +65,62 @@ pub(super) struct RegionTables {
 }
 
 /// Reads all tables of a region file, and the fabric file; `None` when faults were recorded.
-pub(super) fn read_region(source: &Source<'_>, root: &Section<'_>) -> Option<RegionTables> {
-    let fabric = root.required(&keys::FABRIC).map(|path| source.resolve(&path));
+pub(super) fn read_region_tables(
+    source: &ConfigSource<'_>,
+    root: &Section<'_>,
+) -> Option<RegionTables> {
+    let fabric = root.read_required(&keys::FABRIC_PATH).map(|path| source.resolve_path(&path));
     let fabric = fabric.and_then(|path| match FabricFile::load(&path) {
         Ok(fabric) => Some(fabric),
         Err(faults) => {
-            source.adopt(faults);
+            source.record_faults_of_file(faults);
             None
         }
     });
     let mut gateways = BTreeMap::new();
     let mut region = None;
-    for (name, section) in some_tables(root, &keys::GATEWAY) {
+    for (name, section) in read_required_tables(root, &keys::GATEWAY_TABLE) {
         let known = fabric.as_ref().and_then(|fabric| {
-            find(source, &section, fabric.fabric(), &name).map(|id| (fabric, id))
+            find_gateway(source, &section, fabric.fabric(), &name).map(|id| (fabric, id))
         });
         if let Some((fabric, id)) = known {
             let of = fabric.fabric().gateway(id).region;
             if *region.get_or_insert(of) != of {
                 let problem = "is of another region than the gateways before it".to_owned();
-                source.fault_at(section.key(), problem, "one file per region".to_owned());
+                source.record_fault(section.key(), problem, "one file per region".to_owned());
             }
-            check_reachable(source, &section, fabric, id);
-            check_listen(source, &section, fabric, id);
+            check_reachable_in_region(source, &section, fabric, id);
+            check_listen_key(source, &section, fabric, id);
         }
-        let config = read_gateway(source, &name, known.map(|(_, id)| id), &section);
+        let config = read_gateway_table(source, &name, known.map(|(_, id)| id), &section);
         gateways.extend(config.map(|config| (name, config)));
     }
     let mut jobs = BTreeMap::new();
-    for (name, section) in some_tables(root, &keys::JOB) {
-        if !is_name(&name) {
+    for (name, section) in read_required_tables(root, &keys::JOB_TABLE) {
+        if !is_valid_name(&name) {
             let problem = format!("`{name}` is not a valid name");
-            source.fault_at(section.key(), problem, Name::TYPE.accepted.to_owned());
+            source.record_fault(section.key(), problem, Name::VALUE_TYPE.accepted.to_owned());
         }
-        jobs.extend(read_job(source, &name, &section).map(|job| (name, job)));
+        jobs.extend(read_job_table(source, &name, &section).map(|job| (name, job)));
     }
     Some(RegionTables { fabric: fabric?, gateways, jobs })
 }
 
-/// The tables of one kind, of which there must be one.
-fn some_tables<'a>(root: &Section<'a>, table: &'static Table) -> Vec<(String, Section<'a>)> {
-    let tables = root.tables(table);
+/// Reads all tables of one kind; records a fault when there is none.
+fn read_required_tables<'a>(
+    root: &Section<'a>,
+    table: &'static Table,
+) -> Vec<(String, Section<'a>)> {
+    let tables = root.read_subtables(table);
     if tables.is_empty() {
-        root.missing(table.name, table.accepted);
+        root.report_missing(table.name, table.accepted);
     }
     tables
 }
 
-/// The gateway's number in the fabric; records a name that the fabric does not have.
-fn find(
-    source: &Source<'_>,
+/// Returns the number of the gateway `name` in the fabric; records a fault when there is none.
+fn find_gateway(
+    source: &ConfigSource<'_>,
     section: &Section<'_>,
     fabric: &Fabric,
     name: &str,
@@ -123,14 +129,19 @@ fn find(
     if id.is_none() {
         let known: Vec<&str> = fabric.gateways().iter().map(|known| known.name.as_str()).collect();
         let accepted = format!("a gateway of the fabric: {}", known.join(", "));
-        source.fault_at(section.key(), "is not in the fabric".to_owned(), accepted);
+        source.record_fault(section.key(), "is not in the fabric".to_owned(), accepted);
     }
     id
 }
 
-/// Records a gateway that another gateway of its region can reach neither over the LAN nor over
-/// the WAN.
-fn check_reachable(source: &Source<'_>, section: &Section<'_>, file: &FabricFile, id: GatewayId) {
+/// Records a fault for a gateway that another gateway of its region can reach neither over the LAN
+/// nor over the WAN.
+fn check_reachable_in_region(
+    source: &ConfigSource<'_>,
+    section: &Section<'_>,
+    file: &FabricFile,
+    id: GatewayId,
+) {
     let fabric = file.fabric();
     let others = fabric.region(fabric.gateway(id).region).gateways.clone().map(GatewayId);
     let apart =
@@ -139,38 +150,44 @@ fn check_reachable(source: &Source<'_>, section: &Section<'_>, file: &FabricFile
     let (own, other) = (&fabric.gateway(id).name, &fabric.gateway(other).name);
     let problem = format!("has no way to gateway `{other}` of its region");
     let accepted = format!("`lan` for {own} and {other} in {}", file.path().display());
-    source.fault_at(section.key(), problem, accepted);
+    source.record_fault(section.key(), problem, accepted);
 }
 
-/// Records a `listen` key of a gateway that has no WAN port to listen at.
-fn check_listen(source: &Source<'_>, section: &Section<'_>, file: &FabricFile, id: GatewayId) {
-    if section.optional(&keys::LISTEN).is_some() && file.address(id).is_none() {
+/// Records a fault for a `listen` key of a gateway without a WAN port.
+fn check_listen_key(
+    source: &ConfigSource<'_>,
+    section: &Section<'_>,
+    file: &FabricFile,
+    id: GatewayId,
+) {
+    if section.read_optional(&keys::GATEWAY_LISTEN).is_some() && file.address(id).is_none() {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
-        let accepted = format!("no `{}` key", keys::LISTEN.name);
-        source.fault_at(&section.key_of(keys::LISTEN.name), problem, accepted);
+        let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
+        source.record_fault(&section.key_path(keys::GATEWAY_LISTEN.name), problem, accepted);
     }
 }
 
-fn read_gateway(
-    source: &Source<'_>,
+/// Reads a table `[gateway.NAME]`; `None` when a value is at fault or the fabric lacks the gateway.
+fn read_gateway_table(
+    source: &ConfigSource<'_>,
     name: &str,
     id: Option<GatewayId>,
     section: &Section<'_>,
 ) -> Option<GatewayConfig> {
-    let path = |key| section.required(key).map(|path: PathBuf| source.resolve(&path));
-    let (socket, certificate) = (path(&keys::SOCKET), path(&keys::CERTIFICATE));
-    let (key, ca) = (path(&keys::PRIVATE_KEY), path(&keys::CA));
-    let listen = section.optional(&keys::LISTEN).map(|bind| bind.0);
-    let segmentation_offload = section.optional(&keys::SEGMENTATION_OFFLOAD).unwrap_or(true);
-    let status = section.required(&keys::STATUS);
-    let memory = section.required(&keys::GATEWAY_MEMORY);
-    let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_MAX_BYTES;
+    let path = |key| section.read_required(key).map(|path: PathBuf| source.resolve_path(&path));
+    let (socket, certificate) = (path(&keys::GATEWAY_SOCKET), path(&keys::GATEWAY_CERTIFICATE));
+    let (key, ca) = (path(&keys::GATEWAY_PRIVATE_KEY), path(&keys::CA_CERTIFICATE));
+    let listen = section.read_optional(&keys::GATEWAY_LISTEN).map(|bind| bind.0);
+    let segmentation_offload = section.read_optional(&keys::SEGMENTATION_OFFLOAD).unwrap_or(true);
+    let status = section.read_required(&keys::GATEWAY_STATUS);
+    let memory = section.read_required(&keys::GATEWAY_MEMORY);
+    let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX;
     if let Some(long) = socket.as_ref().filter(too_long) {
         let problem = format!("is {} bytes long as {}", long.as_os_str().len(), long.display());
-        let accepted = format!("a path of at most {SOCKET_PATH_MAX_BYTES} bytes");
-        source.fault_at(&section.key_of(keys::SOCKET.name), problem, accepted);
+        let accepted = format!("a path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+        source.record_fault(&section.key_path(keys::GATEWAY_SOCKET.name), problem, accepted);
     }
-    section.close();
+    section.report_unknown_keys();
     Some(GatewayConfig {
         id: id?,
         name: name.to_owned(),
@@ -185,13 +202,18 @@ fn read_gateway(
     })
 }
 
-fn read_job(source: &Source<'_>, name: &str, section: &Section<'_>) -> Option<JobConfig> {
-    let token = section.required(&keys::TOKEN).map(|path| source.resolve(&path));
-    let memory = section.required(&keys::JOB_MEMORY);
-    let weight = section.optional(&keys::WEIGHT).unwrap_or(NonZeroU32::MIN);
-    section.close();
+/// Reads a table `[job.NAME]`; `None` when a value is at fault.
+fn read_job_table(
+    source: &ConfigSource<'_>,
+    name: &str,
+    section: &Section<'_>,
+) -> Option<JobConfig> {
+    let token = section.read_required(&keys::JOB_TOKEN).map(|path| source.resolve_path(&path));
+    let memory = section.read_required(&keys::JOB_MEMORY);
+    let weight = section.read_optional(&keys::JOB_WEIGHT).unwrap_or(NonZeroU32::MIN);
+    section.report_unknown_keys();
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
 }
 
-/// 107 bytes: the path that `sockaddr_un` holds on Linux, less the terminating zero.
-const SOCKET_PATH_MAX_BYTES: usize = 107;
+/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;

@@ -65,8 +65,9 @@ fn gateways_of_a_region_meet_by_lan_or_wan() {
         of(more, second).expect("a way");
         let file = RegionFile::load(&directory.path().join("east.toml")).expect("as before");
         let fabric = file.fabric();
-        ["east-0", "east-1"]
-            .map(|name| fabric.lane_networks(fabric.fabric().gateway_named(name).expect("one")))
+        ["east-0", "east-1"].map(|name| {
+            fabric.count_lane_networks(fabric.fabric().gateway_named(name).expect("one"))
+        })
     };
     assert_eq!(sides("", port), [1, 1]);
     assert_eq!(sides(&lan(7400), &lan(7420)), [2, 1], "the second has no port");
@@ -93,8 +94,8 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
     let file = with("wan = [\"127.0.0.1:7400\", \"127.0.0.2:7400\"]").expect("valid");
     let east = file.fabric().gateway_named("east-0").expect("there");
     let lanes = file.lane_addresses(east).expect("a port");
-    assert_eq!([lanes.of(0), lanes.of(1)].map(|lane| lane.port()), [7400, 7401]);
-    assert_ne!(lanes.of(0).ip(), lanes.of(1).ip());
+    assert_eq!([lanes.of_lane(0), lanes.of_lane(1)].map(|lane| lane.port()), [7400, 7401]);
+    assert_ne!(lanes.of_lane(0).ip(), lanes.of_lane(1).ip());
     for bad in [
         "wan = []",
         "wan = [\"127.0.0.1:7400\", \"127.0.0.1:7450\"]",
@@ -124,7 +125,7 @@ fn schedule_and_controller_of_a_link_are_read() {
     let [policy] = file.policies().values().collect::<Vec<_>>()[..] else { panic!("one link") };
     assert_eq!(policy.controller.name(), "cubic");
     let schedule = policy.schedule.as_ref().expect("given");
-    let at = |text: u64| schedule.at(text).to_string();
+    let at = |text: u64| schedule.rate_at(text).to_string();
     assert_eq!([at(0), at(8 * 3600), at(66_615)], ["500 Mbit/s", "300 Mbit/s", "500 Mbit/s"]);
     for bad in [
         "[]",

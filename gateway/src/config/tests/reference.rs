@@ -1,6 +1,6 @@
-use crate::config::key::{KeyRow, Table};
-use crate::config::reference::{FABRIC_EXAMPLE, REGION_EXAMPLE, markdown};
-use crate::config::values::{Budget, FromValue};
+use crate::config::key::{KeyDescription, Table};
+use crate::config::reference::{FABRIC_EXAMPLE, REGION_EXAMPLE, reference_page};
+use crate::config::values::{FromValue, MemoryBudget};
 use crate::config::{FabricFile, RegionFile, fabric, region};
 use std::path::Path;
 use toml::de::DeTable;
@@ -12,7 +12,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.m
 fn the_page_in_docs_equals_the_generated_one() {
     let page = std::fs::read_to_string(PAGE).expect("docs/configuration.md");
     assert!(
-        page == markdown(),
+        page == reference_page(),
         "run: cargo run -p gateway --example configuration > docs/configuration.md"
     );
 }
@@ -28,9 +28,10 @@ fn the_examples_of_the_page_are_valid_files() {
 
 #[test]
 fn the_examples_of_the_page_have_every_key() {
-    for (table, example) in
-        [(&fabric::keys::FILE, FABRIC_EXAMPLE), (&region::keys::FILE, REGION_EXAMPLE)]
-    {
+    for (table, example) in [
+        (&fabric::keys::FABRIC_FILE_TABLE, FABRIC_EXAMPLE),
+        (&region::keys::REGION_FILE_TABLE, REGION_EXAMPLE),
+    ] {
         for key in all_keys(table) {
             let line = format!("{} = ", key.name);
             assert!(example.lines().any(|text| text.starts_with(&line)), "{}", key.name);
@@ -40,7 +41,10 @@ fn the_examples_of_the_page_have_every_key() {
 
 #[test]
 fn the_example_of_each_key_is_a_valid_value() {
-    for key in [&fabric::keys::FILE, &region::keys::FILE].into_iter().flat_map(all_keys) {
+    for key in [&fabric::keys::FABRIC_FILE_TABLE, &region::keys::REGION_FILE_TABLE]
+        .into_iter()
+        .flat_map(all_keys)
+    {
         let text = format!("{} = {}", key.name, key.example);
         let table = DeTable::parse(&text).expect("TOML");
         let value = table.get_ref().get(key.name).expect("the key");
@@ -53,14 +57,14 @@ fn units_in_accepted_forms_are_those_that_parse() {
     fn wanted<T: std::str::FromStr<Err = QuantityError>>() -> &'static str {
         "".parse::<T>().err().expect("an empty text is no quantity").wanted
     }
-    assert_eq!(BitRate::TYPE.accepted, wanted::<BitRate>());
-    assert_eq!(Span::TYPE.accepted, wanted::<Span>());
-    assert_eq!(Fraction::TYPE.accepted, wanted::<Fraction>());
+    assert_eq!(BitRate::VALUE_TYPE.accepted, wanted::<BitRate>());
+    assert_eq!(Span::VALUE_TYPE.accepted, wanted::<Span>());
+    assert_eq!(Fraction::VALUE_TYPE.accepted, wanted::<Fraction>());
     let units = wanted::<units::ByteCount>().split_once('(').expect("lists its units").1;
-    assert!(Budget::TYPE.accepted.ends_with(units), "{units}");
+    assert!(MemoryBudget::VALUE_TYPE.accepted.ends_with(units), "{units}");
 }
 
-fn all_keys(table: &Table) -> Vec<KeyRow> {
+fn all_keys(table: &Table) -> Vec<KeyDescription> {
     let inner = table.tables.iter().flat_map(|table| all_keys(table));
     table.keys.iter().copied().chain(inner).collect()
 }

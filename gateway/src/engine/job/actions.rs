@@ -1,7 +1,8 @@
 //! Performs the actions that a job's session asks for.
 //!
 //! Messages and segments go to peers, events to trainers' tasks. Reductions and copies run on the
-//! compute threads unless they are short, plans on a blocking thread; each reports back with an event.
+//! compute threads unless they are short, plans on a blocking thread; each reports back with an
+//! event.
 
 use super::Job;
 use crate::engine::peers::Peers;
@@ -12,17 +13,17 @@ use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::Sequence;
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
-use hier_collectives::session::{Action, Note, TaskId};
+use hier_collectives::session::{Action, SessionNote, TaskId};
 use hier_collectives::topology::Fabric;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// 64 KiB. Reductions and copies that read at most this run in the engine's task: handing them to
 /// another thread and back takes longer.
-const INLINE_BYTES_MAX: u64 = 1 << 16;
+const INLINE_REDUCTION_BYTES_MAX: u64 = 1 << 16;
 
 /// The parts of the engine that all jobs share.
-pub(crate) struct Shared {
+pub(crate) struct EngineShared {
     pub host: Arc<dyn Host>,
     pub peers: Peers,
     pub events: EventSender,
@@ -30,43 +31,47 @@ pub(crate) struct Shared {
 
 impl Job {
     /// Performs every action that the session asks for.
-    pub fn perform_actions(&mut self, shared: &Shared) {
+    pub fn perform_actions(&mut self, shared: &EngineShared) {
         loop {
             self.metrics.set_scratch_bytes(self.buffers.scratch_bytes());
             let Some(action) = self.session.poll_action() else { return };
-            self.perform(action, shared);
+            self.perform_action(action, shared);
         }
     }
 
-    fn perform(&mut self, action: Action, shared: &Shared) {
+    /// Performs one action of the session.
+    fn perform_action(&mut self, action: Action, shared: &EngineShared) {
         let peers = &shared.peers;
         match action {
-            Action::Message { to, message } => peers.send_of_job(to, self.group, &message),
+            Action::Message { to, message } => peers.send_job_message(to, self.group, &message),
             Action::Send { to, header, source, priority, tail } => {
                 trace_segment("sent", self.group, to, header.key, u64::from(header.bytes));
-                let payload = self.buffers.view(&source);
-                peers.push(to, self.group, (header, priority, tail), payload);
+                let payload = self.buffers.view_memory(&source);
+                peers.queue_segment(to, self.group, (header, priority, tail), payload);
             }
             Action::Reduce { task: id, op, dtype, inputs, out } => {
                 let buffers = &mut self.buffers;
-                let inputs: Vec<(MemSlice, f64)> =
-                    inputs.iter().map(|input| (buffers.view(&input.view), input.weight)).collect();
-                let out = buffers.view(&out);
+                let inputs: Vec<(MemSlice, f64)> = inputs
+                    .iter()
+                    .map(|input| (buffers.view_memory(&input.view), input.weight))
+                    .collect();
+                let out = buffers.view_memory(&out);
                 let bytes = out.len() * inputs.len() as u64;
                 let reduce = move || out.reduce(op, dtype, &inputs);
-                self.compute(shared, id, bytes, Box::new(reduce));
+                self.run_reduction(shared, id, bytes, Box::new(reduce));
             }
             Action::Copy { task: id, from, to } => {
-                let from = self.buffers.view(&from);
-                let to: Vec<MemSlice> = to.iter().map(|view| self.buffers.view(view)).collect();
+                let from = self.buffers.view_memory(&from);
+                let to: Vec<MemSlice> =
+                    to.iter().map(|view| self.buffers.view_memory(view)).collect();
                 let bytes = from.len() * to.len() as u64;
                 let copy = move || to.iter().for_each(|slice| from.copy_to_slice(slice));
-                self.compute(shared, id, bytes, Box::new(copy));
+                self.run_reduction(shared, id, bytes, Box::new(copy));
             }
-            Action::Release(scratch) => self.buffers.release(scratch),
+            Action::Release(scratch) => self.buffers.release_scratch(scratch),
             Action::Receipted { from, key } => {
                 trace_segment("receipted", self.group, from, key, 0);
-                peers.receipted(from, self.group, key);
+                peers.handle_receipt(from, self.group, key);
             }
             Action::Cancel(sequence) => {
                 let leases = self.leases.values().filter(|lease| lease.sequence == sequence);
@@ -82,24 +87,27 @@ impl Job {
                 if let RankEvent::ContributionFree { sequence }
                 | RankEvent::Failed { sequence, .. } = event
                 {
-                    self.buffers.finish(sequence, rank);
+                    self.buffers.remove_slots(sequence, rank);
                 }
                 self.ranks.notify(rank, event);
             }
-            Action::Plan(as_measured) => self.plan(shared, as_measured),
+            Action::Plan(as_measured) => self.start_planning(shared, as_measured),
             Action::Note(note) => {
-                let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
+                let another = matches!(
+                    note,
+                    SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. }
+                );
                 if let Some(plan) = self.session.plan().filter(|_| another) {
                     peers.divide_rates(self.group, plan);
                 }
-                self.report(note, shared.host.now());
+                self.report_note(note, shared.host.now());
             }
         }
     }
 
     /// Stops sending a collective's segments, and tells the session once none is being written.
-    fn cancel_sends(&mut self, shared: &Shared, sequence: Sequence) {
-        let writing = shared.peers.cancel(self.group, sequence);
+    fn cancel_sends(&mut self, shared: &EngineShared, sequence: Sequence) {
+        let writing = shared.peers.cancel_segments(self.group, sequence);
         if writing.is_empty() {
             return self.session.handle_cancelled(sequence, shared.host.now());
         }
@@ -112,13 +120,14 @@ impl Job {
         }));
     }
 
-    /// Plans on a blocking thread, since a large fabric takes a while.
-    fn plan(&self, shared: &Shared, as_measured: Arc<Fabric>) {
+    /// Starts to make a plan for the fabric as measured, on a blocking thread, since a large fabric
+    /// takes a while. The result comes back as an event.
+    fn start_planning(&self, shared: &EngineShared, as_measured: Arc<Fabric>) {
         let (group, events) = (self.group, shared.events.clone());
         let (done, planned) = oneshot::channel();
         let fabric = Arc::clone(&as_measured);
         let planning = shared.host.run_blocking(Box::new(move || {
-            let _ = done.send(plan::plan(&fabric).ok());
+            let _ = done.send(plan::make_plan(&fabric).ok());
         }));
         shared.host.spawn(Box::pin(async move {
             let event = match planning.await {
@@ -132,13 +141,14 @@ impl Job {
         }));
     }
 
-    /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute thread.
-    fn compute(&mut self, shared: &Shared, id: TaskId, bytes: u64, task: Task) {
-        if bytes <= INLINE_BYTES_MAX {
+    /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute
+    /// thread.
+    fn run_reduction(&mut self, shared: &EngineShared, id: TaskId, bytes: u64, task: Task) {
+        if bytes <= INLINE_REDUCTION_BYTES_MAX {
             task();
             return self.session.handle_task_done(id, shared.host.now());
         }
-        let done = shared.host.compute(task);
+        let done = shared.host.run_compute(task);
         let (group, events) = (self.group, shared.events.clone());
         shared.host.spawn(Box::pin(async move {
             let event = match done.await {

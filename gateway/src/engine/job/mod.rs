@@ -1,5 +1,5 @@
-//! One job: its session, its buffers and its attached ranks. Jobs share peers and lanes, and nothing
-//! else.
+//! One job: its session, its buffers and its attached ranks. Jobs share peers and lanes, and
+//! nothing else.
 //!
 //! The event loop hands a job its events and then lets it perform the session's actions
 //! (`actions`). `report` logs and counts what happens.
@@ -7,7 +7,7 @@
 pub(super) mod actions;
 pub(super) mod report;
 
-use super::ranks::Ranks;
+use super::ranks::AttachedRanks;
 use super::stragglers::StragglerMonitor;
 use crate::events::{LocalEvent, Placement};
 use crate::log_throttle::LogThrottle;
@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use units::TimeNs;
 
-/// 1,000. Lines of one kind in ten seconds that a job's ranks can cause at will.
-const LINES_MAX: u64 = 1000;
+/// 1,000. Most log lines of one kind in ten seconds that a job's ranks can cause.
+const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.
 pub(super) struct Job {
@@ -35,16 +35,18 @@ pub(super) struct Job {
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
     buffers: BufferTable,
-    ranks: Ranks,
+    ranks: AttachedRanks,
     /// Segments that are arriving, and the tokens that end their leases.
     leases: BTreeMap<LeaseId, Lease>,
     /// Ranks that the gauges show as awaited.
     awaited: BTreeSet<RankId>,
     /// The wait that is logged next.
     wait: Option<LoggedWait>,
-    /// Limits log lines about failed collectives. Like the next two, a job's ranks cause them without bound.
+    /// Limits log lines about failed collectives, which a job's ranks can cause without bound.
     failure_lines: LogThrottle,
+    /// Limits log lines about epochs that begin and end.
     epoch_lines: LogThrottle,
+    /// Limits log lines about ranks that attach and detach.
     attach_lines: LogThrottle,
 }
 
@@ -54,7 +56,7 @@ struct Lease {
     cancel: CancellationToken,
 }
 
-/// A collective that waits for ranks, and when that is logged next.
+/// A collective that waits for ranks, and when the wait is logged next.
 #[derive(Clone, Copy)]
 struct LoggedWait {
     sequence: Sequence,
@@ -62,6 +64,7 @@ struct LoggedWait {
 }
 
 impl Job {
+    /// Makes a job without attached ranks.
     pub fn new(
         name: String,
         session: Session,
@@ -70,25 +73,25 @@ impl Job {
     ) -> Self {
         let buffers = BufferTable::new(metrics.mapped.clone());
         Self {
-            group: GroupId::of(&name),
+            group: GroupId::of_job(&name),
             name,
             session,
             metrics,
             stragglers,
             buffers,
-            ranks: Ranks::default(),
+            ranks: AttachedRanks::default(),
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
             wait: None,
             failure_lines: LogThrottle::default(),
-            epoch_lines: LogThrottle::lines(LINES_MAX),
-            attach_lines: LogThrottle::lines(LINES_MAX),
+            epoch_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
+            attach_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
         }
     }
 
     /// Handles an event of a trainer's task. Posts and commits of an attachment that another has
     /// replaced are ignored.
-    pub fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
+    pub fn handle_trainer_event(&mut self, event: LocalEvent, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
                 if let Some(suppressed) = self.attach_lines.permit(now) {
@@ -98,14 +101,14 @@ impl Job {
                 self.session.handle_attach(rank, now);
             }
             LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
-                if self.ranks.is_current(rank, attachment) {
-                    self.buffers.post(post.sequence, rank, contribution, result);
-                    self.stragglers.pace.handle_post(rank, post.sequence, post.weight, now);
+                if self.ranks.is_current_attachment(rank, attachment) {
+                    self.buffers.add_slots(post.sequence, rank, contribution, result);
+                    self.stragglers.detection.handle_post(rank, post.sequence, post.weight, now);
                     self.session.handle_post(rank, post, now);
                 }
             }
             LocalEvent::Commit { rank, attachment, commit, .. } => {
-                if self.ranks.is_current(rank, attachment) {
+                if self.ranks.is_current_attachment(rank, attachment) {
                     self.session.handle_commit(rank, commit, now);
                 }
             }
@@ -123,8 +126,9 @@ impl Job {
     /// Decides where the payload of an arriving segment goes, and leases that memory.
     ///
     /// # Errors
-    /// [`PeerError`]: end the job's epoch or close the connection; see [`PeerError::is_of_ranks`].
-    pub fn resolve_destination(
+    /// [`PeerError`]: end the job's epoch or close the connection; see
+    /// [`PeerError::is_caused_by_ranks`].
+    pub fn resolve_segment_destination(
         &mut self,
         from: GatewayId,
         header: &SegmentHeader,
@@ -134,13 +138,13 @@ impl Job {
         Ok(match self.session.handle_arrival(from, header)? {
             Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
                 self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
-                let local = (self.buffers.view(&local.view), local.weight);
-                let out = self.buffers.view(&out);
+                let local = (self.buffers.view_memory(&local.view), local.weight);
+                let out = self.buffers.view_memory(&out);
                 Placement::Combine { lease, op, dtype, local, net_weight, net_first, out, cancel }
             }
             Arrival::Land { lease, into } => {
                 self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
-                Placement::Land { lease, into: self.buffers.view(&into), cancel }
+                Placement::Land { lease, into: self.buffers.view_memory(&into), cancel }
             }
             Arrival::Discard(why) => {
                 debug!("job {}: segment {:?} discarded: {why:?}", self.name, header.key);
@@ -152,7 +156,8 @@ impl Job {
     /// Handles a control message of another gateway.
     ///
     /// # Errors
-    /// [`PeerError`]: end the job's epoch or close the connection; see [`PeerError::is_of_ranks`].
+    /// [`PeerError`]: end the job's epoch or close the connection; see
+    /// [`PeerError::is_caused_by_ranks`].
     pub fn handle_message(
         &mut self,
         from: GatewayId,
@@ -168,6 +173,8 @@ impl Job {
         self.session.handle_message(from, message, now)
     }
 
+    /// Ends the permission to write an arriving segment; `whole` says whether all of it is in
+    /// place.
     pub fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         self.leases.remove(&lease);
         self.session.handle_arrival_end(lease, whole, now);

@@ -4,31 +4,34 @@ use super::{Job, LoggedWait};
 use crate::observe::metrics::CollectiveOutcome;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::FailureCode;
-use hier_collectives::session::{CollectiveStatus, Note};
+use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
 use units::{Span, TimeNs};
 
-/// 10 s. A wait for ranks is logged after this time, and again each time it has doubled: late is
-/// not dead, but somebody should look. Tested by `cargo xtask faults --scenario rank-late`.
+/// 10 s. A wait for ranks is logged after this time, and again each time it has doubled: a late
+/// rank may be alive, but somebody should look. Tested by `cargo xtask faults --scenario
+/// rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 
 impl Job {
-    /// Logs and counts an event of the session, and tells the straggler monitor.
-    pub(super) fn report(&mut self, note: Note, now: TimeNs) {
+    /// Logs and counts an event that the session noted, and hands it to the straggler detection.
+    pub(super) fn report_note(&mut self, note: SessionNote, now: TimeNs) {
         match &note {
-            Note::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
-            Note::Completed { sequence, bytes, .. } => {
+            SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
+            SessionNote::Completed { sequence, bytes, .. } => {
                 let plan = self.session.plan();
                 self.stragglers.handle_completed(*sequence, plan, *bytes, now);
             }
-            Note::Failed { sequence, .. } => self.stragglers.pace.handle_failure(*sequence),
-            Note::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
-            Note::EpochEnded { .. } => {}
+            SessionNote::Failed { sequence, .. } => {
+                self.stragglers.detection.handle_failure(*sequence);
+            }
+            SessionNote::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
+            SessionNote::EpochEnded { .. } => {}
         }
         let name = &self.name;
         match note {
-            Note::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
+            SessionNote::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
                     info!(
@@ -37,30 +40,30 @@ impl Job {
                     );
                 }
             }
-            Note::PlanChanged { from, algorithm, reason, plan_hash } => {
+            SessionNote::PlanChanged { from, algorithm, reason, plan_hash } => {
                 info!(
                     "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
                      plan {plan_hash:016x}"
                 );
             }
-            Note::EpochEnded { epoch, failure } => {
+            SessionNote::EpochEnded { epoch, failure } => {
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
                     warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
                 }
             }
-            Note::Completed { sequence, op, bytes, took } => {
-                self.metrics.seconds(op).observe(took.as_secs_f64());
-                self.metrics.collectives(op, CollectiveOutcome::Completed).inc();
+            SessionNote::Completed { sequence, op, bytes, took } => {
+                self.metrics.seconds_histogram(op).observe(took.as_secs_f64());
+                self.metrics.collective_counter(op, CollectiveOutcome::Completed).inc();
                 debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
             }
-            Note::Failed { sequence, op, failure } => {
+            SessionNote::Failed { sequence, op, failure } => {
                 let disagreed = failure.code == FailureCode::Disagreement;
                 let outcome = if disagreed {
                     CollectiveOutcome::Disagreed
                 } else {
                     CollectiveOutcome::Failed
                 };
-                self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
+                self.metrics.collective_counter(op.unwrap_or("unknown"), outcome).inc();
                 if let Some(suppressed) = self.failure_lines.permit(now) {
                     warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
                 } else {
@@ -76,7 +79,7 @@ impl Job {
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
         }
-        self.metrics.set_straggler(self.stragglers.log_change(&self.name).as_ref());
+        self.metrics.set_straggler(self.stragglers.log_straggler_change(&self.name).as_ref());
         self.metrics.draining.set(i64::from(status.draining.is_some()));
         self.metrics.waiting_commits.set(i64::try_from(status.commits.len()).unwrap_or(i64::MAX));
         let oldest = status.commits.iter().map(|commit| commit.begun).min();
@@ -85,23 +88,24 @@ impl Job {
         let posting = |c: &&CollectiveStatus| c.state != "failed";
         // Ranks post in order, so a late rank is late for the oldest collective.
         let oldest = status.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited(c);
+            let ranks = awaited_ranks(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
         for rank in self.awaited.difference(&awaited) {
-            self.metrics.set_awaited(*rank, None);
+            self.metrics.set_awaited_seconds(*rank, None);
         }
         if let Some((collective, ranks)) = oldest {
             let waited = now.since(collective.begun);
-            ranks
-                .iter()
-                .for_each(|rank| self.metrics.set_awaited(*rank, Some(waited.as_secs_f64())));
+            ranks.iter().for_each(|rank| {
+                self.metrics.set_awaited_seconds(*rank, Some(waited.as_secs_f64()))
+            });
             self.log_wait(collective.sequence, collective.begun, &ranks, now);
         }
         self.awaited = awaited;
     }
 
+    /// Logs that a collective waits for ranks, if the next log line about the wait is due.
     fn log_wait(
         &mut self,
         sequence: Sequence,
@@ -124,6 +128,6 @@ impl Job {
 }
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.
-pub(crate) fn awaited(collective: &CollectiveStatus) -> BTreeSet<RankId> {
+pub(crate) fn awaited_ranks(collective: &CollectiveStatus) -> BTreeSet<RankId> {
     collective.awaited_ranks.iter().chain(&collective.awaited_elsewhere).copied().collect()
 }

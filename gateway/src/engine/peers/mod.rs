@@ -17,7 +17,7 @@ use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::plan::Plan;
 use hier_collectives::routes::Routes;
-use hier_collectives::session::{Priority, Tail};
+use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use units::Span;
 
-/// 64: unknown groups remembered for each peer, so that each is logged once at a bounded cost.
+/// 64: most unknown job groups remembered for each peer, so that each is logged once at a bounded
+/// cost.
 const UNKNOWN_GROUPS_MAX: usize = 64;
 
 /// The state of a peer and its lanes, for the status.
@@ -85,6 +86,7 @@ pub(super) struct LostLane {
 }
 
 impl Peer {
+    /// Records why a lane is not up.
     fn set_problem(&mut self, lane: u16, why: String) {
         self.problems.insert(lane, why);
         self.last_problem_lane = lane;
@@ -93,7 +95,7 @@ impl Peer {
     /// Selects the connection for control messages, and announces a change on the new one.
     fn select_control_connection(&mut self) {
         let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
-        if let Some((connection, generation)) = self.control.select(&ids) {
+        if let Some((connection, generation)) = self.control.select_connection(&ids) {
             let selected = self.lanes.values().filter(|handle| handle.id == connection);
             selected.for_each(|handle| {
                 handle.send_link_message(LinkMessage::ControlGeneration(generation))
@@ -101,18 +103,19 @@ impl Peer {
         }
     }
 
-    /// Returns the lane for control messages.
+    /// Returns the lane whose connection carries control messages to the peer.
     fn control_lane(&self) -> Option<&LaneHandle> {
-        self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing())
+        self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
     }
 
     /// Returns the newest reason why a lane is not up, preferring the lane that failed last.
-    fn problem(&self) -> Option<&String> {
+    fn newest_problem(&self) -> Option<&String> {
         self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
     }
 }
 
 impl Peers {
+    /// Makes the table of all peers, none of which has a lane yet.
     pub fn new(
         fabric: Arc<Fabric>,
         me: GatewayId,
@@ -133,11 +136,12 @@ impl Peers {
             total_in_gauges: LinkTraffic::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
-        let routes = Routes::of(&fabric, me);
+        let routes = Routes::from_gateway(&fabric, me);
         Self { fabric, me, routes, plans: Mutex::default(), peers }
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
+    /// Iterates over the gateways that this one may have lanes to.
+    pub fn peer_ids(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.keys().copied()
     }
 
@@ -147,22 +151,24 @@ impl Peers {
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
     }
 
-    pub fn lanes_of(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
+    /// Returns the number and the connection of each lane of a peer that is up.
+    pub fn connections_of_lanes(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
         let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| &peer.lanes);
         lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
     }
 
-    pub fn connection_on(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
+    /// Returns the connection of a lane, if the lane is up.
+    pub fn connection_of_lane(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
         Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
     }
 
     /// Whether a connection is still one of the peer's lanes.
-    pub fn is_current(&self, peer: GatewayId, id: ConnectionId) -> bool {
+    pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
         let peer = self.peers.get(&peer);
         peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
     }
 
-    /// A peer announced that its control messages use this connection from now on.
+    /// Records that a peer's control messages use this connection from now on.
     pub fn handle_generation(&mut self, from: GatewayId, id: ConnectionId, generation: u64) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.control.handle_generation(generation, id);
@@ -171,8 +177,9 @@ impl Peers {
 
     /// Whether a peer's control messages use this connection, so that none arrives late.
     pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
-        let incoming = self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming(id));
-        incoming && self.is_current(from, id)
+        let incoming =
+            self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming_connection(id));
+        incoming && self.is_current_connection(from, id)
     }
 
     /// Adds a lane; returns true if it is the peer's first.
@@ -198,15 +205,15 @@ impl Peers {
         let peer = self.peers.get_mut(&id)?;
         let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
             // The lane's thread may have pulled once more after the new connection came up.
-            peer.link.send_queue.requeue(connection);
+            peer.link.send_queue.requeue_connection(connection);
             return None;
         };
         handle.close_replaced(why);
         peer.lanes.remove(&lane);
-        let control_messages = peer.control.uses(connection);
+        let control_messages = peer.control.uses_connection(connection);
         peer.select_control_connection();
         peer.set_problem(lane, why.to_owned());
-        let bytes = peer.link.send_queue.requeue(connection);
+        let bytes = peer.link.send_queue.requeue_connection(connection);
         if peer.lanes.is_empty() {
             peer.link.send_queue.clear();
         }
@@ -214,6 +221,7 @@ impl Peers {
         Some(LostLane { last_lane: peer.lanes.is_empty(), control_messages })
     }
 
+    /// Records why a lane could not be brought up, and logs a new reason.
     pub fn handle_dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {
         let name = self.fabric.gateway(id).name.clone();
         let Some(peer) = self.peers.get_mut(&id) else { return };
@@ -246,39 +254,40 @@ impl Peers {
         }
     }
 
-    /// Sends a control message over one lane, so that messages arrive in order. Without a connection
-    /// to the recipient, the message goes to the peer that is nearer to it.
-    pub fn send(&self, envelope: Envelope, message: &Message) {
-        let Some(next) = self.peers.get(&self.routes.next(envelope.to)) else { return };
+    /// Sends a control message over one lane, so that messages arrive in order. Without a
+    /// connection to the recipient, the message goes to the peer that is nearer to it.
+    pub fn send_message(&self, envelope: Envelope, message: &Message) {
+        let Some(next) = self.peers.get(&self.routes.next_hop(envelope.to)) else { return };
         if let Some(handle) = next.control_lane() {
-            let bytes = handle.send(envelope, message);
-            next.link.pair_pacer.pacer().charge(bytes);
-            next.link.send_queue.charge(envelope.group, bytes);
+            let bytes = handle.send_message(envelope, message);
+            next.link.pair_pacer.pacer().charge_debt(bytes);
+            next.link.send_queue.charge_control_bytes(envelope.group, bytes);
         }
     }
 
     /// Sends a control message of one of this gateway's jobs.
-    pub fn send_of_job(&self, to: GatewayId, group: GroupId, message: &Message) {
-        self.send(Envelope { group, from: self.me, to }, message);
+    pub fn send_job_message(&self, to: GatewayId, group: GroupId, message: &Message) {
+        self.send_message(Envelope { group, from: self.me, to }, message);
     }
 
-    /// Whether a peer may hand over a message: its own, or that of a gateway without a connection to
-    /// this one; and for this gateway, or for one that is nearer to this gateway than to the peer.
-    pub fn may_pass_on(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
+    /// Whether a peer may hand over a message. The sender must be the peer, or a gateway without a
+    /// connection to this one. The recipient must be this gateway, or one that is nearer to this
+    /// gateway than to the peer.
+    pub fn may_forward(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
         let Envelope { from, to, .. } = envelope;
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         let of_its_own = from == neighbour;
         let of_others = known(from) && from != self.me && !self.routes.is_direct(from);
-        let onward = known(to) && (to == self.me || self.routes.next(to) != neighbour);
+        let onward = known(to) && (to == self.me || self.routes.next_hop(to) != neighbour);
         (of_its_own || of_others) && onward
     }
 
-    /// Queues a segment for a peer's lanes.
-    pub fn push(
+    /// Queues a segment in the send queue of a peer, from which the peer's lanes pull.
+    pub fn queue_segment(
         &self,
         to: GatewayId,
         group: GroupId,
-        (header, priority, tail): (SegmentHeader, Priority, Tail),
+        (header, priority, tail): (SegmentHeader, Priority, TailParity),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
@@ -287,17 +296,17 @@ impl Peers {
         }
     }
 
-    /// A peer has the whole segment: it is not requeued after a lost lane.
-    pub fn receipted(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
+    /// Records that a peer has a whole segment, which is not requeued after a lost lane then.
+    pub fn handle_receipt(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
         if let Some(peer) = self.peers.get(&from) {
-            peer.link.send_queue.receipt((group, key));
+            peer.link.send_queue.handle_receipt((group, key));
         }
     }
 
     /// Stops sending a collective's segments; returns tokens that fire once no lane writes them.
-    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
+    pub fn cancel_segments(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let peers = self.peers.values();
-        peers.flat_map(|peer| peer.link.send_queue.cancel(group, sequence)).collect()
+        peers.flat_map(|peer| peer.link.send_queue.cancel_collective(group, sequence)).collect()
     }
 
     /// Logs once that a peer serves a job that this gateway does not serve.
@@ -313,16 +322,17 @@ impl Peers {
         }
     }
 
-    pub fn view(&self, peer: GatewayId) -> PeerView {
+    /// Returns the state of a peer's lanes for the status.
+    pub fn peer_view(&self, peer: GatewayId) -> PeerView {
         let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
         PeerView {
             lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
-            problem: peer.problem().cloned(),
+            problem: peer.newest_problem().cloned(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),
-            loss: peer.loss_alarm.ratio(),
+            loss: peer.loss_alarm.loss_ratio(),
             loss_alarm: peer.loss_alarm.is_active(),
         }
     }

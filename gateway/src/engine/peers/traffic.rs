@@ -2,7 +2,7 @@
 
 use super::{Peer, Peers};
 use crate::sync::lock;
-use crate::wan::link::capacity::{LinkCapacity, Observation};
+use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
 use crate::wan::{LaneHandle, LaneMeasurement, PeerLink};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
@@ -11,14 +11,15 @@ use tracing::{info, warn};
 use units::{BitRate, TimeNs};
 
 impl Peers {
-    /// Limits the pacer of a peer to the pair's part of a link's rate.
-    pub fn limit_rate(&self, peer: GatewayId, rate: BitRate) {
+    /// Limits the link rate of which the pacer of a peer uses the pair's part.
+    pub fn set_rate_limit(&self, peer: GatewayId, rate: BitRate) {
         if let Some(peer) = self.peers.get(&peer) {
             peer.link.pair_pacer.set_link_limit(rate);
         }
     }
 
-    /// Divides links and ports among the pairs of gateways anew, when a job follows another plan.
+    /// Divides the rates of links and ports among the pairs of gateways, when a job follows a new
+    /// plan.
     pub fn divide_rates(&self, group: GroupId, plan: &Plan) {
         let mut plans = lock(&self.plans);
         plans.insert(group, plan.clone());
@@ -36,7 +37,7 @@ impl Peers {
     }
 
     /// Returns the capacity estimates of this gateway's pairs over the link to a region.
-    pub fn capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
+    pub fn link_capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
         let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
         let peers = self.peers.iter().filter(move |(id, _)| there(id));
         peers.filter_map(|(_, peer)| peer.capacity.as_ref())
@@ -45,7 +46,7 @@ impl Peers {
     /// Returns the rate that the measured capacity allows on the link to a peer; `None` without a
     /// limit.
     pub fn capacity_limit(&self, peer: GatewayId) -> Option<BitRate> {
-        self.peers.get(&peer)?.capacity.as_ref()?.limit()
+        self.peers.get(&peer)?.capacity.as_ref()?.rate_limit()
     }
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
@@ -53,17 +54,18 @@ impl Peers {
         for (id, peer) in &mut self.peers {
             let change = peer.update_gauges();
             if let Some(change) = change {
-                log_loss(&self.fabric.gateway(*id).name, peer, change);
+                log_loss_alarm(&self.fabric.gateway(*id).name, peer, change);
             }
         }
     }
 }
 
 impl Peer {
+    /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
     fn sample_lanes(&mut self, now: TimeNs) {
         let mut least_rtt = None;
         for handle in self.lanes.values() {
-            let LaneMeasurement { traffic, min_rtt } = handle.measure();
+            let LaneMeasurement { traffic, min_rtt } = handle.measure_lane();
             let before = self.lane_counters.insert(handle.id, traffic).unwrap_or_default();
             let total = &mut self.total;
             total.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
@@ -74,7 +76,7 @@ impl Peer {
         self.lane_counters.retain(|id, _| self.lanes.values().any(|lane| lane.id == *id));
         let pair_pacer = &self.link.pair_pacer;
         if let Some(capacity) = &mut self.capacity {
-            capacity.observe(&Observation {
+            capacity.observe(&LinkObservation {
                 now,
                 traffic: self.total,
                 min_rtt: least_rtt,
@@ -91,10 +93,10 @@ impl Peer {
             sent: self.total.sent_packets - before.sent_packets,
             lost: self.total.lost_packets - before.lost_packets,
         };
-        let change = self.loss_alarm.sample(packets);
+        let change = self.loss_alarm.add_sample(packets);
         let metrics = &self.link.metrics;
         metrics.lost_packets.inc_by(packets.lost);
-        metrics.loss_ratio.set(self.loss_alarm.ratio());
+        metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
         metrics.lanes_up.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
         if let Some(rtt) = self.lanes.values().map(LaneHandle::smoothed_rtt).min() {
             metrics.rtt_seconds.set(rtt.as_secs_f64());
@@ -103,11 +105,12 @@ impl Peer {
     }
 }
 
-/// Logs a loss alarm of the peer `name`, and updates its metrics.
-fn log_loss(name: &str, peer: &Peer, change: AlarmChange) {
+/// Logs that the loss alarm of the peer `name` began or ended, and updates its metrics.
+fn log_loss_alarm(name: &str, peer: &Peer, change: AlarmChange) {
     let link: &PeerLink = &peer.link;
-    let (PacketCounts { sent, lost }, expected) = (peer.loss_alarm.packets(), link.link.loss);
-    let percent = peer.loss_alarm.ratio() * 100.0;
+    let (PacketCounts { sent, lost }, expected) =
+        (peer.loss_alarm.recent_packets(), link.link.loss);
+    let percent = peer.loss_alarm.loss_ratio() * 100.0;
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {
         AlarmChange::Begun => {

@@ -22,8 +22,8 @@ pub struct VirtualHost {
     process: Arc<Process>,
 }
 
-/// 1 s. Time at the start of the simulation; zero would mean "not yet".
-const ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
+/// 1 s. Virtual time at the start of the simulation; zero would mean "not yet".
+const VIRTUAL_TIME_ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 
 impl VirtualHost {
     /// Makes a process on `net`, whose clock begins now. All random bytes come from `seed`.
@@ -32,18 +32,18 @@ impl VirtualHost {
         Self { net, origin: Instant::now(), random: AtomicU64::new(seed), process }
     }
 
-    /// Makes another process on the same network and clock, with a name in logs.
-    pub fn beside(&self, name: &str, seed: u64) -> Self {
+    /// Makes another process on the network and clock of this one; logs call it `name`.
+    pub fn new_process(&self, name: &str, seed: u64) -> Self {
         let process = Process::new(name);
         Self { net: self.net.clone(), origin: self.origin, random: AtomicU64::new(seed), process }
     }
 
-    /// Stops the process's tasks, as SIGSTOP does; its sockets go on receiving.
+    /// Stops all tasks of the process, as SIGSTOP does; its sockets go on receiving.
     pub fn stop(&self) {
         self.process.stop();
     }
 
-    /// Resumes the process's tasks.
+    /// Resumes the tasks of a stopped process, as SIGCONT does.
     pub fn resume(&self) {
         self.process.resume();
     }
@@ -56,57 +56,67 @@ impl VirtualHost {
 }
 
 impl Host for VirtualHost {
+    /// Returns the virtual time, which is 1 s at the start of the simulation.
     fn now(&self) -> TimeNs {
         let elapsed = Instant::now().duration_since(self.origin).as_nanos();
-        ORIGIN + Span::from_ns(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        VIRTUAL_TIME_ORIGIN + Span::from_ns(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
-    /// Counts from the start of the simulation, which is midnight.
+    /// Returns the whole seconds since the start of the simulation, which counts as midnight.
     fn unix_seconds(&self) -> u64 {
-        self.now().since(ORIGIN).ns() / 1_000_000_000
+        self.now().since(VIRTUAL_TIME_ORIGIN).ns() / 1_000_000_000
     }
 
+    /// Waits with tokio's paused clock.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
-        Box::pin(tokio::time::sleep_until(self.origin + at.since(ORIGIN).duration()))
+        Box::pin(tokio::time::sleep_until(self.origin + at.since(VIRTUAL_TIME_ORIGIN).duration()))
     }
 
+    /// Spawns a task of the simulated process.
     fn spawn(&self, task: BoxFuture<()>) {
         self.process.spawn(task);
     }
 
+    /// Spawns a lane as a task of the simulated process, on the simulation's one thread.
     fn spawn_lane(&self, _thread: LaneThread, start: LaneStart) -> io::Result<()> {
         self.process.spawn(start());
         Ok(())
     }
 
-    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+    /// Runs a task at once; in virtual time it takes no time.
+    fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         Box::pin(async move {
             task();
             Ok(())
         })
     }
 
+    /// Runs a task at once; in virtual time it takes no time.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        self.compute(task)
+        self.run_compute(task)
     }
 
-    fn bind(
+    /// Binds a socket of the virtual network, which closes when the process is killed.
+    fn bind_udp(
         &self,
         address: SocketAddr,
         _buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        self.process.own(self.net.bind(address).map_err(io::Error::other)?)
+        self.process.wrap_socket(self.net.bind(address).map_err(io::Error::other)?)
     }
 
+    /// Returns the MTU of the virtual interface at `from`.
     fn mtu_towards(&self, from: IpAddr, _to: SocketAddr) -> Option<u16> {
         self.net.interface_mtu(from)
     }
 
+    /// Returns a quinn runtime whose tasks belong to the simulated process.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
         Arc::new(QuicRuntime(Arc::clone(&self.process)))
     }
 
-    fn random(&self) -> [u8; 32] {
+    /// Returns the next 32 pseudo-random bytes that follow from the seed.
+    fn random_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for word in bytes.chunks_exact_mut(8) {
             // splitmix64, whose state is a counter.

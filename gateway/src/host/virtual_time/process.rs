@@ -19,26 +19,28 @@ use tracing::Span;
 pub(super) struct Process {
     /// The span that names the process in logs.
     span: Span,
-    state: Mutex<State>,
+    state: Mutex<ProcessState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProcessState {
     stopped: bool,
     killed: bool,
     next: u64,
     tasks: BTreeMap<u64, AbortHandle>,
     /// Wakers of tasks that were due while the process was stopped.
     due: Vec<Waker>,
-    sockets: Vec<Weak<Socket>>,
+    sockets: Vec<Weak<ProcessSocket>>,
 }
 
 impl Process {
+    /// Makes a process without tasks; logs call it `name`.
     pub fn new(name: &str) -> Arc<Self> {
         let span = tracing::info_span!("process", name);
         Arc::new(Self { span, state: Mutex::default() })
     }
 
+    /// Spawns a task that stops, resumes and ends with the process.
     pub fn spawn(self: &Arc<Self>, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let mut state = lock(&self.state);
         if state.killed {
@@ -51,10 +53,12 @@ impl Process {
         state.tasks.insert(id, tokio::spawn(task).abort_handle());
     }
 
+    /// Keeps the tasks of the process from being polled until [`Process::resume`].
     pub fn stop(&self) {
         lock(&self.state).stopped = true;
     }
 
+    /// Lets the tasks of a stopped process run again, and wakes those that were due.
     pub fn resume(&self) {
         let due = {
             let mut state = lock(&self.state);
@@ -64,7 +68,7 @@ impl Process {
         due.into_iter().for_each(Waker::wake);
     }
 
-    /// Closes the sockets before it aborts the tasks, so that nothing more is sent.
+    /// Kills the process: closes its sockets, then aborts its tasks, so that nothing more is sent.
     pub fn kill(&self) {
         let (sockets, tasks) = {
             let mut state = lock(&self.state);
@@ -77,9 +81,12 @@ impl Process {
         tasks.into_values().for_each(|task| task.abort());
     }
 
-    /// Makes a socket that is closed when the process is killed.
-    pub fn own(&self, socket: Arc<dyn AsyncUdpSocket>) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        let socket = Socket {
+    /// Wraps a socket in one that is closed when the process is killed.
+    pub fn wrap_socket(
+        &self,
+        socket: Arc<dyn AsyncUdpSocket>,
+    ) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        let socket = ProcessSocket {
             address: socket.local_addr()?,
             segments_max: (socket.max_transmit_segments(), socket.max_receive_segments()),
             inner: Mutex::new(Some(socket)),
@@ -109,7 +116,7 @@ impl Future for ProcessTask {
             }
         }
         let process = Arc::clone(&self.process);
-        let _in_it = process.span.enter();
+        let _entered = process.span.enter();
         self.task.as_mut().poll(context)
     }
 }
@@ -125,50 +132,60 @@ impl Drop for ProcessTask {
 pub(super) struct QuicRuntime(pub Arc<Process>);
 
 impl Runtime for QuicRuntime {
+    /// Makes a timer of tokio's paused clock.
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         quinn::TokioRuntime.new_timer(at)
     }
 
+    /// Spawns a task of the process.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.spawn(task);
     }
 
+    /// Wraps a socket of the system, which a simulation never uses.
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         quinn::TokioRuntime.wrap_udp_socket(socket)
     }
 
+    /// Returns the time of tokio's paused clock.
     fn now(&self) -> Instant {
         quinn::TokioRuntime.now()
     }
 }
 
+/// A socket of a process, which closes when the process is killed.
 #[derive(Debug)]
-struct Socket {
+struct ProcessSocket {
     address: SocketAddr,
     segments_max: (usize, usize),
     /// The real socket; `None` after the process was killed.
     inner: Mutex<Option<Arc<dyn AsyncUdpSocket>>>,
 }
 
-impl Socket {
+impl ProcessSocket {
+    /// Closes the real socket; sends are dropped and nothing is received from then on.
     fn close(&self) {
         *lock(&self.inner) = None;
     }
 
+    /// Returns the real socket; `None` after the process was killed.
     fn inner(&self) -> Option<Arc<dyn AsyncUdpSocket>> {
         lock(&self.inner).clone()
     }
 }
 
-impl AsyncUdpSocket for Socket {
+impl AsyncUdpSocket for ProcessSocket {
+    /// Makes a poller of the real socket; a closed socket is always writable.
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        self.inner().map_or_else(|| Box::pin(Closed) as _, AsyncUdpSocket::create_io_poller)
+        self.inner().map_or_else(|| Box::pin(ClosedPoller) as _, AsyncUdpSocket::create_io_poller)
     }
 
+    /// Sends datagrams; drops them after the process was killed.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.inner().map_or(Ok(()), |socket| socket.try_send(transmit))
     }
 
+    /// Receives datagrams; receives nothing after the process was killed.
     fn poll_recv(
         &self,
         context: &mut Context<'_>,
@@ -181,27 +198,33 @@ impl AsyncUdpSocket for Socket {
         }
     }
 
+    /// Returns the address that the socket is bound to.
     fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }
 
+    /// Returns the most datagrams that one call of `try_send` takes.
     fn max_transmit_segments(&self) -> usize {
         self.segments_max.0
     }
 
+    /// Returns the most datagrams that one receive buffer takes.
     fn max_receive_segments(&self) -> usize {
         self.segments_max.1
     }
 
+    /// Returns false: datagrams of the virtual network are never fragmented.
     fn may_fragment(&self) -> bool {
         false
     }
 }
 
+/// The poller of a closed socket, which is always writable.
 #[derive(Debug)]
-struct Closed;
+struct ClosedPoller;
 
-impl UdpPoller for Closed {
+impl UdpPoller for ClosedPoller {
+    /// Returns at once, since sends of a closed socket are dropped.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -2,7 +2,7 @@
 
 use super::labels::{CollectiveLabel, CollectiveOutcome, OpLabel, RankLabel, StragglerLabel};
 use super::peer::RealGauge;
-use crate::memory::arena::Mapped;
+use crate::memory::arena::MappedGauges;
 use crate::observe::status::StragglerReport;
 use crate::sync::lock;
 use hier_collectives::ids::RankId;
@@ -24,7 +24,7 @@ pub struct JobMetrics {
     /// The peak of the scratch memory in use, in bytes.
     pub scratch_bytes_max: Gauge,
     /// Scratch memory mapped: in use, kept for reuse, or still read by QUIC.
-    pub mapped: Mapped,
+    pub mapped: MappedGauges,
     pub(super) awaited_seconds: Family<RankLabel, RealGauge>,
     pub(super) straggler_seconds: Family<StragglerLabel, RealGauge>,
     /// Number of commits of local ranks without an answer.
@@ -48,18 +48,20 @@ impl JobMetrics {
         }
     }
 
-    /// The number of collectives of an operation with an outcome.
-    pub fn collectives(&self, op: &'static str, outcome: CollectiveOutcome) -> Counter {
-        let label = CollectiveLabel { job: self.job.clone(), op, outcome: outcome.name() };
+    /// Returns the counter of collectives of an operation with an outcome.
+    pub fn collective_counter(&self, op: &'static str, outcome: CollectiveOutcome) -> Counter {
+        let label = CollectiveLabel { job: self.job.clone(), op, outcome: outcome.label() };
         self.collectives.get_or_create_owned(&label)
     }
 
-    /// Seconds from the last local post to the last local result of an operation.
-    pub fn seconds(&self, op: &'static str) -> Histogram {
+    /// Returns the histogram of seconds from the last local post to the last local result of an
+    /// operation.
+    pub fn seconds_histogram(&self, op: &'static str) -> Histogram {
         self.seconds.get_or_create_owned(&OpLabel { job: self.job.clone(), op })
     }
 
-    /// Exports a straggler in place of the one before; `None` when there is no straggler.
+    /// Exports the delay by a straggler in place of the straggler before; `None` when there is
+    /// none.
     pub fn set_straggler(&self, straggler: Option<&StragglerReport>) {
         let of = |straggler: &StragglerReport| StragglerLabel {
             job: self.job.clone(),
@@ -77,8 +79,8 @@ impl JobMetrics {
         *shown = now;
     }
 
-    /// Sets for how many seconds the post of a rank has been awaited; `None` when it is not.
-    pub fn set_awaited(&self, rank: RankId, seconds: Option<f64>) {
+    /// Sets for how many seconds the post of a rank has been awaited; `None` removes the gauge.
+    pub fn set_awaited_seconds(&self, rank: RankId, seconds: Option<f64>) {
         let label = RankLabel { job: self.job.clone(), rank: rank.0 };
         match seconds {
             Some(seconds) => {

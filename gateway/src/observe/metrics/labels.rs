@@ -15,8 +15,8 @@ pub enum CollectiveOutcome {
 }
 
 impl CollectiveOutcome {
-    /// The value of the `outcome` label.
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns the value of the `outcome` label.
+    pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Disagreed => "disagreed",
@@ -25,8 +25,8 @@ impl CollectiveOutcome {
     }
 }
 
-/// The value of the `reason` label.
-pub(super) const fn reason(discard: Discard) -> &'static str {
+/// Returns the value of the `reason` label of segments that were not used.
+pub(super) const fn discard_label(discard: Discard) -> &'static str {
     match discard {
         Discard::Group => "other_group",
         Discard::Epoch => "other_epoch",

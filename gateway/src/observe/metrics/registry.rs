@@ -3,10 +3,10 @@
 use super::job::JobMetrics;
 use super::labels::{
     CollectiveLabel, DropLabel, JobLabel, OpLabel, PayloadLabel, PeerLabel, RankLabel,
-    StragglerLabel, reason,
+    StragglerLabel, discard_label,
 };
 use super::peer::{PeerMetrics, RealGauge};
-use crate::memory::arena::Mapped;
+use crate::memory::arena::MappedGauges;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
@@ -54,7 +54,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics at zero.
+    /// Makes all metrics, at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("landbridge"),
@@ -71,7 +71,7 @@ impl Metrics {
             segments: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.001, 2.0, SECONDS_BUCKETS))
+                Histogram::new(exponential_buckets(0.001, 2.0, COLLECTIVE_SECONDS_BUCKETS))
             }),
             dropped_segments: Family::default(),
             payload_bytes: Family::default(),
@@ -85,18 +85,18 @@ impl Metrics {
             lanes_up: Family::default(),
             rtt_seconds: Family::default(),
         };
-        metrics.register();
+        metrics.register_all();
         metrics
     }
 
-    /// The metrics of one job; every call returns the same ones.
-    pub fn job(&self, job: &str) -> JobMetrics {
+    /// Returns the metrics of one job; every call for a job returns the same ones.
+    pub fn job_metrics(&self, job: &str) -> JobMetrics {
         let label = JobLabel { job: job.to_owned() };
         JobMetrics {
             epoch: self.epoch.get_or_create_owned(&label),
             scratch_bytes: self.scratch_bytes.get_or_create_owned(&label),
             scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
-            mapped: Mapped {
+            mapped: MappedGauges {
                 bytes: self.mapped_bytes.get_or_create_owned(&label),
                 most: self.mapped_bytes_max.get_or_create_owned(&label),
             },
@@ -112,13 +112,14 @@ impl Metrics {
         }
     }
 
-    /// Segments that arrived and were not used.
+    /// Returns the counter of segments that arrived and were not used for this reason.
     pub fn dropped_segments(&self, discard: Discard) -> Counter {
-        self.dropped_segments.get_or_create_owned(&DropLabel { reason: reason(discard) })
+        self.dropped_segments.get_or_create_owned(&DropLabel { reason: discard_label(discard) })
     }
 
-    /// The metrics of one peer, by its gateway name; every call returns the same ones.
-    pub fn peer(&self, gateway: &str) -> PeerMetrics {
+    /// Returns the metrics of one peer, by its gateway name; every call for a peer returns the same
+    /// ones.
+    pub fn peer_metrics(&self, gateway: &str) -> PeerMetrics {
         let payload = |direction| {
             let label = PayloadLabel { peer: gateway.to_owned(), direction };
             self.payload_bytes.get_or_create_owned(&label)
@@ -139,14 +140,15 @@ impl Metrics {
         }
     }
 
-    /// All metrics as OpenMetrics text.
+    /// Returns all metrics as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string takes every write");
         text
     }
 
-    fn register(&mut self) {
+    /// Registers all metrics under their names, with help texts and units.
+    fn register_all(&mut self) {
         let registry = &mut self.registry;
         registry.register("epoch", "Current epoch; 0 while there is none", self.epoch.clone());
         let help =
@@ -205,5 +207,6 @@ impl Metrics {
     }
 }
 
-/// 18 buckets that double from 1 ms: the last bound is 131 s, above any sound collective.
-const SECONDS_BUCKETS: u16 = 18;
+/// 18: number of histogram buckets for the seconds of a collective. Their bounds double from 1 ms
+/// to 131 s, above any sound collective.
+const COLLECTIVE_SECONDS_BUCKETS: u16 = 18;

@@ -6,9 +6,9 @@ use hier_collectives::session::Discard;
 #[test]
 fn metrics_have_the_names_that_dashboards_use() {
     let metrics = Metrics::new();
-    let peer = metrics.peer("west-0");
+    let peer = metrics.peer_metrics("west-0");
     peer.sent_bytes.inc_by(5);
-    metrics.peer("west-0").sent_bytes.inc_by(2);
+    metrics.peer_metrics("west-0").sent_bytes.inc_by(2);
     peer.received_bytes.inc();
     peer.resent_bytes.inc();
     peer.parity_bytes.inc();
@@ -19,11 +19,11 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.loss_alarms.inc();
     peer.lanes_up.set(4);
     peer.rtt_seconds.set(0.08);
-    let job = metrics.job("train");
+    let job = metrics.job_metrics("train");
     job.epoch.set(2);
-    job.set_awaited(RankId(3), Some(1.5));
-    job.set_awaited(RankId(4), Some(1.5));
-    job.set_awaited(RankId(4), None);
+    job.set_awaited_seconds(RankId(3), Some(1.5));
+    job.set_awaited_seconds(RankId(4), Some(1.5));
+    job.set_awaited_seconds(RankId(4), None);
     let mut straggler = StragglerReport {
         kind: "rank".to_owned(),
         name: "7".to_owned(),
@@ -37,8 +37,8 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.waiting_commits.set(2);
     job.commit_awaited_seconds.set(2.5);
     metrics.segments.inc();
-    job.collectives("sum", CollectiveOutcome::Completed).inc();
-    job.seconds("sum").observe(0.5);
+    job.collective_counter("sum", CollectiveOutcome::Completed).inc();
+    job.seconds_histogram("sum").observe(0.5);
     metrics.dropped_segments(Discard::Epoch).inc();
     let text = metrics.render();
     for line in [

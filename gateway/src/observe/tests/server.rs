@@ -1,6 +1,6 @@
 use crate::observe::fetch::{FetchError, fetch_status};
 use crate::observe::metrics::Metrics;
-use crate::observe::server::{Observed, serve};
+use crate::observe::server::{Observed, serve_http};
 use crate::observe::status::*;
 use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
 use std::net::SocketAddr;
@@ -66,9 +66,9 @@ async fn server() -> (SocketAddr, Arc<Metrics>, tokio::sync::mpsc::Receiver<Stat
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
     let metrics = Arc::new(Metrics::new());
-    let (status, questions) = StatusHandle::new();
-    tokio::spawn(serve(listener, Observed { metrics: Arc::clone(&metrics), status }));
-    (address, metrics, questions)
+    let (status, requests) = StatusHandle::new();
+    tokio::spawn(serve_http(listener, Observed { metrics: Arc::clone(&metrics), status }));
+    (address, metrics, requests)
 }
 
 async fn fetch(address: SocketAddr) -> Result<GatewayReport, FetchError> {
@@ -77,25 +77,25 @@ async fn fetch(address: SocketAddr) -> Result<GatewayReport, FetchError> {
 
 #[tokio::test]
 async fn status_is_the_answer_of_the_engine() {
-    let (address, _, mut questions) = server().await;
+    let (address, _, mut requests) = server().await;
     let engine = async {
-        let answer = questions.recv().await.expect("asked");
+        let answer = requests.recv().await.expect("asked");
         answer.send(example()).expect("awaited");
     };
     let (status, ()) = tokio::join!(fetch(address), engine);
     assert_eq!(status.expect("a status"), example());
-    drop(questions);
+    drop(requests);
     let gone = fetch(address).await.expect_err("no engine");
     assert!(gone.to_string().contains("503") && gone.to_string().contains("stopping"), "{gone}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_does_not_answer_is_given_up() {
-    let (status, questions) = StatusHandle::new();
+    let (status, requests) = StatusHandle::new();
     assert_eq!(status.request().await, Err(StatusError::Late));
     // Abandoned requests stay queued until the engine receives them, so that the channel fills.
     let mut outcomes = Vec::new();
-    for _ in 0..questions.max_capacity() {
+    for _ in 0..requests.max_capacity() {
         outcomes.push(status.request().await);
     }
     assert_eq!(outcomes.last(), Some(&Err(StatusError::Busy)));
@@ -111,11 +111,11 @@ async fn fetching_without_a_gateway_is_unreachable() {
 
 #[tokio::test]
 async fn readiness_follows_the_epoch() {
-    let (address, _, mut questions) = server().await;
+    let (address, _, mut requests) = server().await;
     tokio::spawn(async move {
         let drain = DrainReport { seconds_left: 9.0, collectives: vec![7], uncommitted: vec![] };
         for (epoch, draining) in [(None, None), (Some(3), None), (Some(3), Some(drain))] {
-            let answer = questions.recv().await.expect("asked");
+            let answer = requests.recv().await.expect("asked");
             let mut status = example();
             status.jobs[0].epoch = epoch;
             status.jobs[0].draining = draining;
@@ -140,10 +140,10 @@ async fn readiness_follows_the_epoch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_and_long_headers_block_no_scraper() {
-    let (address, _, mut questions) = server().await;
+    let (address, _, mut requests) = server().await;
     tokio::spawn(async move {
-        while let Some(question) = questions.recv().await {
-            let _ = question.send(example());
+        while let Some(request) = requests.recv().await {
+            let _ = request.send(example());
         }
     });
     let mut idle = Vec::new();

@@ -19,13 +19,14 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// 10 packets: the least window while much is retransmitted, as QUIC's initial one. QUIC sends nothing
-/// where one packet fills the window. Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
+/// 10 packets: the least congestion window while much is retransmitted, as QUIC's initial window.
+/// QUIC sends nothing where one packet fills the window.
+/// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
-/// A quarter of the retransmission window may be lost before that window applies.
+/// 4: the retransmission window applies once a quarter of its bytes are lost and not retransmitted.
 const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
-/// 1 MiB: the most loss allowance that is saved up, since losses come in bursts.
-const LOSS_ALLOWANCE_MAX: f64 = (1 << 20) as f64;
+/// 1 MiB: the most bytes of configured loss that a lane saves up, since losses come in bursts.
+const LOSS_ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.
 #[derive(Debug, Clone)]
@@ -40,18 +41,22 @@ pub(crate) struct LinkShareController {
 }
 
 impl LinkShareController {
-    /// A controller for a link that loses `configured_loss` of its packets at random.
+    /// Creates the controller of one lane. The link loses the fraction `configured_loss` (0 to 1)
+    /// of its packets at random; `mtu` is the UDP payload of a packet in bytes.
     pub fn new(in_flight: Arc<InFlight>, configured_loss: f64, mtu: u16) -> Self {
         Self { in_flight, configured_loss, mtu: mtu.into(), loss_allowance: 0.0 }
     }
 }
 
 impl Controller for LinkShareController {
+    /// Adds the configured loss of `bytes` acknowledged bytes to the loss allowance.
     fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
         let allowance = self.loss_allowance + bytes as f64 * self.configured_loss;
-        self.loss_allowance = allowance.min(LOSS_ALLOWANCE_MAX);
+        self.loss_allowance = allowance.min(LOSS_ALLOWANCE_BYTES_MAX);
     }
 
+    /// Takes lost bytes off the loss allowance, and charges the pacer with the bytes beyond it.
+    /// quinn reports an ECN CE mark as an event without lost bytes.
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
         self.loss_allowance -= lost_bytes as f64;
         if self.loss_allowance < 0.0 {
@@ -64,10 +69,14 @@ impl Controller for LinkShareController {
         }
     }
 
+    /// Changes the packet size, in bytes of UDP payload.
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.mtu = new_mtu.into();
     }
 
+    /// Returns the window that quinn compares with the bytes in flight: unlimited below the lane's
+    /// congestion window, else the bytes in flight. After much loss it is the retransmission
+    /// window.
     fn window(&self) -> u64 {
         let in_flight = self.in_flight.bytes();
         let least = RETRANSMISSION_PACKETS_MIN * self.mtu;
@@ -81,14 +90,17 @@ impl Controller for LinkShareController {
         }
     }
 
+    /// Copies the controller; the copy shares the bytes in flight of the lane.
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(self.clone())
     }
 
+    /// Returns the lane's congestion window in bytes.
     fn initial_window(&self) -> u64 {
         self.in_flight.congestion_window()
     }
 
+    /// Gives the controller as `Any`, so that a caller can recover its type.
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -101,7 +113,7 @@ mod tests {
 
     fn controller() -> LinkShareController {
         let in_flight = InFlight::default();
-        in_flight.set(1 << 20, 256 << 10);
+        in_flight.set_window(1 << 20, 256 << 10);
         LinkShareController::new(Arc::new(in_flight), 0.001, 1472)
     }
 
@@ -111,7 +123,7 @@ mod tests {
         state.loss_allowance = 10_000.0;
         for (lost, charged) in [(4000, 0), (6000, 0), (3000, 3000), (500, 500)] {
             state.on_congestion_event(now, now, false, lost);
-            let mut waiting = std::pin::pin!(state.in_flight.excess_loss());
+            let mut waiting = std::pin::pin!(state.in_flight.wait_for_excess_loss());
             let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(polled, if charged > 0 { Poll::Ready(charged) } else { Poll::Pending });
         }

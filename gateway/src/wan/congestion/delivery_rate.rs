@@ -31,47 +31,53 @@
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 4 rounds: the rate is the highest of the last four that measured it.
+/// 4 rounds: the delivery rate is the highest of the last four rounds that measured one.
 /// Tested by `a_lower_rate_counts_after_four_window_limited_rounds`.
-const ROUNDS: usize = 4;
-/// Half of a round: a lane whose sender waited so long for window space was window-limited.
+const DELIVERY_RATE_ROUNDS: usize = 4;
+/// Half of a round: a lane is window-limited if its sender waited that long for window space.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
-/// 3 % loss beyond the configured loss is congestion; less is random loss of the link.
+/// 3 % of all packets lost beyond the configured loss is congestion; less is random loss of the
+/// link.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
-pub(crate) const CONGESTION_LOSS: f64 = 0.03;
-/// 8 rounds without congestion: from then on an RTT drain is useful again.
-const CALM_ROUNDS: u32 = 8;
-/// 5 round trips after an outage are ignored: they contain retransmissions.
+pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
+/// 8 rounds without congestion: from then on a lane may drain its queue to measure the min RTT.
+const CONGESTION_FREE_ROUNDS: u32 = 8;
+/// 5 round trips after an outage lower no delivery rate: they contain retransmissions.
 /// Tested by `the_rounds_after_an_outage_lower_no_rate`.
 const OUTAGE_ROUNDS: u32 = 5;
-/// 10 rounds: a path that loses most of its flight again within them has a queue and no outage.
+/// 10 rounds: a path that loses most of its bytes in flight again within them has a queue and no
+/// outage.
 /// Tested by `losing_most_of_the_flight_repeatedly_is_a_queue`.
 const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
-/// 2 rounds after a rate change are ignored: ACKs still reflect the old rate.
+/// 2 rounds after a change of the link's rate limit raise no delivery rate: acknowledgements still
+/// reflect the old limit.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
-/// 128 packets: the fewest whose loss is measured.
-const SAMPLE_PACKETS: u64 = 128;
-/// 154 kB: with more in flight, a round without any acknowledgement means an outage. With less the peer may
-/// just delay its acknowledgements.
-const OUTAGE_IN_FLIGHT_MIN: u64 = 1200 * SAMPLE_PACKETS;
-/// 0.8: a round that was not window-limited lowers the rate no further; the lane may have had little to do.
+/// 128 packets: the fewest packets of a round whose loss can show congestion.
+const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
+/// 154 kB in flight: with more, a round without any acknowledgement means an outage. With less, the
+/// peer may just delay its acknowledgements.
+const OUTAGE_IN_FLIGHT_BYTES_MIN: u64 = 1200 * LOSS_SAMPLE_PACKETS_MIN;
+/// 0.8 of the delivery rate: a round that was not window-limited lowers the rate no further. The
+/// lane may have had little to send.
 /// Tested by `a_lane_with_little_to_do_changes_nothing`.
-const DROP_FRACTION: f64 = 0.8;
+const RATE_DROP_FRACTION: f64 = 0.8;
 
-/// 1.25 round trips in flight: more than one shows whether the path delivers more.
+/// 1.25 min RTTs of the delivery rate in flight: more than one shows whether the path delivers
+/// more.
 /// Tested by `one_lane_at_half_speed_does_not_halve_the_others`.
 pub(crate) const WINDOW_GAIN: f64 = 1.25;
-/// 1.0 round trip in flight after a congested round.
+/// 1.0 min RTT of the delivery rate in flight, in the round after congestion.
 const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
-/// 0.8. ECN back-off of the window per round trip with a CE mark.
+/// 0.8: the factor on a lane's window after a round trip with an ECN CE mark.
 /// Tested by `ecn_marks_narrow_the_window_round_by_round`.
-const ECN_DECREASE: f64 = 0.8;
-/// 1.1. ECN recovery of the window per round trip without a CE mark.
-const ECN_INCREASE: f64 = 1.1;
-/// 1/16: the smallest part of the window that ECN leaves.
-const WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
+const ECN_DECREASE_FACTOR: f64 = 0.8;
+/// 1.1: the factor on a lane's window after a round trip without an ECN CE mark, until it is whole
+/// again.
+const ECN_INCREASE_FACTOR: f64 = 1.1;
+/// 1/16 of the congestion window: the least that ECN CE marks leave.
+const ECN_WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
 /// The counters of one lane at one time.
 #[derive(Debug, Clone, Copy)]
@@ -134,25 +140,27 @@ struct RoundSample {
 }
 
 impl DeliveryRate {
-    /// A filter that assumes `assumed_rate` bytes per second, on a link with this configured loss.
+    /// Creates the filter of one lane. It assumes `assumed_rate` bytes per second until a rate is
+    /// measured; `configured_loss` of the link is from 0 to 1.
     pub fn new(assumed_rate: f64, configured_loss: f64) -> Self {
         Self {
             configured_loss,
             assumed_rate,
             before: None,
             last_rate: 0.0,
-            rates: VecDeque::with_capacity(ROUNDS),
+            rates: VecDeque::with_capacity(DELIVERY_RATE_ROUNDS),
             loss: configured_loss,
             window_fraction: 1.0,
             window_limited: false,
-            rounds_since_congestion: CALM_ROUNDS,
+            rounds_since_congestion: CONGESTION_FREE_ROUNDS,
             rounds_since_most_lost: OUTAGE_INTERVAL_ROUNDS,
             outage_rounds: 0,
             rate_change_rounds: 0,
         }
     }
 
-    /// Changes the lane's share of the link, and scales the measured rates with it.
+    /// Changes the lane's share of the link, in bytes per second, and scales the measured delivery
+    /// rates with it.
     pub fn set_assumed_rate(&mut self, assumed_rate: f64) {
         if assumed_rate != self.assumed_rate {
             let factor = assumed_rate / self.assumed_rate;
@@ -162,32 +170,35 @@ impl DeliveryRate {
         }
     }
 
-    /// The rate in bytes per second: the assumed one until one is measured.
+    /// Returns the delivery rate in bytes per second: the assumed rate until one is measured.
     pub fn rate(&self) -> f64 {
         self.rates.iter().copied().reduce(f64::max).unwrap_or(self.assumed_rate)
     }
 
-    /// Whether the lane was window-limited in the last round, without recent congestion.
+    /// Returns whether the lane waited for window space in the last round, and had no recent
+    /// congestion.
     pub fn is_window_limited(&self) -> bool {
-        self.window_limited && self.rounds_since_congestion >= CALM_ROUNDS
+        self.window_limited && self.rounds_since_congestion >= CONGESTION_FREE_ROUNDS
     }
 
-    /// The recent loss without congestion, from 0 to 1.
+    /// Returns the fraction of packets lost in the last round without congestion, from 0 to 1.
     pub fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// The gain of the congestion window, in round trips.
+    /// Returns the factor on the min RTT in the congestion window: 1.25, or 1.0 after a congested
+    /// round.
     pub fn window_gain(&self) -> f64 {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// The part of the congestion window that ECN leaves, from 1/16 to 1.
+    /// Returns the part of the congestion window that ECN CE marks leave, from 1/16 to 1.
     pub fn window_fraction(&self) -> f64 {
         self.window_fraction
     }
 
-    /// Ends a round trip, with the counters of now.
+    /// Ends a round trip, and measures the delivery rate from the lane's counters `now` and those
+    /// of the round's begin.
     pub fn end_round(&mut self, now: LaneCounters) {
         let Some(before) = self.before.replace(now) else { return };
         let took = now.at.since(before.at).as_secs_f64();
@@ -198,12 +209,12 @@ impl DeliveryRate {
         self.note_outage(&before, &now, acked_packets);
         if acked_packets == 0 || took == 0.0 {
             if now.in_flight_bytes == 0 {
-                self.window_fraction = (self.window_fraction * ECN_INCREASE).min(1.0);
+                self.window_fraction = (self.window_fraction * ECN_INCREASE_FACTOR).min(1.0);
             }
             return;
         }
         let packets = acked_packets + lost_packets;
-        self.measure(&RoundSample {
+        self.measure_round(&RoundSample {
             rate: (now.acked_bytes - before.acked_bytes) as f64 / took,
             loss: lost_packets as f64 / packets as f64,
             packets,
@@ -211,10 +222,12 @@ impl DeliveryRate {
         });
     }
 
+    /// Notes an outage after a round without acknowledgements, or one that lost most of its bytes
+    /// in flight.
     fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
         let silent = acked_packets == 0
             && now.in_flight_bytes > 0
-            && before.in_flight_bytes > OUTAGE_IN_FLIGHT_MIN;
+            && before.in_flight_bytes > OUTAGE_IN_FLIGHT_BYTES_MIN;
         if silent || now.most_lost && self.rounds_since_most_lost >= OUTAGE_INTERVAL_ROUNDS {
             self.outage_rounds = OUTAGE_ROUNDS;
         }
@@ -222,37 +235,39 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
-    fn measure(&mut self, sample: &RoundSample) {
+    /// Adds the rate and loss of a round to the delivery rate, and adapts the window fraction to
+    /// ECN CE marks.
+    fn measure_round(&mut self, sample: &RoundSample) {
         // Acknowledgements come in bursts: the mean of two rounds is a better measure than one.
         let last = std::mem::replace(&mut self.last_rate, sample.rate);
         let rate = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
-        let much_loss = sample.loss > self.configured_loss + CONGESTION_LOSS;
+        let much_loss = sample.loss > self.configured_loss + CONGESTION_LOSS_FRACTION;
         if !much_loss {
             self.loss = sample.loss;
         }
         let (after_outage, after_change) = (self.outage_rounds > 0, self.rate_change_rounds > 0);
         self.outage_rounds = self.outage_rounds.saturating_sub(1);
         self.rate_change_rounds = self.rate_change_rounds.saturating_sub(1);
-        let congested = much_loss && !after_outage && sample.packets >= SAMPLE_PACKETS;
+        let congested = much_loss && !after_outage && sample.packets >= LOSS_SAMPLE_PACKETS_MIN;
         self.rounds_since_congestion =
             if congested { 0 } else { self.rounds_since_congestion.saturating_add(1) };
-        let factor = if sample.ecn_marked { ECN_DECREASE } else { ECN_INCREASE };
-        self.window_fraction = (self.window_fraction * factor).clamp(WINDOW_FRACTION_MIN, 1.0);
+        let factor = if sample.ecn_marked { ECN_DECREASE_FACTOR } else { ECN_INCREASE_FACTOR };
+        self.window_fraction = (self.window_fraction * factor).clamp(ECN_WINDOW_FRACTION_MIN, 1.0);
         // With only a part of its window the lane delivers less than it could.
         let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;
         let higher = rate > self.rate() && !after_change;
         if !(limited || higher || congested) {
             return;
         }
-        let rate = if limited { rate } else { rate.max(DROP_FRACTION * self.rate()) };
+        let rate = if limited { rate } else { rate.max(RATE_DROP_FRACTION * self.rate()) };
         let rate = if after_change { rate.min(self.rate()) } else { rate };
         if congested {
             self.rates.clear();
         } else if self.rates.is_empty() {
-            self.rates.extend([self.assumed_rate; ROUNDS - 1]);
+            self.rates.extend([self.assumed_rate; DELIVERY_RATE_ROUNDS - 1]);
         }
         self.rates.push_back(rate);
-        if self.rates.len() > ROUNDS {
+        if self.rates.len() > DELIVERY_RATE_ROUNDS {
             self.rates.pop_front();
         }
     }
@@ -280,7 +295,7 @@ mod tests {
                 acked_packets: 0,
                 acked_bytes: 0,
                 lost_packets: 0,
-                in_flight_bytes: 2 * OUTAGE_IN_FLIGHT_MIN,
+                in_flight_bytes: 2 * OUTAGE_IN_FLIGHT_BYTES_MIN,
                 ecn_marked: false,
                 most_lost: false,
             };
@@ -334,7 +349,11 @@ mod tests {
         assert!(lane.rate.rate() == ASSUMED && lane.rate.window_gain() == WINDOW_GAIN);
         assert!((0.029..0.031).contains(&lane.rate.loss()), "for the send window");
         let mut idle = Lane::new();
-        assert_eq!(idle.pass(1, 0.5, 0.3, false), DROP_FRACTION, "it may have had little to do");
+        assert_eq!(
+            idle.pass(1, 0.5, 0.3, false),
+            RATE_DROP_FRACTION,
+            "it may have had little to do"
+        );
         let rate = lane.pass(2, 0.5, 0.3, true);
         assert!(rate == 0.5 && lane.rate.window_gain() == CONGESTED_WINDOW_GAIN);
         assert!(lane.rate.loss() < 0.04, "its own queue's");
@@ -349,7 +368,7 @@ mod tests {
         lane.pass(2, 1.0, 0.0, false);
         assert!((0.63..0.65).contains(&lane.rate.window_fraction()));
         lane.pass(40, 1.0, 0.0, false);
-        assert_eq!(lane.rate.window_fraction(), WINDOW_FRACTION_MIN);
+        assert_eq!(lane.rate.window_fraction(), ECN_WINDOW_FRACTION_MIN);
         assert_eq!(lane.rate.rate(), ASSUMED);
         lane.counters.ecn_marked = false;
         lane.pass(10, 1.0, 0.0, true);
@@ -364,7 +383,7 @@ mod tests {
     #[test]
     fn unacknowledged_rounds_of_few_packets_are_no_outage() {
         let mut lane = Lane::new();
-        lane.counters.in_flight_bytes = OUTAGE_IN_FLIGHT_MIN;
+        lane.counters.in_flight_bytes = OUTAGE_IN_FLIGHT_BYTES_MIN;
         lane.pass(1, 0.1, 0.0, false);
         lane.pass(3, 0.0, 0.0, false);
         assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
@@ -375,7 +394,7 @@ mod tests {
         let mut lane = Lane::new();
         lane.counters.in_flight_bytes = 0;
         lane.pass(3, 0.0, 0.0, false);
-        lane.counters.in_flight_bytes = 2 * OUTAGE_IN_FLIGHT_MIN;
+        lane.counters.in_flight_bytes = 2 * OUTAGE_IN_FLIGHT_BYTES_MIN;
         lane.pass(1, 0.0, 0.0, false);
         assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
     }

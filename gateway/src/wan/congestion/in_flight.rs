@@ -8,27 +8,31 @@
 //! Formulas, in bytes:
 //!
 //! ```text
-//! usable = window - window / HEADROOM_DIVISOR
+//! usable = window - window / WINDOW_HEADROOM_DIVISOR
 //! used   = in flight + lost and not retransmitted + handed to QUIC and not sent
 //! free   = usable - used
-//! grant  if free >= min(clamp(usable / PIECE_DIVISOR, PIECE_MIN, usable), wanted bytes)
+//! piece  = clamp(usable / WRITE_SPACE_DIVISOR, WRITE_SPACE_BYTES_MIN, usable)
+//! grant  if free >= min(piece, wanted bytes)
 //! ```
 //!
 //! The controller (inside quinn), the sender and the tuner share it; all run on the lane's thread.
 
-use super::window::Windows;
+use super::window::LaneWindows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// A 32nd of the window stays free for control messages and for the headers of bytes handed over, which
-/// are 3.3 % of the payload at MTU 1280. Tested by `small_operations_take_the_latency_floor`.
-const HEADROOM_DIVISOR: u64 = 32;
-/// A quarter of the usable window: the sender waits for that much space, since each write costs work.
-const PIECE_DIVISOR: u64 = 4;
-/// 16 KiB: the least space that the sender waits for, unless the window is smaller.
-const PIECE_MIN: u64 = 16 << 10;
-/// 32 KiB: a smaller loss cannot show whether a queue dropped it or the path had an outage.
-const OUTAGE_LOSS_MIN: u64 = 32 << 10;
+/// 32: a 32nd of the congestion window stays free for control messages and packet headers. Headers
+/// are 3.3 % of the payload at MTU 1280.
+/// Tested by `small_operations_take_the_latency_floor`.
+const WINDOW_HEADROOM_DIVISOR: u64 = 32;
+/// 4: the sender waits until a quarter of the usable congestion window is free, since each write
+/// costs work.
+const WRITE_SPACE_DIVISOR: u64 = 4;
+/// 16 KiB: the least window space that the sender waits for, unless the window is smaller.
+const WRITE_SPACE_BYTES_MIN: u64 = 16 << 10;
+/// 32 KiB lost at once: a smaller loss cannot show whether a queue dropped it or the path had an
+/// outage.
+const OUTAGE_LOSS_BYTES_MIN: u64 = 32 << 10;
 
 /// The bytes in flight and the congestion window of one lane.
 #[derive(Debug, Default)]
@@ -42,9 +46,9 @@ pub(crate) struct InFlight {
     /// Bytes in flight before the last acknowledgement.
     bytes_before_ack: AtomicU64,
     /// Bytes lost and not retransmitted yet.
-    lost: UnsentBytes,
+    lost: UnsentWindowBytes,
     /// Bytes handed to QUIC and not sent yet.
-    handed: UnsentBytes,
+    handed: UnsentWindowBytes,
     /// Wakes the sender when space may be free.
     freed: Notify,
     /// Whether an ECN CE mark came since the tuner last asked.
@@ -57,43 +61,45 @@ pub(crate) struct InFlight {
     has_excess_loss: Notify,
 }
 
-/// Bytes that QUIC is still to send, as far as is known: QUIC does not tell what a reset stream drops.
+/// Bytes that QUIC is still to send and that count against the congestion window. They are an
+/// estimate: QUIC does not report the bytes that a reset stream drops.
 /// All tasks of a lane run on one thread, so nothing comes between a load and its store.
 #[derive(Debug, Default)]
-struct UnsentBytes {
+struct UnsentWindowBytes {
     bytes: AtomicU64,
     /// The part of them that was added since a packet was last sent.
     recent: AtomicU64,
 }
 
 impl InFlight {
-    /// Takes over the windows of a lane.
-    pub fn set_windows(&self, windows: &Windows) {
-        self.set(windows.congestion, windows.retransmission);
+    /// Takes the congestion and the retransmission window of `windows`, and wakes the sender.
+    pub fn set_windows(&self, windows: &LaneWindows) {
+        self.set_window(windows.congestion, windows.retransmission);
     }
 
-    /// Sets the congestion window, at least a byte, and the window while much is retransmitted.
-    pub fn set(&self, window: u64, retransmission_window: u64) {
+    /// Sets the congestion window in bytes, at least one, and the one that applies while much is
+    /// retransmitted.
+    pub fn set_window(&self, window: u64, retransmission_window: u64) {
         self.window.store(window.max(1), Ordering::Relaxed);
         self.retransmission_window.store(retransmission_window, Ordering::Relaxed);
         self.freed.notify_one();
     }
 
-    /// The congestion window in bytes.
+    /// Returns the congestion window in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.window.load(Ordering::Relaxed)
     }
 
-    /// The congestion window in bytes while much is retransmitted.
+    /// Returns the congestion window in bytes that applies while much is retransmitted.
     pub fn retransmission_window(&self) -> u64 {
         self.retransmission_window.load(Ordering::Relaxed)
     }
 
-    /// Waits until the window has space for some of `bytes` bytes, and returns for how many. One task
-    /// at a time may wait.
-    pub async fn space(&self, bytes: usize) -> usize {
+    /// Waits until the congestion window has space for some of `bytes` bytes, and returns for how
+    /// many. One task at a time may wait.
+    pub async fn wait_for_space(&self, bytes: usize) -> usize {
         loop {
-            if let Some(space) = self.space_now(bytes) {
+            if let Some(space) = self.free_space(bytes) {
                 return space;
             }
             if self.bytes() > 0 {
@@ -110,39 +116,47 @@ impl InFlight {
         }
     }
 
-    /// For how many of `bytes` bytes the window has space, if they are enough to be worth a write.
-    pub fn space_now(&self, bytes: usize) -> Option<usize> {
+    /// Returns for how many of `bytes` bytes the congestion window has space; `None` if too few to
+    /// be worth a write.
+    pub fn free_space(&self, bytes: usize) -> Option<usize> {
         let used = self.bytes() + self.lost.bytes() + self.handed.bytes();
-        let free = self.usable().saturating_sub(used);
+        let free = self.usable_window().saturating_sub(used);
         let space = usize::try_from(free).unwrap_or(usize::MAX).min(bytes);
-        (free >= self.piece().min(bytes as u64)).then_some(space)
+        (free >= self.write_space_min().min(bytes as u64)).then_some(space)
     }
 
-    fn usable(&self) -> u64 {
+    /// Returns the bytes of the congestion window that payload may fill: all but the headroom.
+    fn usable_window(&self) -> u64 {
         let window = self.congestion_window();
-        window - window / HEADROOM_DIVISOR
+        window - window / WINDOW_HEADROOM_DIVISOR
     }
 
-    fn piece(&self) -> u64 {
-        (self.usable() / PIECE_DIVISOR).max(PIECE_MIN).min(self.usable())
+    /// Returns the free bytes in the congestion window that the sender waits for.
+    fn write_space_min(&self) -> u64 {
+        (self.usable_window() / WRITE_SPACE_DIVISOR)
+            .max(WRITE_SPACE_BYTES_MIN)
+            .min(self.usable_window())
     }
 
-    /// Counts bytes that the sender handed to QUIC, with or without space.
+    /// Counts bytes that the sender has handed to QUIC, whether or not the window had space for
+    /// them.
     pub fn note_handed(&self, bytes: u64) {
-        self.handed.add(bytes);
+        self.handed.add_bytes(bytes);
     }
 
-    /// Counts a sent packet, first as a retransmission of lost bytes. Returns the bytes in flight.
+    /// Counts the bytes of a sent packet, first as a retransmission of lost bytes. Returns the
+    /// bytes in flight.
     pub fn note_sent(&self, bytes: u64) -> u64 {
-        let retransmitted = self.lost.sent(bytes);
-        self.handed.sent(bytes - retransmitted);
+        let retransmitted = self.lost.remove_sent(bytes);
+        self.handed.remove_sent(bytes - retransmitted);
         let in_flight = self.bytes() + bytes;
         self.bytes.store(in_flight, Ordering::Relaxed);
         in_flight
     }
 
-    /// After an acknowledgement `in_flight` bytes are in flight. `all_sent`: QUIC had no more to send
-    /// when it last looked for packets, or may not send yet to an address that it has not validated.
+    /// Sets the bytes in flight after an acknowledgement, and wakes the sender. `all_sent` means
+    /// that QUIC had no more to send when it last looked. It is also set while QUIC may not send to
+    /// an unvalidated address.
     pub fn note_acked(&self, in_flight: u64, all_sent: bool) {
         let before = self.bytes.swap(in_flight, Ordering::Relaxed);
         self.bytes_before_ack.store(before, Ordering::Relaxed);
@@ -153,69 +167,73 @@ impl InFlight {
         self.freed.notify_one();
     }
 
-    /// Counts bytes that were found lost at once. A full queue drops some packets; an outage of the path
-    /// loses all of them until it ends.
+    /// Counts bytes that were found lost at once. A full queue drops some packets; an outage of the
+    /// path loses all of them until it ends.
     pub fn note_lost(&self, bytes: u64) {
         let in_flight = self.bytes();
         let whole = in_flight.max(self.bytes_before_ack.load(Ordering::Relaxed));
-        if bytes > OUTAGE_LOSS_MIN && 2 * bytes > whole {
+        if bytes > OUTAGE_LOSS_BYTES_MIN && 2 * bytes > whole {
             self.most_lost.store(true, Ordering::Relaxed);
         }
         self.bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
-        self.lost.add(bytes);
+        self.lost.add_bytes(bytes);
         self.freed.notify_one();
     }
 
-    /// The bytes in flight.
+    /// Returns the bytes in flight: sent, and neither acknowledged nor lost.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The bytes lost and not retransmitted yet.
+    /// Returns the bytes lost and not retransmitted yet.
     pub fn lost_bytes(&self) -> u64 {
         self.lost.bytes()
     }
 
-    /// Counts an ECN CE mark.
+    /// Notes that the peer has reported an ECN CE mark.
     pub fn note_ecn_mark(&self) {
         self.ecn_marked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an ECN CE mark came since the last call.
+    /// Returns whether an ECN CE mark came since the last call.
     pub fn take_ecn_marked(&self) -> bool {
         self.ecn_marked.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether over half of the bytes in flight were lost at once since the last call.
+    /// Returns whether over half of the bytes in flight were lost at once since the last call.
     pub fn take_most_lost(&self) -> bool {
         self.most_lost.swap(false, Ordering::Relaxed)
     }
 
-    /// Counts bytes lost beyond the configured loss.
+    /// Counts bytes lost beyond the configured loss, and wakes the tuner, which charges them to the
+    /// pacer.
     pub fn note_excess_loss(&self, bytes: u64) {
         self.excess_loss.fetch_add(bytes, Ordering::Relaxed);
         self.has_excess_loss.notify_one();
     }
 
-    /// Waits for excess loss, and returns the bytes since the last call.
-    pub async fn excess_loss(&self) -> u64 {
+    /// Waits until bytes are lost beyond the configured loss, and returns how many since the last
+    /// call.
+    pub async fn wait_for_excess_loss(&self) -> u64 {
         self.has_excess_loss.notified().await;
         self.excess_loss.swap(0, Ordering::Relaxed)
     }
 }
 
-impl UnsentBytes {
+impl UnsentWindowBytes {
+    /// Returns the bytes that QUIC is still to send, which count against the congestion window.
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn add(&self, bytes: u64) {
+    /// Adds bytes that QUIC is to send.
+    fn add_bytes(&self, bytes: u64) {
         self.recent.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes off the part of `bytes` sent bytes that these are; returns how many.
-    fn sent(&self, bytes: u64) -> u64 {
+    /// Removes up to `bytes` sent bytes; returns how many were removed.
+    fn remove_sent(&self, bytes: u64) -> u64 {
         self.recent.store(0, Ordering::Relaxed);
         let before = self.bytes();
         let sent = bytes.min(before);
@@ -223,10 +241,12 @@ impl UnsentBytes {
         sent
     }
 
+    /// Forgets the bytes that were added before the last packet left: QUIC has dropped them.
     fn forget_older(&self) {
         self.bytes.store(self.recent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Forgets all bytes, since QUIC has nothing left to send.
     fn clear(&self) {
         self.recent.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -246,13 +266,13 @@ mod tests {
 
     fn in_flight() -> InFlight {
         let in_flight = InFlight::default();
-        in_flight.set(WINDOW, WINDOW);
+        in_flight.set_window(WINDOW, WINDOW);
         in_flight
     }
 
     /// For how many bytes there is space now, or after QUIC could run `turns` times.
     fn space(in_flight: &InFlight, bytes: usize, turns: usize) -> Option<usize> {
-        let mut space = std::pin::pin!(in_flight.space(bytes));
+        let mut space = std::pin::pin!(in_flight.wait_for_space(bytes));
         let mut context = Context::from_waker(Waker::noop());
         (0..=turns).find_map(|_| match space.as_mut().poll(&mut context) {
             Poll::Ready(space) => Some(space),
@@ -338,7 +358,7 @@ mod tests {
         for (window, usable, piece) in
             [(128 << 10, 124 << 10, 31 << 10), (64 << 10, 62 << 10, 16 << 10)]
         {
-            in_flight.set(window, window);
+            in_flight.set_window(window, window);
             assert_eq!(space(&in_flight, USABLE, 0), Some(usable));
             in_flight.note_handed(usable as u64);
             in_flight.note_sent(usable as u64);
@@ -349,7 +369,7 @@ mod tests {
             assert_eq!(space(&in_flight, USABLE, 0), Some(piece));
             in_flight.note_acked(0, false);
         }
-        in_flight.set(0, 0);
+        in_flight.set_window(0, 0);
         assert_eq!(space(&in_flight, CELL, 0), Some(1), "the least window is a byte");
     }
 
@@ -358,7 +378,7 @@ mod tests {
         for free in [
             |in_flight: &InFlight| in_flight.note_acked(0, false),
             |in_flight: &InFlight| in_flight.note_lost(WINDOW),
-            |in_flight: &InFlight| in_flight.set(2 * WINDOW, WINDOW),
+            |in_flight: &InFlight| in_flight.set_window(2 * WINDOW, WINDOW),
         ] {
             let in_flight = in_flight();
             in_flight.note_handed(WINDOW);
@@ -366,7 +386,7 @@ mod tests {
             let woken = Arc::new(Woken::default());
             let waker = Waker::from(Arc::clone(&woken));
             let mut context = Context::from_waker(&waker);
-            let mut waiting = std::pin::pin!(in_flight.space(CELL));
+            let mut waiting = std::pin::pin!(in_flight.wait_for_space(CELL));
             assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
             assert!(!woken.0.load(Ordering::Relaxed));
             free(&in_flight);

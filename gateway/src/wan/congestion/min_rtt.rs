@@ -28,18 +28,20 @@
 use std::collections::VecDeque;
 use units::Span;
 
-/// 4 rounds: the window of the minimum. With four a longer path is filled within ten rounds.
+/// 4 rounds: the min RTT is the least RTT of so many. With four a longer path is filled within ten
+/// rounds.
 /// Tested by `a_longer_path_is_full_within_ten_round_trips`.
-const ROUNDS: usize = 4;
-/// 5 %: a smaller change of the RTT is jitter.
-const CHANGE_FRACTION: f64 = 0.05;
-/// 2 rounds: a queue drains in the first and shows it in the second.
+const MIN_RTT_ROUNDS: usize = 4;
+/// 5 % of the min RTT: a smaller change of the RTT is jitter.
+const RTT_JITTER_FRACTION: f64 = 0.05;
+/// 2 rounds with a smaller window: a queue drains in the first, and the RTT shows it in the second.
 const DRAIN_ROUNDS: u32 = 2;
-/// 4 rounds: the first pause after a queue was found; each next one is twice as long.
+/// 4 rounds without a drain after the first one that found a queue; each next pause is twice as
+/// long.
 /// Tested by `a_queue_is_drained_less_and_less_often`.
-const PAUSE_ROUNDS: u32 = 4;
-/// 64 rounds: the longest pause.
-const PAUSE_ROUNDS_MAX: u32 = 64;
+const DRAIN_PAUSE_ROUNDS: u32 = 4;
+/// 64 rounds: the longest pause between two drains of a lane's queue.
+const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
 /// The min RTT filter of one lane.
 #[derive(Debug)]
@@ -63,62 +65,67 @@ pub(crate) struct MinRtt {
 }
 
 impl MinRtt {
-    /// A filter that begins with the configured RTT and adopts none above `rtt_max`.
+    /// Creates the filter of one lane. It begins with the configured RTT and adopts none above
+    /// `rtt_max`. `can_drain`: the lane's controller uses the window that drains shrink.
     pub fn new(rtt: Span, rtt_max: Span, can_drain: bool) -> Self {
         Self {
             rtt,
             observed_rtt: rtt,
             rtt_max,
             can_drain,
-            rounds: VecDeque::with_capacity(ROUNDS),
+            rounds: VecDeque::with_capacity(MIN_RTT_ROUNDS),
             drain_rounds: 0,
             pause_rounds: 0,
-            pause: PAUSE_ROUNDS,
+            pause: DRAIN_PAUSE_ROUNDS,
         }
     }
 
-    /// The min RTT, without a queue of our own.
+    /// Returns the min RTT, without a queue of our own.
     pub fn rtt(&self) -> Span {
         self.rtt
     }
 
-    /// Whether the lane is to drain its queue.
+    /// Returns whether the lane is to use less of its window now, so that its queue drains.
     pub fn is_draining(&self) -> bool {
         self.drain_rounds > 0
     }
 
-    /// The least RTT of the last rounds outside drains, with a queue if there is one.
+    /// Returns the least RTT of the last rounds outside drains, which includes any queue.
     pub fn observed_rtt(&self) -> Span {
         self.observed_rtt
     }
 
-    /// Ends a round trip with its least RTT, and whether the lane was window-limited in it.
+    /// Ends a round trip. `least` is its least RTT; `window_limited` says whether the lane waited
+    /// for window space.
     pub fn end_round(&mut self, least: Option<Span>, window_limited: bool) {
         self.rounds.push_back(least.map(|least| least.min(self.rtt_max)));
-        if self.rounds.len() > ROUNDS {
+        if self.rounds.len() > MIN_RTT_ROUNDS {
             self.rounds.pop_front();
         }
         let Some(least) = self.rounds.iter().flatten().min().copied() else { return };
         if !self.is_draining() {
             self.observed_rtt = least;
         }
-        let longer = least.ns() as f64 > (1.0 + CHANGE_FRACTION) * self.rtt.ns() as f64;
-        let shorter = (least.ns() as f64) < (1.0 - CHANGE_FRACTION) * self.rtt.ns() as f64;
+        let longer = least.ns() as f64 > (1.0 + RTT_JITTER_FRACTION) * self.rtt.ns() as f64;
+        let shorter = (least.ns() as f64) < (1.0 - RTT_JITTER_FRACTION) * self.rtt.ns() as f64;
         self.pause_rounds = self.pause_rounds.saturating_sub(1);
         if self.is_draining() {
             self.drain_rounds -= 1;
             // A queue that the peer's lanes fill stays, so the RTT may fall and still be longer.
             let observed = self.observed_rtt.ns() as f64;
-            let fell = (least.ns() as f64) < (1.0 - CHANGE_FRACTION) * observed;
+            let fell = (least.ns() as f64) < (1.0 - RTT_JITTER_FRACTION) * observed;
             if !longer || fell {
                 (self.drain_rounds, self.pause_rounds) = (0, self.pause);
-                self.pause = (2 * self.pause).min(PAUSE_ROUNDS_MAX);
+                self.pause = (2 * self.pause).min(DRAIN_PAUSE_ROUNDS_MAX);
             } else if self.drain_rounds == 0 {
-                (self.rtt, self.pause) = (least, PAUSE_ROUNDS);
+                (self.rtt, self.pause) = (least, DRAIN_PAUSE_ROUNDS);
             }
         } else if shorter || longer && !self.can_drain {
             self.rtt = least;
-        } else if longer && window_limited && self.rounds.len() == ROUNDS && self.pause_rounds == 0
+        } else if longer
+            && window_limited
+            && self.rounds.len() == MIN_RTT_ROUNDS
+            && self.pause_rounds == 0
         {
             self.drain_rounds = DRAIN_ROUNDS;
             self.rounds.clear();

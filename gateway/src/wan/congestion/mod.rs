@@ -10,11 +10,11 @@
 //!              | counts ACKs, min RTT                | loss beyond the configured loss
 //!              v                                     v
 //!            LaneTelemetry (telemetry.rs)          InFlight::note_excess_loss (in_flight.rs)
-//!                                                    -> tuner -> Pacer::charge (pacing/pacer.rs)
+//!                                                 -> tuner -> Pacer::charge_debt (pacing/pacer.rs)
 //!
 //! every write (sender task, stream/sender.rs)                                          TWO GATES
-//!   segment -> Pacer::take (pacing/pacer.rs)        gate 1: rate limit, in order of the pulls
-//!           -> InFlight::space (in_flight.rs)       gate 2: congestion window, above QUIC
+//!   segment -> Pacer::take_tokens (pacing/pacer.rs)     gate 1: rate limit, in order of the pulls
+//!           -> InFlight::wait_for_space (in_flight.rs)  gate 2: congestion window, above QUIC
 //!           -> quinn stream
 //!
 //! every round trip (tuner task of a lane, tuner.rs)
@@ -29,14 +29,14 @@
 //! every 100 ms (engine task, engine/link_control.rs)                                   LOOP 3: link
 //!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
 //!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
-//!   LinkLimits::limit (link/rate_limit.rs): operator, schedule, fabric
-//!     the lower of both -> PairPacer::set_link_limit (pacing/pair_pacer.rs) -> Pacer::set
+//!   LinkLimits::effective_limit (link/rate_limit.rs): operator, schedule, fabric
+//!     the lower of both -> PairPacer::set_link_limit (pacing/pair_pacer.rs) -> Pacer::set_rate
 //!                       -> tuner: DeliveryRate::set_assumed_rate
-//!   LinkLimits::report: significant changes -> first gateway -> new plan
+//!   LinkLimits::report_change: significant changes -> first gateway -> new plan
 //!   inflated RTT -> straggler detection
 //!
 //! every second (engine task, engine/peers/traffic.rs)
-//!   LossAlarm::sample (link/loss_alarm.rs) -> log and metrics only
+//!   LossAlarm::add_sample (link/loss_alarm.rs) -> log and metrics only
 //! ```
 //!
 //! The loops meet in seven places:
@@ -48,7 +48,7 @@
 //! 5. Losing most of the bytes in flight at once means an outage for `DeliveryRate`, and the
 //!    retransmission window for `LinkShareController`.
 //! 6. A capacity probe raises the limit of all lanes to the peer.
-//! 7. `CONGESTION_LOSS` is shared by `DeliveryRate` and `LinkCapacity`.
+//! 7. `CONGESTION_LOSS_FRACTION` is shared by `DeliveryRate` and `LinkCapacity`.
 //!
 //! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
 //! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).

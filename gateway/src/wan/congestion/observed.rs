@@ -2,7 +2,7 @@
 //! controller of the lane's link.
 //!
 //! quinn makes one for each path of a connection through [`LaneControllerFactory`]. The tasks of a
-//! lane reach its counters through [`telemetry`].
+//! lane reach its counters through [`connection_telemetry`].
 
 use super::controller::LinkShareController;
 use super::in_flight::InFlight;
@@ -20,10 +20,11 @@ use std::time::Instant;
 use tracing::trace;
 use units::Span;
 
-/// The log target of a trace for each packet sent: bytes in flight and congestion window of its lane.
-const FLIGHT: &str = "landbridge::flight";
-/// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. The one
-/// of quinn is less than one jumbo packet, and such a connection would never send its second one.
+/// The log target of a trace for each packet sent, with the bytes in flight and congestion window
+/// of its lane.
+const FLIGHT_LOG_TARGET: &str = "landbridge::flight";
+/// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. quinn's own
+/// is less than one jumbo packet; such a connection would never send a second one.
 /// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
 /// 14,720 bytes: the least initial window of CUBIC and NewReno, as in RFC 9002.
@@ -41,58 +42,67 @@ struct ObservedController {
     telemetry: Arc<LaneTelemetry>,
 }
 
-/// The counters of a connection's present path; `None` if the connection has no controller of ours.
-pub(crate) fn telemetry(connection: &Connection) -> Option<Arc<LaneTelemetry>> {
+/// Returns the counters of a connection's present path; `None` if its congestion controller is not
+/// this gateway's.
+pub(crate) fn connection_telemetry(connection: &Connection) -> Option<Arc<LaneTelemetry>> {
     let state = connection.congestion_state().into_any();
     state.downcast::<ObservedController>().ok().map(|observed| observed.telemetry)
 }
 
-/// The smoothed RTT of a connection.
+/// Returns the smoothed RTT that QUIC measures on a connection.
 pub(crate) fn smoothed_rtt(connection: &Connection) -> Span {
     Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Changes a lane to the controller and the initial windows of another link.
-pub(crate) fn change_link(
+/// Gives a lane the congestion controller and initial windows of another link, from its next
+/// acknowledgement on.
+pub(crate) fn change_lane_controller(
     telemetry: &LaneTelemetry,
     path: &LanePath,
     kind: ControllerKind,
     now: Instant,
 ) {
     telemetry.in_flight.set_windows(&path.initial_windows());
-    let next =
-        make_controller(kind, path, &telemetry.in_flight, Start { now, mtu: telemetry.mtu() });
+    let next = make_lane_controller(
+        kind,
+        path,
+        &telemetry.in_flight,
+        ControllerStart { now, mtu: telemetry.mtu() },
+    );
     telemetry.replace_controller(next);
 }
 
 impl LaneControllerFactory {
-    /// A factory for the lanes of one link.
+    /// Creates the factory for the lanes of one link.
     pub fn new(path: &LanePath, kind: ControllerKind) -> Self {
         Self { path: path.clone(), kind }
     }
 }
 
 impl ControllerFactory for LaneControllerFactory {
+    /// Makes the controller and counters of a new path. quinn calls this for each path of a
+    /// connection.
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let telemetry = LaneTelemetry::new(mtu);
         telemetry.in_flight.set_windows(&self.path.initial_windows());
-        let start = Start { now, mtu };
-        let inner = make_controller(self.kind, &self.path, &telemetry.in_flight, start);
+        let start = ControllerStart { now, mtu };
+        let inner = make_lane_controller(self.kind, &self.path, &telemetry.in_flight, start);
         Box::new(ObservedController { inner, telemetry: Arc::new(telemetry) })
     }
 }
 
 /// The arguments of quinn's own controller factories.
-struct Start {
+struct ControllerStart {
     now: Instant,
     mtu: u16,
 }
 
-fn make_controller(
+/// Makes a congestion controller of the given kind for a lane of the link of `path`.
+fn make_lane_controller(
     kind: ControllerKind,
     path: &LanePath,
     in_flight: &Arc<InFlight>,
-    Start { now, mtu }: Start,
+    ControllerStart { now, mtu }: ControllerStart,
 ) -> Box<dyn Controller> {
     let initial = (INITIAL_WINDOW_PACKETS * u64::from(mtu)).max(INITIAL_WINDOW_BYTES);
     match kind {
@@ -114,13 +124,20 @@ fn make_controller(
 }
 
 impl Controller for ObservedController {
+    /// Counts a sent packet as bytes in flight, traces it, and takes it off the allowance for
+    /// liveness probes.
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         let in_flight = self.telemetry.in_flight.note_sent(bytes);
-        trace!(target: FLIGHT, in_flight, window = self.telemetry.in_flight.congestion_window());
+        trace!(
+            target: FLIGHT_LOG_TARGET,
+            in_flight,
+            window = self.telemetry.in_flight.congestion_window()
+        );
         self.telemetry.use_probe_allowance(bytes);
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
+    /// Counts an acknowledged packet and its RTT.
     fn on_ack(
         &mut self,
         now: Instant,
@@ -134,6 +151,8 @@ impl Controller for ObservedController {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
+    /// Sets the bytes in flight after an acknowledgement, and changes to the next controller if
+    /// there is one.
     fn on_end_acks(
         &mut self,
         now: Instant,
@@ -149,6 +168,7 @@ impl Controller for ObservedController {
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
 
+    /// Counts lost bytes, and passes the event to the link's controller.
     fn on_congestion_event(
         &mut self,
         now: Instant,
@@ -160,28 +180,35 @@ impl Controller for ObservedController {
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
+    /// Changes the packet size in the counters and in the link's controller.
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.telemetry.set_mtu(new_mtu);
         self.inner.on_mtu_update(new_mtu);
     }
 
+    /// Returns the window of the link's controller in bytes, or more while a liveness probe may
+    /// pass.
     fn window(&self) -> u64 {
         self.inner.window().max(self.telemetry.probe_window())
     }
 
+    /// Returns the metrics of the link's controller.
     fn metrics(&self) -> ControllerMetrics {
         self.inner.metrics()
     }
 
+    /// Copies the controller; the copy shares its counters.
     fn clone_box(&self) -> Box<dyn Controller> {
         let (inner, telemetry) = (self.inner.clone_box(), Arc::clone(&self.telemetry));
         Box::new(Self { inner, telemetry })
     }
 
+    /// Returns the initial window of the link's controller in bytes.
     fn initial_window(&self) -> u64 {
         self.inner.initial_window()
     }
 
+    /// Gives the controller as `Any`, so that the tasks of a lane can reach its counters.
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }

@@ -46,15 +46,16 @@ pub(crate) struct WindowWait<'w> {
 }
 
 impl LaneTelemetry {
-    /// Counters of a path whose packets have `mtu` bytes of UDP payload.
+    /// Creates the counters of a path whose packets have `mtu` bytes of UDP payload.
     pub fn new(mtu: u16) -> Self {
         Self { mtu: u64::from(mtu).into(), ..Self::default() }
     }
 
-    /// Counts an acknowledged packet. Only the controller calls this.
+    /// Counts an acknowledged packet of `bytes` bytes with its RTT. Only the congestion controller
+    /// calls this.
     pub fn note_ack(&self, bytes: u64, rtt_ns: u64) {
-        add(&self.acked_packets, 1);
-        add(&self.acked_bytes, bytes);
+        add_to_lane_counter(&self.acked_packets, 1);
+        add_to_lane_counter(&self.acked_bytes, bytes);
         let rtt_ns = rtt_ns.max(1);
         for min_rtt_ns in [&self.tuner_min_rtt_ns, &self.engine_min_rtt_ns] {
             let least = min_rtt_ns.load(Ordering::Relaxed);
@@ -64,34 +65,34 @@ impl LaneTelemetry {
         }
     }
 
-    /// The packets acknowledged so far, and their bytes with QUIC's headers.
-    pub fn acked(&self) -> (u64, u64) {
+    /// Returns the packets acknowledged so far, and their bytes with QUIC's headers.
+    pub fn acked_packets_and_bytes(&self) -> (u64, u64) {
         (self.acked_packets.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
 
-    /// The packets acknowledged so far.
+    /// Returns the packets acknowledged so far.
     pub fn acked_packets(&self) -> u64 {
         self.acked_packets.load(Ordering::Relaxed)
     }
 
-    /// The least RTT since the tuner last took it.
+    /// Returns the least RTT since the last call by the tuner; `None` without an acknowledgement.
     pub fn take_min_rtt_for_tuner(&self) -> Option<Span> {
-        take_min_rtt(&self.tuner_min_rtt_ns)
+        take_lane_min_rtt(&self.tuner_min_rtt_ns)
     }
 
-    /// The least RTT since the engine last took it.
+    /// Returns the least RTT since the last call by the engine; `None` without an acknowledgement.
     pub fn take_min_rtt_for_engine(&self) -> Option<Span> {
-        take_min_rtt(&self.engine_min_rtt_ns)
+        take_lane_min_rtt(&self.engine_min_rtt_ns)
     }
 
-    /// Counts the sender's wait for window space until the result is dropped.
-    pub fn begin_wait<'w>(&'w self, host: &'w dyn Host) -> WindowWait<'w> {
+    /// Counts the sender's wait for space in the congestion window until the result is dropped.
+    pub fn begin_window_wait<'w>(&'w self, host: &'w dyn Host) -> WindowWait<'w> {
         self.waiting_since_ns.store(host.now().ns().max(1), Ordering::Relaxed);
         WindowWait { telemetry: self, host }
     }
 
-    /// The time that the sender has waited for window space so far.
-    pub fn waited(&self, now: TimeNs) -> Span {
+    /// Returns the time that the sender has waited for space in the congestion window so far.
+    pub fn window_wait(&self, now: TimeNs) -> Span {
         let since = match self.waiting_since_ns.load(Ordering::Relaxed) {
             0 => now,
             since => TimeNs::from_ns(since),
@@ -99,47 +100,48 @@ impl LaneTelemetry {
         Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
     }
 
-    /// Bytes of UDP payload in a packet.
+    /// Returns the bytes of UDP payload in a packet.
     pub fn mtu(&self) -> u16 {
         u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
     }
 
-    /// Changes the packet size.
+    /// Changes the packet size, in bytes of UDP payload.
     pub fn set_mtu(&self, mtu: u16) {
         self.mtu.store(u64::from(mtu), Ordering::Relaxed);
     }
 
-    /// Lets a liveness probe pass a closed window: two packets more until the next acknowledgement.
-    pub fn allow_probe(&self) {
+    /// Lets a liveness probe pass a full congestion window: two packets more until the next
+    /// acknowledgement.
+    pub fn allow_liveness_probe(&self) {
         let allowance = 2 * self.mtu.load(Ordering::Relaxed);
         self.probe_allowance.store(allowance, Ordering::Relaxed);
     }
 
-    /// Takes sent bytes off the allowance for probes.
+    /// Takes `bytes` sent bytes off the allowance for liveness probes.
     pub fn use_probe_allowance(&self, bytes: u64) {
         let allowance = self.probe_allowance.load(Ordering::Relaxed);
         self.probe_allowance.store(allowance.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Ends the allowance for probes.
+    /// Ends the allowance for liveness probes.
     pub fn end_probe_allowance(&self) {
         self.probe_allowance.store(0, Ordering::Relaxed);
     }
 
-    /// The window that lets a probe pass; 0 while none is allowed.
+    /// Returns the window in bytes that lets a liveness probe pass; 0 while none is allowed.
     pub fn probe_window(&self) -> u64 {
         let allowance = self.probe_allowance.load(Ordering::Relaxed);
         if allowance == 0 { 0 } else { self.in_flight.bytes() + allowance }
     }
 
-    /// Changes to another controller at the next acknowledgement. An accepted connection has the
-    /// controller of some link until its peer is known.
+    /// Changes the lane to another congestion controller at the next acknowledgement. An accepted
+    /// connection has the controller of some link until its peer is known.
     pub fn replace_controller(&self, next: Box<dyn Controller>) {
         *lock(&self.next_controller) = Some(next);
         self.has_next_controller.store(true, Ordering::Release);
     }
 
-    /// The controller to change to, once.
+    /// Returns the congestion controller to change to, once.
     pub fn take_next_controller(&self) -> Option<Box<dyn Controller>> {
         if !self.has_next_controller.swap(false, Ordering::Acquire) {
             return None;
@@ -149,6 +151,7 @@ impl LaneTelemetry {
 }
 
 impl Drop for WindowWait<'_> {
+    /// Adds the wait that ends now to the sender's total wait for window space.
     fn drop(&mut self) {
         let since = TimeNs::from_ns(self.telemetry.waiting_since_ns.swap(0, Ordering::Relaxed));
         let waited = self.host.now().since(since);
@@ -156,12 +159,13 @@ impl Drop for WindowWait<'_> {
     }
 }
 
-fn take_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
+/// Returns the least RTT in a cell of the counters and clears it; `None` if 0.
+fn take_lane_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
     let ns = min_rtt_ns.swap(0, Ordering::Relaxed);
     (ns > 0).then(|| Span::from_ns(ns))
 }
 
 /// Adds to a counter that only the connection writes: no read-modify-write for each packet.
-fn add(counter: &AtomicU64, more: u64) {
+fn add_to_lane_counter(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }

@@ -8,26 +8,27 @@ use super::delivery_rate::LaneCounters;
 use super::min_rtt::MinRtt;
 use super::observed::{self, smoothed_rtt};
 use super::telemetry::LaneTelemetry;
-use super::window::rtt_max;
+use super::window::window_rtt_max;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::spec::{LaneSpec, PeerLink};
 use quinn::Connection;
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 ms: the least length of a round, so that short paths cost little work.
-const ROUND_MIN: Span = Span::from_ms(10);
+/// 10 ms: the least time between two changes of a lane's windows, so that short paths cost little
+/// work.
+const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 
-/// Tunes a connection until it ends; returns the reason.
-pub(crate) async fn tune(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
-    let mut path = peer.path(spec);
+/// Sets the windows of a connection each round trip until it ends; returns the reason of its end.
+pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
+    let mut path = peer.lane_path(spec);
     let mut windows_set = None;
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
     let can_drain = peer.controller == ControllerKind::LinkShare;
-    let mut min_rtt = MinRtt::new(path.link.rtt, rtt_max(&peer.link), can_drain);
+    let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     loop {
-        let Some(telemetry) = observed::telemetry(connection) else {
+        let Some(telemetry) = observed::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let windows = path.windows(&delivery, &min_rtt, smoothed_rtt(connection));
@@ -40,32 +41,39 @@ pub(crate) async fn tune(spec: &LaneSpec, peer: &PeerLink, connection: &Connecti
         // An accepted connection, or one that has moved to another path, may have another link's.
         if !tuned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &telemetry)) {
             let now = spec.host.quic_runtime().now();
-            observed::change_link(&telemetry, &path, peer.controller, now);
+            observed::change_lane_controller(&telemetry, &path, peer.controller, now);
             tuned = Some(Arc::clone(&telemetry));
             delivery = path.initial_delivery_rate();
         }
-        let round = smoothed_rtt(connection).max(ROUND_MIN);
+        let round = smoothed_rtt(connection).max(TUNER_ROUND_MIN);
         let until = spec.host.now() + round;
         loop {
             tokio::select! {
                 biased;
                 // Charged at once: the retransmission leaves at once, before new payload.
-                lost = telemetry.in_flight.excess_loss() => peer.pair_pacer.pacer().charge(lost),
+                lost = telemetry.in_flight.wait_for_excess_loss() => {
+                    peer.pair_pacer.pacer().charge_debt(lost);
+                }
                 () = spec.host.sleep_until(until) => break,
             }
         }
-        delivery.end_round(read_counters(spec.host.now(), connection, &telemetry));
+        delivery.end_round(read_lane_counters(spec.host.now(), connection, &telemetry));
         min_rtt.end_round(telemetry.take_min_rtt_for_tuner(), delivery.is_window_limited());
-        path.link.rate = peer.rate_now();
+        path.link.rate = peer.pair_rate_now();
         delivery.set_assumed_rate(path.lane_rate());
     }
 }
 
-fn read_counters(at: TimeNs, connection: &Connection, telemetry: &LaneTelemetry) -> LaneCounters {
-    let (acked_packets, acked_bytes) = telemetry.acked();
+/// Reads the counters of a lane at the end of a round, and clears its marks of ECN and loss.
+fn read_lane_counters(
+    at: TimeNs,
+    connection: &Connection,
+    telemetry: &LaneTelemetry,
+) -> LaneCounters {
+    let (acked_packets, acked_bytes) = telemetry.acked_packets_and_bytes();
     LaneCounters {
         at,
-        waited: telemetry.waited(at),
+        waited: telemetry.window_wait(at),
         acked_packets,
         acked_bytes,
         lost_packets: connection.stats().path.lost_packets,

@@ -3,12 +3,15 @@
 //! Formulas, in bytes, with `rate` and `loss` of the lane's [`DeliveryRate`], `rtt` its min RTT:
 //!
 //! ```text
-//! slack          = clamp(SLACK_ROUNDS x rtt, SLACK_MIN, SLACK_MAX)      for delayed ACKs and timers
+//! slack          = clamp(WINDOW_SLACK_ROUNDS x rtt, WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)
+//!                  for delayed ACKs and timers
 //! flight(gain)   = rate x (gain x rtt + slack)
-//! congestion     = max(flight(gain), WINDOW_MIN) x ECN fraction x (DRAIN_FRACTION while draining)
+//! congestion     = max(flight(gain), CONGESTION_WINDOW_BYTES_MIN)
+//!                  x ECN fraction x (DRAIN_WINDOW_FRACTION while draining)
 //! retransmission = min(congestion, rate x smoothed RTT)
 //! holes          = 1 - (1 - loss) ^ (packets of a segment)   part of the segments with a lost packet
-//! send           = max(flight(1.25) + GAP_ROUNDS x holes x rate x rtt, congestion) + 2 streams
+//! send           = max(flight(1.25) + SEND_WINDOW_GAP_ROUNDS x holes x rate x rtt, congestion)
+//!                  + 2 streams
 //! stream         = the longest segment with its parity, and 4 KiB
 //! receive        = 3 x BDP + 8 streams
 //! streams        = 64 + 4 x BDP / segment
@@ -22,30 +25,36 @@ use hier_collectives::topology::Link;
 use quinn::VarInt;
 use units::{BitRate, Span};
 
-/// 256 KiB: the least congestion window, except while a queue drains or after ECN marks.
-const WINDOW_MIN: u64 = 256 << 10;
-/// 60 ms: the most slack. With 35 ms, single round trips after an outage reached 139 of 200 Mbit/s.
-const SLACK_MAX: Span = Span::from_ms(60);
-/// 3 round trips of slack: bytes that a short path does not hold stand in the peer's socket.
-const SLACK_ROUNDS: u64 = 3;
-/// 2 ms: the least slack, since a thread may wait that long to be scheduled.
-const SLACK_MIN: Span = Span::from_ms(2);
-/// 0.75 of the congestion window while a queue drains.
-const DRAIN_FRACTION: f64 = 0.75;
+/// 256 KiB: the least congestion window of a lane, except while a queue drains or after ECN marks.
+const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
+/// 60 ms: the longest slack in the congestion window. With 35 ms, single round trips after an
+/// outage reached 139 of 200 Mbit/s.
+const WINDOW_SLACK_MAX: Span = Span::from_ms(60);
+/// 3 round trips of slack in the congestion window: bytes that a short path does not hold stand in
+/// the peer's socket.
+const WINDOW_SLACK_ROUNDS: u64 = 3;
+/// 2 ms: the least slack in the congestion window, since a thread may wait that long to be
+/// scheduled.
+const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
+/// 0.75 of the congestion window remains while a queue drains.
+const DRAIN_WINDOW_FRACTION: f64 = 0.75;
 /// 3 round trips: how long quinn keeps acknowledged bytes while an earlier byte of their stream is
-/// unacknowledged. Tested by `every_window_holds_the_bdp`.
-const GAP_ROUNDS: f64 = 3.0;
-/// 1,400 bytes: the part of a segment that one packet carries.
+/// unacknowledged.
+/// Tested by `every_window_holds_the_bdp`.
+const SEND_WINDOW_GAP_ROUNDS: f64 = 3.0;
+/// 1,400 bytes: the part of a segment that one packet carries, for the share of segments with a
+/// lost packet.
 const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
-/// 8 times the configured RTT is the longest that windows follow, so that memory stays bounded when a
-/// peer acknowledges late. Tested by `the_longest_round_trip_is_bounded`.
-const RTT_MAX_FACTOR: u64 = 8;
-/// 1 s: windows between regions follow RTTs up to it even if the configured RTT is short.
-const RTT_MAX_LEAST: Span = Span::from_secs(1);
+/// 8 times the configured RTT is the longest RTT that windows follow. So memory stays bounded when
+/// a peer acknowledges late.
+/// Tested by `the_longest_round_trip_is_bounded`.
+const WINDOW_RTT_MAX_FACTOR: u64 = 8;
+/// 1 s: windows between regions follow RTTs up to one second even if the configured RTT is short.
+const WINDOW_RTT_MAX_LEAST: Span = Span::from_secs(1);
 
 /// The windows of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Windows {
+pub(crate) struct LaneWindows {
     /// The receive window of one stream: the longest segment with its parity.
     pub stream: VarInt,
     /// The receive window of all streams together.
@@ -74,51 +83,52 @@ pub(crate) struct LanePath {
 }
 
 impl LanePath {
-    /// The windows of a lane before anything is measured.
-    pub fn initial_windows(&self) -> Windows {
+    /// Returns the windows of a lane before anything is measured.
+    pub fn initial_windows(&self) -> LaneWindows {
         let rtt = self.link.rtt;
         self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false), rtt)
     }
 
-    /// The delivery rate of a lane before anything is measured.
+    /// Creates the delivery rate filter of a lane before anything is measured.
     pub fn initial_delivery_rate(&self) -> DeliveryRate {
         DeliveryRate::new(self.lane_rate(), self.link.loss.as_f64())
     }
 
-    /// An equal share of the link for each lane, in bytes per second.
+    /// Returns the rate of one lane in bytes per second: an equal share of the link.
     pub fn lane_rate(&self) -> f64 {
         self.link.rate.bytes_per_second() / self.lanes as f64
     }
 
-    /// The windows of a lane with this smoothed RTT.
+    /// Computes the windows of a lane from its delivery rate, min RTT and smoothed RTT.
     pub fn windows(
         &self,
         delivery: &DeliveryRate,
         min_rtt: &MinRtt,
         smoothed_rtt: Span,
-    ) -> Windows {
+    ) -> LaneWindows {
         let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
         let inbound = Link { rate: self.inbound, rtt: longest_rtt, ..self.link.clone() };
         let bdp = inbound.bdp().get();
-        let stream = stream_bytes(self.segment_bytes);
+        let stream = stream_window_bytes(self.segment_bytes);
         // The plan is the first gateway's, whose fabric file may differ.
-        let longest_stream = stream_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
+        let longest_stream = stream_window_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
         let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
-        let slack = slack(min_rtt.rtt()).as_secs_f64();
+        let slack = window_slack(min_rtt.rtt()).as_secs_f64();
         let flight = |gain: f64| rate * (gain * rtt + slack);
-        let drain = if min_rtt.is_draining() { DRAIN_FRACTION } else { 1.0 };
+        let drain = if min_rtt.is_draining() { DRAIN_WINDOW_FRACTION } else { 1.0 };
         let fraction = delivery.window_fraction() * drain;
-        let congestion = flight(delivery.window_gain()).max(WINDOW_MIN as f64) * fraction;
+        let congestion =
+            flight(delivery.window_gain()).max(CONGESTION_WINDOW_BYTES_MIN as f64) * fraction;
         let congestion = congestion as u64;
         let packets = self.segment_bytes as f64 / PACKET_PAYLOAD_BYTES;
         let holes = 1.0 - (1.0 - delivery.loss()).powf(packets);
-        let send = (flight(WINDOW_GAIN) + GAP_ROUNDS * holes * rate * rtt) as u64;
-        Windows {
+        let send = (flight(WINDOW_GAIN) + SEND_WINDOW_GAP_ROUNDS * holes * rate * rtt) as u64;
+        LaneWindows {
             // Streams are always read, so the receive windows only stop a peer that breaks the rules:
             // grants are the back-pressure.
-            stream: varint(longest_stream),
-            receive: varint(3 * bdp + 8 * stream),
-            streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
+            stream: window_varint(longest_stream),
+            receive: window_varint(3 * bdp + 8 * stream),
+            streams: window_varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // More than the congestion window, so that only that one limits the sender.
             send: send.max(congestion) + 2 * stream,
             congestion,
@@ -128,24 +138,28 @@ impl LanePath {
     }
 }
 
-/// The longest stream: a segment's payload and parity, and 4 KiB for its header.
-pub(crate) fn stream_bytes(segment: u64) -> u64 {
+/// Returns the receive window of one stream in bytes: the payload of a segment of `segment` bytes
+/// with its parity, and 4 KiB for its header.
+pub(crate) fn stream_window_bytes(segment: u64) -> u64 {
     segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
 }
 
-/// The longest RTT that windows follow. Inside a region no path is long, and the configured rate is
-/// above that of any path.
-pub(super) fn rtt_max(link: &Link) -> Span {
-    let longest = Span::from_ns(link.rtt.ns().saturating_mul(RTT_MAX_FACTOR));
-    if link.a == link.b { longest } else { RTT_MAX_LEAST.max(longest) }
+/// Returns the longest RTT that the windows of a link's lanes follow. Inside a region no path is
+/// long, and the configured rate is above that of any path.
+pub(super) fn window_rtt_max(link: &Link) -> Span {
+    let longest = Span::from_ns(link.rtt.ns().saturating_mul(WINDOW_RTT_MAX_FACTOR));
+    if link.a == link.b { longest } else { WINDOW_RTT_MAX_LEAST.max(longest) }
 }
 
-fn slack(rtt: Span) -> Span {
-    let rounds = Span::from_ns(rtt.ns().saturating_mul(SLACK_ROUNDS));
-    rounds.clamp(SLACK_MIN, SLACK_MAX)
+/// Returns the time added to the min RTT in the congestion window, for delayed acknowledgements and
+/// timers.
+fn window_slack(rtt: Span) -> Span {
+    let rounds = Span::from_ns(rtt.ns().saturating_mul(WINDOW_SLACK_ROUNDS));
+    rounds.clamp(WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)
 }
 
-fn varint(value: u64) -> VarInt {
+/// Converts a window to QUIC's integer, and cuts it at the greatest one.
+fn window_varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }
 
@@ -206,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_longest_round_trip_is_bounded() {
-        let longest = |rtt, b| rtt_max(&Link { b: RegionId(b), ..path(rtt, 1, 0).link });
+        let longest = |rtt, b| window_rtt_max(&Link { b: RegionId(b), ..path(rtt, 1, 0).link });
         let ms = Span::from_ms;
         assert_eq!(longest(ms(200), 1), ms(1600), "a peer that does not answer");
         assert_eq!(longest(ms(1), 1), ms(1000));

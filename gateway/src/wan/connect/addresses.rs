@@ -13,9 +13,10 @@ pub struct LaneAddresses {
 }
 
 impl LaneAddresses {
-    /// Several addresses. `None` if there is none, if two have the same IP, or if they are of two
-    /// families. A lane of one family cannot reach one of the other.
-    pub fn several(addresses: &[SocketAddr]) -> Option<Self> {
+    /// Creates lane addresses from one or more socket addresses. Returns `None` if there is none,
+    /// two have the same IP, or IPv4 and IPv6 are mixed. A lane of one family cannot reach one of
+    /// the other.
+    pub fn from_addresses(addresses: &[SocketAddr]) -> Option<Self> {
         let (first, others) = addresses.split_first()?;
         let differ = |at: usize| others[at..].iter().all(|o| o.ip() != addresses[at].ip());
         let alike = others.iter().all(|other| other.is_ipv4() == first.is_ipv4());
@@ -23,25 +24,25 @@ impl LaneAddresses {
         valid.then(|| Self { first: *first, others: others.to_vec() })
     }
 
-    /// The address of lane 0.
+    /// Returns the address of lane 0.
     pub fn first(&self) -> SocketAddr {
         self.first
     }
 
-    /// The address of a lane.
-    pub fn of(&self, lane: u16) -> SocketAddr {
+    /// Returns the UDP address of lane `lane`: the ports of lanes ascend from that of lane 0.
+    pub fn of_lane(&self, lane: u16) -> SocketAddr {
         let index = usize::from(lane) % (1 + self.others.len());
         let address = index.checked_sub(1).map_or(self.first, |at| self.others[at]);
         SocketAddr::new(address.ip(), address.port() + lane)
     }
 
-    /// All addresses, at the ports of lane 0.
+    /// Returns all addresses, at the ports of lane 0.
     pub fn all(&self) -> impl Iterator<Item = SocketAddr> {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
-    /// Whether a lane has this IP.
-    pub fn has(&self, ip: IpAddr) -> bool {
+    /// Returns whether a lane has the address `ip`, at any port.
+    pub fn has_ip(&self, ip: IpAddr) -> bool {
         self.all().any(|address| address.ip() == ip)
     }
 }
@@ -63,18 +64,18 @@ mod tests {
     #[test]
     fn lanes_are_distributed_over_addresses_with_a_port_each() {
         let (one, other) = (address("10.0.0.1:7400"), address("10.1.0.1:7500"));
-        let several = LaneAddresses::several(&[one, other]).expect("valid");
-        let lanes: Vec<String> = (0..4).map(|lane| several.of(lane).to_string()).collect();
+        let several = LaneAddresses::from_addresses(&[one, other]).expect("valid");
+        let lanes: Vec<String> = (0..4).map(|lane| several.of_lane(lane).to_string()).collect();
         assert_eq!(lanes, ["10.0.0.1:7400", "10.1.0.1:7501", "10.0.0.1:7402", "10.1.0.1:7503"]);
-        assert_eq!(LaneAddresses::from(one).of(3), address("10.0.0.1:7403"));
-        assert!(several.has(other.ip()) && !several.has(address("10.2.0.1:1").ip()));
+        assert_eq!(LaneAddresses::from(one).of_lane(3), address("10.0.0.1:7403"));
+        assert!(several.has_ip(other.ip()) && !several.has_ip(address("10.2.0.1:1").ip()));
     }
 
     #[test]
     fn addresses_that_do_not_fit_together_are_invalid() {
         let (one, same) = (address("10.0.0.1:7400"), address("10.0.0.1:7500"));
         for bad in [vec![], vec![one, same], vec![one, address("[::1]:7400")]] {
-            assert_eq!(LaneAddresses::several(&bad), None, "{bad:?}");
+            assert_eq!(LaneAddresses::from_addresses(&bad), None, "{bad:?}");
         }
     }
 }

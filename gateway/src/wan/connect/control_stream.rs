@@ -12,22 +12,26 @@ use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
 use quinn::{RecvStream, SendStream};
 use tokio::sync::mpsc;
 
-/// 2: the priority of the control stream; small segments have 1 and bulk 0. Receipts and grants go first.
-const CONTROL_PRIORITY: i32 = 2;
+/// 2: the QUIC priority of the control stream; small segments have 1 and bulk 0. Receipts and
+/// grants go first.
+const CONTROL_STREAM_PRIORITY: i32 = 2;
 
 /// Gives a stream the priority of control messages.
-pub(super) fn prioritize(stream: &SendStream) {
-    let _ = stream.set_priority(CONTROL_PRIORITY);
+pub(super) fn prioritize_control_stream(stream: &SendStream) {
+    let _ = stream.set_priority(CONTROL_STREAM_PRIORITY);
 }
 
-/// A message with its length before it.
-pub(super) fn frame(message: &[u8]) -> Vec<u8> {
+/// Encodes a control message as a frame: its length in 4 bytes, then `message`.
+pub(super) fn frame_control_message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
 
-/// Reads one message of at most `max_bytes` bytes.
-pub(super) async fn read_frame(
+/// Reads one frame of a control stream and returns its message.
+///
+/// # Errors
+/// The message has more than `max_bytes` bytes, or the stream ends.
+pub(super) async fn read_control_frame(
     stream: &mut RecvStream,
     max_bytes: usize,
 ) -> Result<Vec<u8>, String> {
@@ -42,19 +46,20 @@ pub(super) async fn read_frame(
     Ok(bytes)
 }
 
-/// Reads control messages until the stream ends; returns the reason.
-pub(super) async fn read_control(
+/// Reads the control messages of peer `from` and sends them to the engine, until the stream ends;
+/// returns the reason.
+pub(super) async fn read_control_messages(
     events: &EventSender,
     from: GatewayId,
     id: ConnectionId,
     mut stream: RecvStream,
 ) -> String {
     loop {
-        let bytes = match read_frame(&mut stream, MAX_MESSAGE_BYTES).await {
+        let bytes = match read_control_frame(&mut stream, MAX_MESSAGE_BYTES).await {
             Ok(bytes) => bytes,
             Err(why) => return why,
         };
-        let event = match decode_event(&bytes, from, id) {
+        let event = match decode_control_event(&bytes, from, id) {
             Ok(event) => event,
             Err(error) => return format!("malformed control message: {error}"),
         };
@@ -64,8 +69,13 @@ pub(super) async fn read_control(
     }
 }
 
-/// Decodes a link message, or an envelope with a message of a job.
-fn decode_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
+/// Decodes a control message of peer `from` into the engine's event. It is a link message, or an
+/// envelope with a message of a job.
+fn decode_control_event(
+    bytes: &[u8],
+    from: GatewayId,
+    id: ConnectionId,
+) -> Result<Event, DecodeError> {
     if let Some(message) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
         return Ok(Event::LinkMessage { from, id, message: LinkMessage::decode(message)? });
     }
@@ -73,13 +83,14 @@ fn decode_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
-/// Writes queued control messages until the handle is dropped; returns the reason.
-pub(super) async fn write_control(
+/// Writes queued control messages to their stream until the lane's handle is dropped; returns the
+/// reason.
+pub(super) async fn write_control_messages(
     mut stream: SendStream,
     mut queue: mpsc::Receiver<Vec<u8>>,
 ) -> String {
     while let Some(message) = queue.recv().await {
-        if let Err(error) = stream.write_all(&frame(&message)).await {
+        if let Err(error) = stream.write_all(&frame_control_message(&message)).await {
             return error.to_string();
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! One task for each lane and peer, on the lane's thread, until shutdown.
 
-use super::connection::{EstablishedConnection, Origin, serve};
+use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};
 use super::packet_size::PacketSize;
-use super::quic_config::transport_config;
+use super::quic_config::lane_transport_config;
 use super::tls;
 use crate::events::Event;
 use crate::log_throttle::LogThrottle;
@@ -17,12 +17,12 @@ use units::Span;
 const DIAL_TIMEOUT: Span = Span::from_secs(10);
 /// 100 ms: the first pause between dials; each next one is twice as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
-const BACKOFF_MIN: Span = Span::from_ms(100);
-/// 5 s: the longest pause between dials, and the age at which a lane resets the pause.
-const BACKOFF_MAX: Span = Span::from_secs(5);
+const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
+/// 5 s: the longest pause between dials. A lane that has lived longer resets the pause.
+const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
 /// A lane's connection to one peer, to be dialled.
-pub(super) struct Dial {
+pub(super) struct Dialler {
     pub spec: Arc<LaneSpec>,
     pub lane: u16,
     pub endpoint: quinn::Endpoint,
@@ -30,20 +30,20 @@ pub(super) struct Dial {
     pub packets: PacketSize,
 }
 
-impl Dial {
-    /// Dials and serves, again and again until shutdown.
-    pub async fn run(self) {
+impl Dialler {
+    /// Dials the peer and serves the connection, again and again until shutdown.
+    pub async fn dial_until_shutdown(self) {
         let Self { spec, lane, peer, .. } = &self;
-        let mut backoff = Backoff::default();
+        let mut backoff = DialBackoff::default();
         let refusals = LogThrottle::default();
         while !spec.shutdown.is_cancelled() {
             let began = spec.host.now();
-            let met = match self.connect().await {
+            let met = match self.dial_once().await {
                 Ok(connection) => {
                     let (spec, lane) = (Arc::clone(spec), *lane);
-                    let origin = Origin::Dialled(peer.id);
+                    let origin = ConnectionOrigin::Dialled(peer.id);
                     let established = EstablishedConnection { spec, lane, connection, origin };
-                    serve(established, &refusals).await
+                    serve_connection(established, &refusals).await
                 }
                 Err(why) => {
                     let event = Event::DialFailed { peer: peer.id, lane: *lane, why };
@@ -53,7 +53,7 @@ impl Dial {
                     false
                 }
             };
-            let pause = backoff.after(met, spec.host.now().since(began));
+            let pause = backoff.next_pause(met, spec.host.now().since(began));
             tokio::select! {
                 biased;
                 () = spec.shutdown.cancelled() => return,
@@ -62,15 +62,20 @@ impl Dial {
         }
     }
 
-    async fn connect(&self) -> Result<quinn::Connection, String> {
+    /// Dials the peer once and completes the TLS handshake.
+    ///
+    /// # Errors
+    /// The reason, with the address, after 10 s at the latest.
+    async fn dial_once(&self) -> Result<quinn::Connection, String> {
         let Self { spec, peer, .. } = self;
-        let address: SocketAddr = peer.addresses.of(self.lane);
+        let address: SocketAddr = peer.addresses.of_lane(self.lane);
         let credentials = Arc::clone(&spec.credentials.borrow());
-        let crypto = credentials.client().map_err(|error| error.to_string())?;
+        let crypto = credentials.client_config().map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
-        let transport = transport_config(&peer.path(spec), peer.controller, self.packets);
+        let transport = lane_transport_config(&peer.lane_path(spec), peer.controller, self.packets);
         config.transport_config(Arc::new(transport));
-        let server_name = tls::dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
+        let server_name =
+            tls::gateway_dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
         let connecting = self
             .endpoint
             .connect_with(config, address, &server_name)
@@ -88,16 +93,17 @@ impl Dial {
 
 /// The pauses between dials: each twice as long as the one before, until a lane has stood for a while.
 #[derive(Debug, Default)]
-struct Backoff {
+struct DialBackoff {
     last: Span,
 }
 
-impl Backoff {
-    /// The pause after a dial that ended after `lived`, and did or did not meet the peer.
-    fn after(&mut self, met: bool, lived: Span) -> Span {
-        let stood = met && lived > BACKOFF_MAX;
-        let next = if stood { BACKOFF_MIN } else { self.last + self.last };
-        self.last = next.max(BACKOFF_MIN).min(BACKOFF_MAX);
+impl DialBackoff {
+    /// Returns the pause before the next dial. The last one ended after `lived`; `met` says whether
+    /// the peer's hello was accepted.
+    fn next_pause(&mut self, met: bool, lived: Span) -> Span {
+        let stood = met && lived > DIAL_BACKOFF_MAX;
+        let next = if stood { DIAL_BACKOFF_MIN } else { self.last + self.last };
+        self.last = next.max(DIAL_BACKOFF_MIN).min(DIAL_BACKOFF_MAX);
         self.last
     }
 }
@@ -109,9 +115,9 @@ mod tests {
 
     #[test]
     fn only_a_lane_that_stood_resets_the_backoff() {
-        let mut backoff = Backoff::default();
-        let pauses = |backoff: &mut Backoff, met, lived, count: usize| -> Vec<u64> {
-            (0..count).map(|_| backoff.after(met, lived).ns() / 1_000_000).collect()
+        let mut backoff = DialBackoff::default();
+        let pauses = |backoff: &mut DialBackoff, met, lived, count: usize| -> Vec<u64> {
+            (0..count).map(|_| backoff.next_pause(met, lived).ns() / 1_000_000).collect()
         };
         let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
         // Nobody answers: each dial takes until its timeout.

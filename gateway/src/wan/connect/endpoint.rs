@@ -1,20 +1,20 @@
 //! The endpoint of a lane: a UDP socket with its own thread, shared by the connections to all peers.
 //!
-//! The daemon calls [`start`]. Each lane's thread runs an accept loop, and tasks for dialling
+//! The daemon calls [`start_lanes`]. Each lane's thread runs an accept loop, and tasks for dialling
 //! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
 //! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
 //! taken, the oldest of the source with most slots is evicted.
 
-use super::connection::{EstablishedConnection, Origin, PendingSlot, serve};
-use super::dial::Dial;
+use super::connection::{ConnectionOrigin, EstablishedConnection, PendingSlot, serve_connection};
+use super::dial::Dialler;
 use super::gso_limit;
-use super::packet_size::{ACCEPTED_BYTES_MIN, PacketSizes};
-use super::quic_config::transport_config;
+use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
+use super::quic_config::lane_transport_config;
 use super::tls;
 use crate::admission::AdmissionControl;
 use crate::host::{BoxFuture, LaneThread};
 use crate::log_throttle::LogThrottle;
-use crate::wan::error_code::CLOSING;
+use crate::wan::error_code::CONNECTION_CLOSING_CODE;
 use crate::wan::spec::{LaneSpec, LaneThreads, PeerLink};
 use hier_collectives::plan;
 use std::net::{IpAddr, SocketAddr};
@@ -22,17 +22,18 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 use units::{ByteCount, Span};
 
-/// 16 MiB of socket buffer each way, for a burst of a fast link while a core is busy. The kernel may give
-/// less, which is logged.
+/// 16 MiB of socket buffer each way, for a burst of a fast link while a core is busy. The kernel
+/// may give less, which is logged.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
-/// 8 MiB: the memory of QUIC for a busy lane, datagrams and packet records each way.
-pub const LANE_BYTES: ByteCount = ByteCount::new(8 << 20);
+/// 8 MiB: the memory that QUIC uses for a busy lane, for datagrams and packet records each way.
+pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// 64 connections of a lane without a checked hello, path probes included: bounds their cost.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
-/// 10 s for the TLS handshake of an accepted connection.
+/// 10 s: the longest TLS handshake of an accepted connection.
 const TLS_HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
-/// 64 KiB for a connection that is not accepted yet: several first flights; quinn's default is 10 MiB.
+/// 64 KiB of datagrams are kept for a connection that is not accepted yet: several first flights.
+/// quinn's default is 10 MiB.
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 
 /// The reason why a lane cannot start.
@@ -57,23 +58,23 @@ pub enum LaneError {
     Lost(u16),
 }
 
-/// Starts all lanes; returns once each of them listens.
+/// Starts the threads and endpoints of all lanes of a gateway; returns once each of them listens.
 ///
 /// # Errors
 /// [`LaneError`]: no lane is running then.
-pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
+pub async fn start_lanes(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     // A gateway without peers needs no port.
-    let lanes = if spec.peers.is_empty() { 0 } else { plan::lanes(&spec.fabric) };
+    let lanes = if spec.peers.is_empty() { 0 } else { plan::lane_count(&spec.fabric) };
     for lane in 0..lanes {
         let (up, is_up) = tokio::sync::oneshot::channel();
         let lane_spec = Arc::clone(&spec);
         let body = move || -> BoxFuture<()> {
             Box::pin(async move {
-                let sizes = PacketSizes::of(&lane_spec, lane);
-                match bind(&lane_spec, lane, &sizes) {
+                let sizes = PacketSizes::for_lane(&lane_spec, lane);
+                match bind_lane_endpoint(&lane_spec, lane, &sizes) {
                     Ok(endpoint) => {
                         let _ = up.send(Ok(()));
-                        run(lane_spec, lane, endpoint, sizes).await;
+                        run_lane(lane_spec, lane, endpoint, sizes).await;
                     }
                     Err(error) => {
                         let _ = up.send(Err(error));
@@ -97,27 +98,35 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     Ok(())
 }
 
-fn bind(spec: &LaneSpec, lane: u16, sizes: &PacketSizes) -> Result<quinn::Endpoint, LaneError> {
-    let address = spec.listen.of(lane);
+/// Binds the UDP socket of a lane, and makes a QUIC endpoint of it.
+///
+/// # Errors
+/// The address is taken, or the credentials are invalid.
+fn bind_lane_endpoint(
+    spec: &LaneSpec,
+    lane: u16,
+    sizes: &PacketSizes,
+) -> Result<quinn::Endpoint, LaneError> {
+    let address = spec.listen.of_lane(lane);
     let error = |source| LaneError::Bind { address, source };
-    let socket = spec.host.bind(address, SOCKET_BUFFER_BYTES).map_err(error)?;
-    let datagram = sizes.longest();
+    let socket = spec.host.bind_udp(address, SOCKET_BUFFER_BYTES).map_err(error)?;
+    let datagram = sizes.longest_packet_bytes();
     let socket = gso_limit::limit_gso(socket, datagram, spec.one_by_one);
     let mut config = quinn::EndpointConfig::default();
-    config.rng_seed(Some(spec.host.random()));
-    let accepted = datagram.max(ACCEPTED_BYTES_MIN);
+    config.rng_seed(Some(spec.host.random_bytes()));
+    let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");
-    let server = server_config(spec, sizes)?;
+    let server = lane_server_config(spec, sizes)?;
     let runtime = spec.host.quic_runtime();
     quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(error)
 }
 
-/// The settings of accepted connections, with the credentials of now.
-fn server_config(
+/// Makes the QUIC settings of the connections that a lane accepts, with the present credentials.
+fn lane_server_config(
     spec: &LaneSpec,
     sizes: &PacketSizes,
 ) -> Result<quinn::ServerConfig, tls::CredentialsError> {
-    let crypto = spec.credentials.borrow().server()?;
+    let crypto = spec.credentials.borrow().server_config()?;
     let mut server = quinn::ServerConfig::with_crypto(crypto);
     server
         .max_incoming(PENDING_CONNECTIONS_MAX)
@@ -127,47 +136,50 @@ fn server_config(
     // A peer at an unknown address may be at the end of the longest link. Once its hello is checked,
     // windows and controller are those of its own link.
     if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link.bdp()) {
-        server.transport_config(peer_transport(spec, peer, sizes));
+        server.transport_config(peer_transport_config(spec, peer, sizes));
     }
     Ok(server)
 }
 
-fn peer_transport(
+/// Makes the transport settings of a lane to one peer, with the windows of its link.
+fn peer_transport_config(
     spec: &LaneSpec,
     peer: &PeerLink,
     sizes: &PacketSizes,
 ) -> Arc<quinn::TransportConfig> {
-    Arc::new(transport_config(&peer.path(spec), peer.controller, sizes.to(peer)))
+    Arc::new(lane_transport_config(&peer.lane_path(spec), peer.controller, sizes.for_peer(peer)))
 }
 
 /// The connections that a lane has accepted and not identified yet.
-struct Pending {
+struct PendingConnections {
     slots: Arc<AdmissionControl<Option<IpAddr>>>,
     /// Limits the log lines about refused connections.
     refusals: LogThrottle,
 }
 
-async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, sizes: PacketSizes) {
+/// Runs a lane until shutdown: dials the peers with greater ids, and accepts connections of the
+/// others.
+async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, sizes: PacketSizes) {
     let _shutdown_with_lane = spec.shutdown.clone().drop_guard();
     for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
-        let dial = Dial {
+        let dialler = Dialler {
             spec: Arc::clone(&spec),
             lane,
             endpoint: endpoint.clone(),
             peer: Arc::clone(peer),
-            packets: sizes.to(peer),
+            packets: sizes.for_peer(peer),
         };
-        spec.host.spawn(Box::pin(dial.run()));
+        spec.host.spawn(Box::pin(dialler.dial_until_shutdown()));
     }
     let slots = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
-    let pending = Arc::new(Pending { slots, refusals: LogThrottle::default() });
+    let pending = Arc::new(PendingConnections { slots, refusals: LogThrottle::default() });
     let mut credentials = spec.credentials.clone();
-    let Ok(mut config) = server_config(&spec, &sizes) else { return };
+    let Ok(mut config) = lane_server_config(&spec, &sizes) else { return };
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
-            Ok(()) = credentials.changed() => match server_config(&spec, &sizes) {
+            Ok(()) = credentials.changed() => match lane_server_config(&spec, &sizes) {
                 Ok(server) => {
                     config = server.clone();
                     endpoint.set_server_config(Some(server));
@@ -180,35 +192,36 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, sizes: P
                 let Some(incoming) = incoming else { break };
                 let from = incoming.remote_address();
                 let mut config = config.clone();
-                if let Some(transport) = known_transport(&spec, lane, from, &sizes) {
+                if let Some(transport) = known_peer_transport_config(&spec, lane, from, &sizes) {
                     config.transport_config(transport);
                 }
-                accept(&spec, lane, incoming, Arc::new(config), &pending);
+                accept_connection(&spec, lane, incoming, Arc::new(config), &pending);
             }
         }
     }
-    endpoint.close(CLOSING.into(), b"gateway shutting down");
+    endpoint.close(CONNECTION_CLOSING_CODE.into(), b"gateway shutting down");
     endpoint.wait_idle().await;
 }
 
-/// The settings of the link to the peer at an address. Before the hello, only the address identifies the peer.
-fn known_transport(
+/// Returns the transport settings for the peer whose lane has the address `from`, if there is one.
+/// Before the hello, only the address identifies the peer.
+fn known_peer_transport_config(
     spec: &LaneSpec,
     lane: u16,
     from: SocketAddr,
     sizes: &PacketSizes,
 ) -> Option<Arc<quinn::TransportConfig>> {
-    let peer = spec.peers.values().find(|peer| peer.addresses.of(lane) == from)?;
-    Some(peer_transport(spec, peer, sizes))
+    let peer = spec.peers.values().find(|peer| peer.addresses.of_lane(lane) == from)?;
+    Some(peer_transport_config(spec, peer, sizes))
 }
 
 /// Accepts an incoming connection, or asks its address to prove itself first (QUIC's Retry).
-fn accept(
+fn accept_connection(
     spec: &Arc<LaneSpec>,
     lane: u16,
     incoming: quinn::Incoming,
     config: Arc<quinn::ServerConfig>,
-    pending: &Arc<Pending>,
+    pending: &Arc<PendingConnections>,
 ) {
     let from = incoming.remote_address();
     // When half of the slots are taken, a spoofed address gets none.
@@ -219,40 +232,42 @@ fn accept(
         }
         return;
     }
-    let is_peer = spec.peers.values().any(|peer| peer.addresses.has(from.ip()));
-    let slot = pending.slots.take(is_peer.then_some(from.ip()));
+    let is_peer = spec.peers.values().any(|peer| peer.addresses.has_ip(from.ip()));
+    let slot = pending.slots.take_slot(is_peer.then_some(from.ip()));
     match incoming.accept_with(config) {
         Ok(connecting) => {
             let (spec, pending) = (Arc::clone(spec), Arc::clone(pending));
             let host = Arc::clone(&spec.host);
-            host.spawn(Box::pin(complete_and_serve(spec, lane, connecting, slot, pending)));
+            host.spawn(Box::pin(complete_handshake_and_serve(
+                spec, lane, connecting, slot, pending,
+            )));
         }
         Err(error) => debug!("lane {lane}: {from}: {error}"),
     }
 }
 
-/// Completes the TLS handshake of an accepted connection, and serves it.
-async fn complete_and_serve(
+/// Completes the TLS handshake of an accepted connection within 10 s, and serves the connection.
+async fn complete_handshake_and_serve(
     spec: Arc<LaneSpec>,
     lane: u16,
     connecting: quinn::Connecting,
     slot: PendingSlot,
-    pending: Arc<Pending>,
+    pending: Arc<PendingConnections>,
 ) {
     let from = connecting.remote_address();
     let connected = tokio::select! {
         biased;
         connected = connecting => connected.map_err(|error| error.to_string()),
-        () = slot.revoked() => Err("too many connections are in their handshake".to_owned()),
+        () = slot.wait_for_revocation() => Err("too many connections are in their handshake".to_owned()),
         () = spec.host.sleep_until(spec.host.now() + TLS_HANDSHAKE_TIMEOUT) => {
             Err(format!("no handshake within {TLS_HANDSHAKE_TIMEOUT}"))
         }
     };
     match connected {
         Ok(connection) => {
-            let origin = Origin::Accepted(slot);
+            let origin = ConnectionOrigin::Accepted(slot);
             let established = EstablishedConnection { spec, lane, connection, origin };
-            serve(established, &pending.refusals).await;
+            serve_connection(established, &pending.refusals).await;
         }
         Err(why) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {

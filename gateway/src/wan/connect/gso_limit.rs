@@ -12,40 +12,46 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// 65,507 bytes: the largest UDP payload over IPv4.
-const UDP_PAYLOAD_MAX: usize = 65_507;
+/// 65,507 bytes: the largest payload of a UDP datagram over IPv4.
+const UDP_PAYLOAD_BYTES_MAX: usize = 65_507;
 
+/// A UDP socket that takes at most `segments_max` packets in one send call.
 #[derive(Debug)]
 struct GsoLimitedSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     segments_max: usize,
 }
 
-/// Wraps `socket` so that it sends at most as many packets of `packet_bytes` at once as fit a datagram, or
-/// one packet at a time.
+/// Wraps `socket` so that packets of `packet_bytes` bytes sent at once fit one UDP datagram. With
+/// `one_by_one` it sends one packet at a time.
 pub fn limit_gso(
     socket: Arc<dyn AsyncUdpSocket>,
     packet_bytes: u16,
     one_by_one: bool,
 ) -> Arc<dyn AsyncUdpSocket> {
     let offered = if one_by_one { 1 } else { socket.max_transmit_segments() };
-    let segments_max = segments_max(offered, packet_bytes);
+    let segments_max = gso_segments_max(offered, packet_bytes);
     Arc::new(GsoLimitedSocket { socket, segments_max })
 }
 
-fn segments_max(offered: usize, packet_bytes: u16) -> usize {
-    offered.min(UDP_PAYLOAD_MAX / usize::from(packet_bytes)).max(1)
+/// Returns how many packets one send call may take: at most `offered` by the socket, and as many as
+/// fit a datagram.
+fn gso_segments_max(offered: usize, packet_bytes: u16) -> usize {
+    offered.min(UDP_PAYLOAD_BYTES_MAX / usize::from(packet_bytes)).max(1)
 }
 
 impl AsyncUdpSocket for GsoLimitedSocket {
+    /// Returns the poller of the wrapped socket.
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.socket).create_io_poller()
     }
 
+    /// Sends packets through the wrapped socket.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.socket.try_send(transmit)
     }
 
+    /// Receives datagrams from the wrapped socket.
     fn poll_recv(
         &self,
         context: &mut Context<'_>,
@@ -55,18 +61,22 @@ impl AsyncUdpSocket for GsoLimitedSocket {
         self.socket.poll_recv(context, buffers, meta)
     }
 
+    /// Returns the address of the wrapped socket.
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
+    /// Returns the limit of packets that quinn hands over in one call.
     fn max_transmit_segments(&self) -> usize {
         self.segments_max
     }
 
+    /// Returns the limit of the wrapped socket, which is not changed.
     fn max_receive_segments(&self) -> usize {
         self.socket.max_receive_segments()
     }
 
+    /// Returns whether the wrapped socket's packets may be fragmented.
     fn may_fragment(&self) -> bool {
         self.socket.may_fragment()
     }
@@ -78,11 +88,11 @@ mod tests {
 
     #[test]
     fn packets_sent_at_once_fit_a_datagram() {
-        assert_eq!(segments_max(10, 1472), 10);
-        assert_eq!(segments_max(10, 8872), 7);
-        assert_eq!(segments_max(64, 65_507), 1);
+        assert_eq!(gso_segments_max(10, 1472), 10);
+        assert_eq!(gso_segments_max(10, 8872), 7);
+        assert_eq!(gso_segments_max(64, 65_507), 1);
         for bytes in 1200..=65_507 {
-            assert!(segments_max(64, bytes) * usize::from(bytes) <= UDP_PAYLOAD_MAX);
+            assert!(gso_segments_max(64, bytes) * usize::from(bytes) <= UDP_PAYLOAD_BYTES_MAX);
         }
     }
 

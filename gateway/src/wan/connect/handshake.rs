@@ -3,7 +3,7 @@
 //! It runs in the connection's task, before the engine knows the lane. A hello is the first frame of the
 //! control stream.
 
-use super::control_stream::{frame, prioritize, read_frame};
+use super::control_stream::{frame_control_message, prioritize_control_stream, read_control_frame};
 use super::tls;
 use crate::wan::lane_handle::PeerSeen;
 use crate::wan::spec::LaneSpec;
@@ -28,7 +28,7 @@ pub(super) struct MetPeer {
 
 /// The reason why a peer was refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum HelloRefusal {
     #[error("no hello: {0}")]
     NoHello(String),
     #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
@@ -47,32 +47,35 @@ pub(super) enum Refusal {
     Evicted,
 }
 
-/// Exchanges hellos within [`HELLO_TIMEOUT`]. `dialled` is the peer that we dialled, if we did.
+/// Sends a hello, and checks the peer's within [`HELLO_TIMEOUT`]. `dialled` is the peer that we
+/// dialled; `None` on an accepted connection.
 pub(super) async fn exchange_hellos(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
     dialled: Option<GatewayId>,
-) -> Result<MetPeer, Refusal> {
+) -> Result<MetPeer, HelloRefusal> {
     tokio::select! {
         biased;
-        met = exchange(spec, lane, connection, dialled) => met,
+        met = exchange_hellos_without_limit(spec, lane, connection, dialled) => met,
         () = spec.host.sleep_until(spec.host.now() + HELLO_TIMEOUT) => {
-            Err(Refusal::NoHello("timed out".to_owned()))
+            Err(HelloRefusal::NoHello("timed out".to_owned()))
         }
     }
 }
 
-async fn exchange(
+/// Opens the control streams, sends a hello, and checks the peer's hello and certificate. It waits
+/// without a limit.
+async fn exchange_hellos_without_limit(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
     dialled: Option<GatewayId>,
-) -> Result<MetPeer, Refusal> {
-    let no_hello = |error: String| Refusal::NoHello(error);
+) -> Result<MetPeer, HelloRefusal> {
+    let no_hello = |error: String| HelloRefusal::NoHello(error);
     let opened = connection.open_uni().await;
     let mut control_out = opened.map_err(|error| no_hello(error.to_string()))?;
-    prioritize(&control_out);
+    prioritize_control_stream(&control_out);
     let hello = Hello {
         version: WIRE_VERSION,
         fabric: spec.identity,
@@ -80,39 +83,40 @@ async fn exchange(
         boot: spec.boot,
         lane,
     };
-    let framed = frame(&hello.encode());
+    let framed = frame_control_message(&hello.encode());
     control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let accepted = connection.accept_uni().await;
     let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
-    let bytes = read_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
+    let bytes = read_control_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
-    let peer = check(spec, lane, &hello, dialled)?;
+    let peer = check_hello(spec, lane, &hello, dialled)?;
     let chain = connection.peer_identity().and_then(|any| any.downcast().ok());
     let chain: Box<Vec<CertificateDer<'static>>> = chain.unwrap_or_default();
-    tls::proves(&chain, &hello.gateway, spec.fabric.name())?;
+    tls::check_gateway_name(&chain, &hello.gateway, spec.fabric.name())?;
     let seen = PeerSeen { peer, boot: hello.boot, lane };
     Ok(MetPeer { seen, control_in, control_out })
 }
 
-fn check(
+/// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id.
+fn check_hello(
     spec: &LaneSpec,
     lane: u16,
     hello: &Hello,
     dialled: Option<GatewayId>,
-) -> Result<GatewayId, Refusal> {
+) -> Result<GatewayId, HelloRefusal> {
     if hello.version != WIRE_VERSION {
-        return Err(Refusal::Version { theirs: hello.version });
+        return Err(HelloRefusal::Version { theirs: hello.version });
     }
     if hello.fabric != spec.identity {
-        return Err(Refusal::Fabric);
+        return Err(HelloRefusal::Fabric);
     }
     let known = spec.fabric.gateway_named(&hello.gateway).filter(|id| spec.peers.contains_key(id));
-    let peer = known.ok_or_else(|| Refusal::Unknown(hello.gateway.clone()))?;
+    let peer = known.ok_or_else(|| HelloRefusal::Unknown(hello.gateway.clone()))?;
     if dialled.is_some_and(|dialled| dialled != peer) {
-        return Err(Refusal::NotDialled(hello.gateway.clone()));
+        return Err(HelloRefusal::NotDialled(hello.gateway.clone()));
     }
     if hello.lane != lane {
-        return Err(Refusal::Lane { theirs: hello.lane, ours: lane });
+        return Err(HelloRefusal::Lane { theirs: hello.lane, ours: lane });
     }
     Ok(peer)
 }

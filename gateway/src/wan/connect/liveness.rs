@@ -14,35 +14,37 @@
 //!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `IDLE_TIMEOUT`.
 //!
 //! ```text
-//! round     = min(smoothed RTT + ACK_DELAY, ROUND_MAX)
-//! dead path = silent, while others are heard, for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_MIN)
+//! round     = min(smoothed RTT + ACK_DELAY_MAX, LIVENESS_ROUND_MAX)
+//! dead path = silent, while others are heard,
+//!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
 
 use crate::host::Host;
-use crate::wan::congestion::observed::{smoothed_rtt, telemetry};
+use crate::wan::congestion::observed::{connection_telemetry, smoothed_rtt};
 use bytes::Bytes;
 use quinn::Connection;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram: the peer is lost. That is three missed keep-alives. QUIC counts from our own
-/// first keep-alive, so it would take up to 20 s.
+/// 15 s without a datagram: the peer is lost. That is three missed keep-alives. QUIC counts from
+/// our own first keep-alive, so it would take up to 20 s.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// 5 s: how often an idle lane sends a keep-alive.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// 25 ms: how late an acknowledgement may be (QUIC's `max_ack_delay`).
-const ACK_DELAY: Span = Span::from_ms(25);
-/// 1,024 bytes of probes on either side, with quinn's bookkeeping. Nobody reads them: when the buffer is
-/// full, the oldest is dropped.
+const ACK_DELAY_MAX: Span = Span::from_ms(25);
+/// 1,024 bytes: the buffer of liveness probes on either side, with quinn's bookkeeping. Nobody
+/// reads it; when it is full, the oldest probe is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
-/// 1 s: the longest round, since an RTT measured across a pause does not predict the next one.
-const ROUND_MAX: Span = Span::from_secs(1);
-/// 6 round trips of silence while other lanes are heard: the path is dead.
+/// 1 s: the longest round of the liveness monitor, since an RTT measured across a pause does not
+/// predict the next one.
+const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
+/// 6 round trips of silence while other lanes to the peer are heard: the lane's path is dead.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
-/// 500 ms: the least silence of a dead path.
-const DEAD_PATH_MIN: Span = Span::from_ms(500);
+/// 500 ms: the least silence after which a lane's path counts as dead.
+const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// The times at which the lanes to a peer were heard.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ pub struct PeerLiveness {
 
 /// The silence of one lane.
 #[derive(Default)]
-struct Silence {
+struct LaneSilence {
     /// Packets acknowledged until the last check.
     acked_packets: u64,
     /// [`PeerLiveness::heard_ns`] at the last check.
@@ -70,29 +72,29 @@ struct Silence {
     mute: Span,
 }
 
-/// Monitors a connection until it ends or its path is dead; returns the reason.
-pub(super) async fn monitor(
+/// Monitors the liveness of a connection until it ends or its path is dead; returns the reason.
+pub(super) async fn monitor_liveness(
     host: &dyn Host,
     connection: &Connection,
     peer: &PeerLiveness,
 ) -> String {
     let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
-    let mut silence = Silence { peer_heard_ns, ..Silence::default() };
+    let mut silence = LaneSilence { peer_heard_ns, ..LaneSilence::default() };
     loop {
-        let round = (smoothed_rtt(connection) + ACK_DELAY).min(ROUND_MAX);
+        let round = (smoothed_rtt(connection) + ACK_DELAY_MAX).min(LIVENESS_ROUND_MAX);
         // A silent path may be back at any time.
         let check = if silence.silent { Span::from_ns(round.ns() / 2) } else { round };
         host.sleep_until(host.now() + check).await;
         // A connection that moves to another path has new counters, so they are fetched each time.
-        let Some(telemetry) = telemetry(connection) else {
+        let Some(telemetry) = connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let idle = telemetry.in_flight.bytes() == 0;
         let now = host.now();
         silence.note_acks(telemetry.acked_packets(), idle, now, peer);
-        silence.note_others(check, peer);
+        silence.note_other_lanes(check, peer);
         let rounds = Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS));
-        if silence.alone > rounds.max(DEAD_PATH_MIN) {
+        if silence.alone > rounds.max(DEAD_PATH_SILENCE_MIN) {
             let alone = silence.alone;
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
@@ -102,7 +104,7 @@ pub(super) async fn monitor(
         }
         let other_silent = TimeNs::from_ns(peer.silent_ns.load(Ordering::Relaxed));
         if silence.silent || idle && now.since(other_silent) < round + round {
-            telemetry.allow_probe();
+            telemetry.allow_liveness_probe();
             if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
                 return error.to_string();
             }
@@ -110,7 +112,9 @@ pub(super) async fn monitor(
     }
 }
 
-impl Silence {
+impl LaneSilence {
+    /// Updates the silence of the lane from its acknowledged packets so far. `idle` means that no
+    /// bytes are in flight.
     fn note_acks(&mut self, acked_packets: u64, idle: bool, now: TimeNs, peer: &PeerLiveness) {
         let heard = acked_packets != self.acked_packets;
         self.silent = !heard && !idle;
@@ -123,9 +127,9 @@ impl Silence {
         }
     }
 
-    /// Adds a check in which another lane was heard. It counts check by check: when all lanes were
-    /// silent, the first one that is heard again makes no other path dead.
-    fn note_others(&mut self, check: Span, peer: &PeerLiveness) {
+    /// Adds the time `check` to the silence if another lane to the peer was heard in it. The time
+    /// adds up check by check: when all lanes were silent, the first heard one makes no path dead.
+    fn note_other_lanes(&mut self, check: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
             true if peer_heard_ns > self.peer_heard_ns => self.alone + check,
@@ -135,8 +139,8 @@ impl Silence {
         self.peer_heard_ns = peer_heard_ns;
     }
 
-    /// Adds a check without a datagram. It counts check by check: while this process was stopped,
-    /// no peer was silent.
+    /// Adds the time `check` without a datagram; `datagrams` counts all received so far. The time
+    /// adds up check by check: while this process was stopped, no peer was silent.
     fn note_datagrams(&mut self, check: Span, datagrams: u64) {
         self.mute = if datagrams == self.datagrams { self.mute + check } else { Span::ZERO };
         self.datagrams = datagrams;

@@ -5,17 +5,17 @@ use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// 9,000 bytes: the longest IP packets that discovery looks for, jumbo frames. A loopback device offers
-/// 65,536, and an endpoint would reserve 128 MiB for them.
+/// 9,000 bytes: the longest IP packets that MTU discovery looks for, jumbo frames. A loopback
+/// device offers 65,536, and an endpoint would reserve 128 MiB for them.
 /// Tested by `lanes_find_the_longest_packets_that_get_through`.
 const DISCOVERED_MTU_MAX: u16 = 9000;
-/// 1,472 bytes of UDP payload: the least that an endpoint accepts, as QUIC's own do. The peer's interface
-/// may send more than ours.
-pub(super) const ACCEPTED_BYTES_MIN: u16 = 1472;
-/// 65,507 bytes: the largest UDP payload.
-const UDP_PAYLOAD_MAX: u16 = 65_507;
-/// 1,200 bytes: the largest UDP payload that every path of QUIC carries.
-const UDP_PAYLOAD_MIN: u16 = 1200;
+/// 1,472 bytes of UDP payload: the least packet size that an endpoint accepts, as QUIC's own do.
+/// The peer's interface may send more than ours.
+pub(super) const ACCEPTED_PACKET_BYTES_MIN: u16 = 1472;
+/// 65,507 bytes: the largest payload of a UDP datagram.
+const UDP_PAYLOAD_BYTES_MAX: u16 = 65_507;
+/// 1,200 bytes: the largest payload of a UDP datagram that every path of QUIC carries.
+const UDP_PAYLOAD_BYTES_MIN: u16 = 1200;
 
 /// The packet size of a lane to one peer, in bytes of UDP payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,36 +32,37 @@ pub(super) enum PacketSize {
 pub(super) struct PacketSizes(BTreeMap<GatewayId, PacketSize>);
 
 impl PacketSizes {
-    /// The sizes of the fabric file; else up to the MTU that this host has towards each peer.
-    pub fn of(spec: &LaneSpec, lane: u16) -> Self {
-        let own = spec.listen.of(lane).ip();
+    /// Determines the packet sizes of a lane: those of the fabric file, else up to this host's MTU
+    /// towards each peer.
+    pub fn for_lane(spec: &LaneSpec, lane: u16) -> Self {
+        let own = spec.listen.of_lane(lane).ip();
         let to = |peer: &PeerLink| {
             if spec.mtu_pinned {
                 return PacketSize::Pinned { bytes: udp_payload_bytes(spec.fabric.mtu(), own) };
             }
-            let sent = spec.host.mtu_towards(own, peer.addresses.of(lane));
+            let sent = spec.host.mtu_towards(own, peer.addresses.of_lane(lane));
             let mtu = sent.map_or(spec.fabric.mtu(), |mtu| mtu.min(DISCOVERED_MTU_MAX));
             PacketSize::Discovered { bytes_max: udp_payload_bytes(mtu, own) }
         };
         Self(spec.peers.iter().map(|(id, peer)| (*id, to(peer))).collect())
     }
 
-    /// The size of packets to one peer.
-    pub fn to(&self, peer: &PeerLink) -> PacketSize {
+    /// Returns the size of packets to one peer.
+    pub fn for_peer(&self, peer: &PeerLink) -> PacketSize {
         self.0[&peer.id]
     }
 
-    /// Bytes of UDP payload in the longest packets to any peer.
-    pub fn longest(&self) -> u16 {
+    /// Returns the bytes of UDP payload in the longest packets to any peer.
+    pub fn longest_packet_bytes(&self) -> u16 {
         let bytes = |size: &PacketSize| match size {
             PacketSize::Pinned { bytes } | PacketSize::Discovered { bytes_max: bytes } => *bytes,
         };
-        self.0.values().map(bytes).fold(UDP_PAYLOAD_MIN, u16::max)
+        self.0.values().map(bytes).fold(UDP_PAYLOAD_BYTES_MIN, u16::max)
     }
 }
 
-/// Bytes of UDP payload in an IP packet of `mtu` bytes from `address`.
+/// Returns the bytes of UDP payload in an IP packet of `mtu` bytes from `address`.
 fn udp_payload_bytes(mtu: u16, address: IpAddr) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
-    mtu.saturating_sub(headers).clamp(UDP_PAYLOAD_MIN, UDP_PAYLOAD_MAX)
+    mtu.saturating_sub(headers).clamp(UDP_PAYLOAD_BYTES_MIN, UDP_PAYLOAD_BYTES_MAX)
 }

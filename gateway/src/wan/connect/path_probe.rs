@@ -1,7 +1,7 @@
 //! A probe of the path to a peer: handshake time, RTT, MTU, and the rate of some meaningless bytes.
 //!
-//! `landbridge doctor` calls [`measure`]. The peer's lane answers with [`answer`] (`connection.rs`). The
-//! connection has an ALPN protocol of its own and carries no collective.
+//! `landbridge doctor` calls [`measure_path`]. The peer's lane answers with [`answer_path_probe`]
+//! (`connection.rs`). The connection has an ALPN protocol of its own and carries no collective.
 
 use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
 use quinn::congestion::{Controller, ControllerFactory};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use units::{BitRate, ByteCount, Span};
 
-/// The configured values of the path.
+/// The configured values of the path that a probe measures.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedPath {
     /// The lowest of the rates of the link and both ports.
@@ -26,7 +26,16 @@ pub struct ExpectedPath {
     pub mtu: u16,
 }
 
-/// The measurements of a probe.
+/// The peer that a path probe dials.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbeTarget<'t> {
+    /// The UDP address of its lane 0.
+    pub address: SocketAddr,
+    /// The DNS name that its certificate proves.
+    pub dns_name: &'t str,
+}
+
+/// The measurements of a path probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathMeasurement {
     /// Time from the first datagram until both ends had authenticated.
@@ -45,7 +54,7 @@ pub struct PathMeasurement {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No datagram came back, or too few.
-    #[error("no answer within {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    #[error("no answer within {} s", PROBE_HANDSHAKE_TIMEOUT.as_secs())]
     NoAnswer,
     /// The peer answered, and one side refused the other.
     #[error("refused: {0}")]
@@ -61,35 +70,35 @@ impl From<CredentialsError> for ProbeError {
     }
 }
 
-/// Whether an accepted connection is a probe, to be served by [`answer`].
-pub fn is_probe(connection: &Connection) -> bool {
+/// Returns whether an accepted connection is a path probe, to be served by [`answer_path_probe`].
+pub fn is_path_probe(connection: &Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.is_some_and(|data| data.protocol.as_deref() == Some(PROBE_ALPN))
 }
 
-/// Reads and discards the bytes of a peer's probe, for 15 seconds at most.
-pub async fn answer(connection: Connection) {
-    connection.set_receive_window(VarInt::from_u32(PROBE_MAX_BYTES));
-    let budget = Arc::new(AtomicU64::new(u64::from(PROBE_MAX_BYTES)));
+/// Reads and discards the bytes of a peer's path probe, for 15 seconds at most.
+pub async fn answer_path_probe(connection: Connection) {
+    connection.set_receive_window(VarInt::from_u32(PROBE_BYTES_MAX));
+    let budget = Arc::new(AtomicU64::new(u64::from(PROBE_BYTES_MAX)));
     let take_all = async {
         // All streams are read at the same time, as they are written; else the windows would fill.
         let mut readers = tokio::task::JoinSet::new();
-        for _ in 0..STREAMS {
+        for _ in 0..PROBE_STREAMS {
             let Ok(stream) = connection.accept_uni().await else {
                 return;
             };
-            readers.spawn(discard(stream, Arc::clone(&budget)));
+            readers.spawn(discard_probe_stream(stream, Arc::clone(&budget)));
         }
         while readers.join_next().await.is_some() {}
         connection.closed().await;
     };
     // A probe closes the connection itself.
-    let _ = timeout(TRANSFER_TIMEOUT, take_all).await;
+    let _ = timeout(PROBE_TRANSFER_TIMEOUT, take_all).await;
     connection.close(VarInt::from_u32(0), b"probe over");
 }
 
-/// Reads a stream to its end, or until the connection's budget of bytes is spent.
-async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
+/// Reads a stream of a path probe to its end, or until the connection's budget of bytes is spent.
+async fn discard_probe_stream(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
         let spend = |rest: u64| rest.checked_sub(length);
@@ -99,41 +108,42 @@ async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     }
 }
 
-/// Measures the path to the peer of that address and DNS name. Sends one second of the configured rate,
-/// from 256 KiB to 32 MiB.
+/// Measures handshake time, RTT, MTU and rate of the path to a peer. It sends one second of the
+/// configured rate, from 256 KiB to 32 MiB.
 ///
 /// # Errors
 /// [`ProbeError`]: the connection failed.
-pub async fn measure(
+pub async fn measure_path(
     endpoint: &Endpoint,
     credentials: &Credentials,
-    (address, name): (SocketAddr, &str),
+    target: ProbeTarget<'_>,
     want: ExpectedPath,
 ) -> Result<PathMeasurement, ProbeError> {
-    let window = Arc::new(AtomicU64::new(INITIAL_WINDOW_BYTES));
+    let window = Arc::new(AtomicU64::new(PROBE_INITIAL_WINDOW_BYTES));
+    let ProbeTarget { address, dns_name } = target;
     let headers: u16 = if address.is_ipv4() { 28 } else { 48 };
-    let mut config = ClientConfig::new(credentials.probe_client()?);
-    config.transport_config(probe_transport(&window, want, headers));
+    let mut config = ClientConfig::new(credentials.probe_client_config()?);
+    config.transport_config(probe_transport_config(&window, want, headers));
     let started = Instant::now();
     let connecting = endpoint
-        .connect_with(config, address, name)
+        .connect_with(config, address, dns_name)
         .map_err(|error| ProbeError::Local(error.to_string()))?;
-    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+    let connection = match timeout(PROBE_HANDSHAKE_TIMEOUT, connecting).await {
         Ok(Ok(connection)) => connection,
         Err(_) | Ok(Err(ConnectionError::TimedOut)) => return Err(ProbeError::NoAnswer),
         Ok(Err(error)) => return Err(ProbeError::Refused(error)),
     };
     let handshake = started.elapsed();
-    let mtu = settle_mtu(&connection, want.mtu - headers).await + headers;
+    let mtu = wait_for_probe_mtu(&connection, want.mtu - headers).await + headers;
     if let Some(error) = connection.close_reason() {
         return Err(ProbeError::Refused(error));
     }
     let rtt = connection.rtt();
     let bytes_per_second = want.rate.bytes_per_second();
-    let in_flight = (bytes_per_second * rtt.as_secs_f64() * WINDOW_GAIN) as u64;
-    window.store(in_flight.max(INITIAL_WINDOW_BYTES), Ordering::Relaxed);
-    let size = (bytes_per_second as u64).clamp(PROBE_MIN_BYTES, u64::from(PROBE_MAX_BYTES));
-    let rate = match timeout(TRANSFER_TIMEOUT, send(&connection, size)).await {
+    let in_flight = (bytes_per_second * rtt.as_secs_f64() * PROBE_WINDOW_GAIN) as u64;
+    window.store(in_flight.max(PROBE_INITIAL_WINDOW_BYTES), Ordering::Relaxed);
+    let size = (bytes_per_second as u64).clamp(PROBE_BYTES_MIN, u64::from(PROBE_BYTES_MAX));
+    let rate = match timeout(PROBE_TRANSFER_TIMEOUT, send_probe_bytes(&connection, size)).await {
         Ok(Ok(took)) => {
             // The last acknowledgement takes a round trip in which nothing is sent.
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
@@ -146,7 +156,9 @@ pub async fn measure(
     Ok(PathMeasurement { handshake, rtt, mtu, sent: ByteCount::new(size), rate })
 }
 
-fn probe_transport(
+/// Makes the transport settings of a path probe. `window` is its congestion window in bytes;
+/// `headers` counts the bytes of IP and UDP headers.
+fn probe_transport_config(
     window: &Arc<AtomicU64>,
     want: ExpectedPath,
     headers: u16,
@@ -157,14 +169,15 @@ fn probe_transport(
     transport
         .mtu_discovery_config(Some(mtu))
         .initial_rtt(want.rtt.duration().max(Duration::from_millis(1)))
-        .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
-        .send_window(u64::from(PROBE_MAX_BYTES))
-        .congestion_controller_factory(Arc::new(FixedWindowFactory(Arc::clone(window))));
+        .keep_alive_interval(Some(PROBE_KEEP_ALIVE_INTERVAL))
+        .send_window(u64::from(PROBE_BYTES_MAX))
+        .congestion_controller_factory(Arc::new(ProbeWindowFactory(Arc::clone(window))));
     Arc::new(transport)
 }
 
-/// Waits until discovery has found the wanted datagram size, or no larger one for a while.
-async fn settle_mtu(connection: &Connection, wanted: u16) -> u16 {
+/// Waits until MTU discovery has found the wanted datagram size, or no larger one for a while.
+/// Returns the size found in bytes.
+async fn wait_for_probe_mtu(connection: &Connection, wanted: u16) -> u16 {
     let patience = (connection.rtt() * 12).max(Duration::from_secs(1));
     let (mut found, mut since) = (0, Instant::now());
     loop {
@@ -175,17 +188,17 @@ async fn settle_mtu(connection: &Connection, wanted: u16) -> u16 {
         if found >= wanted || since.elapsed() > patience || connection.close_reason().is_some() {
             return found;
         }
-        tokio::time::sleep(KEEP_ALIVE_INTERVAL).await;
+        tokio::time::sleep(PROBE_KEEP_ALIVE_INTERVAL).await;
     }
 }
 
-/// Sends `size` bytes over several streams, so that no stream's window limits the rate, and waits until
-/// all have arrived.
-async fn send(connection: &Connection, size: u64) -> Result<Duration, ConnectionError> {
+/// Sends `size` bytes of a path probe and waits until all have arrived; returns the time taken.
+/// Several streams carry them, so that no stream's window limits the rate.
+async fn send_probe_bytes(connection: &Connection, size: u64) -> Result<Duration, ConnectionError> {
     let started = Instant::now();
-    let part = usize::try_from(size / STREAMS).unwrap_or(0);
+    let part = usize::try_from(size / PROBE_STREAMS).unwrap_or(0);
     let mut streams = Vec::new();
-    for _ in 0..STREAMS {
+    for _ in 0..PROBE_STREAMS {
         streams.push(connection.open_uni().await?);
     }
     let zeros = vec![0; part];
@@ -208,17 +221,20 @@ async fn send(connection: &Connection, size: u64) -> Result<Duration, Connection
 /// A congestion window that fills the configured link whatever is lost: the probe measures the link, and
 /// not a congestion controller.
 #[derive(Debug, Clone)]
-struct FixedWindow(Arc<AtomicU64>);
+struct ProbeWindow(Arc<AtomicU64>);
 
-struct FixedWindowFactory(Arc<AtomicU64>);
+/// Makes the congestion controllers of a path probe, with a shared window in bytes.
+struct ProbeWindowFactory(Arc<AtomicU64>);
 
-impl ControllerFactory for FixedWindowFactory {
+impl ControllerFactory for ProbeWindowFactory {
+    /// Makes the congestion controller of a path probe, with the window that all its paths share.
     fn build(self: Arc<Self>, _now: Instant, _mtu: u16) -> Box<dyn Controller> {
-        Box::new(FixedWindow(Arc::clone(&self.0)))
+        Box::new(ProbeWindow(Arc::clone(&self.0)))
     }
 }
 
-impl Controller for FixedWindow {
+impl Controller for ProbeWindow {
+    /// Does nothing: a path probe keeps its window whatever is lost.
     fn on_congestion_event(
         &mut self,
         _now: Instant,
@@ -228,45 +244,51 @@ impl Controller for FixedWindow {
     ) {
     }
 
+    /// Does nothing: the window of a path probe is in bytes.
     fn on_mtu_update(&mut self, _mtu: u16) {}
 
+    /// Returns the congestion window of the path probe in bytes.
     fn window(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Copies the controller; the copy shares the window.
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(self.clone())
     }
 
+    /// Returns the window of a path probe before its RTT is known, in bytes.
     fn initial_window(&self) -> u64 {
-        INITIAL_WINDOW_BYTES
+        PROBE_INITIAL_WINDOW_BYTES
     }
 
+    /// Gives the controller as `Any`, as quinn requires.
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
 }
 
-/// 5 s for the handshake: several retries on the longest of links.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// 5 s: the longest handshake of a path probe, with several retries on the longest of links.
+const PROBE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 15 s for the bytes of a probe.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
+/// 15 s: the longest time in which the bytes of a path probe may be sent.
+const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// 20 ms between keep-alives, so that MTU discovery goes on.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
+/// 20 ms between the keep-alives of a path probe, so that MTU discovery goes on.
+const PROBE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// 64 KiB: enough for a handshake.
-const INITIAL_WINDOW_BYTES: u64 = 64 << 10;
+/// 64 KiB: the congestion window of a path probe during its handshake.
+const PROBE_INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 
-/// 1.05 BDP: fills the link, and puts a twentieth of it into the queue.
-const WINDOW_GAIN: f64 = 1.05;
+/// 1.05 BDP in flight while a path probe measures the rate: this fills the link, and queues a
+/// twentieth.
+const PROBE_WINDOW_GAIN: f64 = 1.05;
 
-/// 256 KiB: the least payload of a probe.
-const PROBE_MIN_BYTES: u64 = 256 << 10;
-/// 32 MiB: the most payload of a probe, short enough beside a running job.
+/// 256 KiB: the least payload that a path probe sends.
+const PROBE_BYTES_MIN: u64 = 256 << 10;
+/// 32 MiB: the most payload that a path probe sends, short enough beside a running job.
 /// Tested by `a_sound_deployment_passes_every_check`.
-const PROBE_MAX_BYTES: u32 = 32 << 20;
+const PROBE_BYTES_MAX: u32 = 32 << 20;
 
-/// 16 streams in one probe.
-const STREAMS: u64 = 16;
+/// 16 streams carry the payload of a path probe.
+const PROBE_STREAMS: u64 = 16;

@@ -1,6 +1,6 @@
 //! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts.
 
-use super::liveness::{IDLE_TIMEOUT, KEEP_ALIVE, PROBE_BUFFER_BYTES};
+use super::liveness::{IDLE_TIMEOUT, KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES};
 use super::packet_size::PacketSize;
 use crate::wan::congestion::observed::LaneControllerFactory;
 use crate::wan::congestion::window::LanePath;
@@ -9,18 +9,18 @@ use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 24 later packets: a packet is lost once so many have arrived, or after an eighth of a round trip.
-/// Paths over several links reorder packets.
+/// 24 later packets: QUIC takes a packet for lost once so many have arrived, or after an eighth of
+/// a round trip. Paths over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
 /// 60 s between searches for longer packets, since routes change; QUIC's own 600 s is too long.
 /// Tested by `packets_follow_a_path_that_becomes_narrow_and_wide_again`.
 const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-/// 10 s until the search after long packets stopped arriving, instead of QUIC's 60 s: until then packets
-/// are as short as can be.
-const MTU_SEARCH_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
+/// 10 s from the time when long packets stopped arriving until the next MTU search, instead of
+/// QUIC's 60 s. Until then packets are as short as can be.
+const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 
-/// The settings of one lane of a link.
-pub(super) fn transport_config(
+/// Makes the QUIC transport settings of one lane of a link.
+pub(super) fn lane_transport_config(
     path: &LanePath,
     controller: ControllerKind,
     packets: PacketSize,
@@ -39,7 +39,7 @@ pub(super) fn transport_config(
         // when many are retransmitted.
         .send_fairness(false)
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("seconds")))
         .packet_threshold(REORDERING_PACKETS)
         .ack_frequency_config(None::<AckFrequencyConfig>)
@@ -53,7 +53,7 @@ pub(super) fn transport_config(
             discovery
                 .upper_bound(bytes_max)
                 .interval(MTU_SEARCH_INTERVAL)
-                .black_hole_cooldown(MTU_SEARCH_AFTER_BLACK_HOLE);
+                .black_hole_cooldown(MTU_SEARCH_DELAY_AFTER_BLACK_HOLE);
             transport.mtu_discovery_config(Some(discovery));
         }
     }

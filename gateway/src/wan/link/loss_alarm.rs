@@ -3,33 +3,38 @@
 //! The engine task samples it once a second (`engine/peers/traffic.rs`), logs the changes and shows the
 //! ratio in its metrics and status.
 //!
-//! With `n` packets sent over the last [`SAMPLES`] samples, and loss as a fraction of packets:
+//! With `n` packets sent over the last [`LOSS_ALARM_SAMPLES`] samples, and loss as a fraction of
+//! packets:
 //!
 //! ```text
-//! usual  = n x (BEGIN_FACTOR x configured + BEGIN_MARGIN)
-//! begins   lost > max(usual + DEVIATIONS x sqrt(usual), LOST_MIN)
-//! ends     lost <= n x (END_FACTOR x configured + END_MARGIN)
+//! usual  = n x (ALARM_BEGIN_FACTOR x configured + ALARM_BEGIN_MARGIN)
+//! begins   lost > max(usual + ALARM_DEVIATIONS x sqrt(usual), ALARM_LOST_PACKETS_MIN)
+//! ends     lost <= n x (ALARM_END_FACTOR x configured + ALARM_END_MARGIN)
 //! ```
 
 use std::collections::VecDeque;
 use units::Fraction;
 
-/// 10 samples, one a second: the time over which loss is measured.
-const SAMPLES: usize = 10;
-/// 1.5 times the configured loss, together with [`BEGIN_MARGIN`]; see the formula above.
+/// 10 samples, one a second: the time over which the loss of a peer's lanes is measured.
+const LOSS_ALARM_SAMPLES: usize = 10;
+/// 1.5 times the configured loss, and [`ALARM_BEGIN_MARGIN`]: more loss begins the alarm; see the formula
+/// above.
 /// Tested by `loss_above_the_fabrics_raises_an_alarm_until_it_ends`.
-const BEGIN_FACTOR: f64 = 1.5;
-/// 0.05 % of all packets, so that a link without configured loss has a threshold.
-const BEGIN_MARGIN: f64 = 0.000_5;
-/// 4 standard deviations of a Poisson count: chance alone raises no alarm.
-const DEVIATIONS: f64 = 4.0;
-/// 10 lost packets: fewer raise no alarm.
-const LOST_MIN: f64 = 10.0;
-/// 1.2 times the configured loss: below the beginning, so that the log has one line and not one a second.
+const ALARM_BEGIN_FACTOR: f64 = 1.5;
+/// 0.05 % of all packets, added to the loss that begins the alarm, so that a link without
+/// configured loss has a threshold.
+const ALARM_BEGIN_MARGIN: f64 = 0.000_5;
+/// 4 standard deviations of a Poisson count: the loss must exceed them, so that chance alone begins
+/// no alarm.
+const ALARM_DEVIATIONS: f64 = 4.0;
+/// 10 lost packets in ten seconds: fewer begin no alarm.
+const ALARM_LOST_PACKETS_MIN: f64 = 10.0;
+/// 1.2 times the configured loss, and [`ALARM_END_MARGIN`]: less loss ends the alarm. It is below the
+/// beginning, so that the log has one line and not one a second.
 /// Tested by `the_alarm_begins_once_and_ends_once`.
-const END_FACTOR: f64 = 1.2;
-/// 0.02 % of all packets, added to the end's threshold.
-const END_MARGIN: f64 = 0.000_2;
+const ALARM_END_FACTOR: f64 = 1.2;
+/// 0.02 % of all packets, added to the loss below which the alarm ends.
+const ALARM_END_MARGIN: f64 = 0.000_2;
 
 /// The loss of one peer's lanes over the last samples, and its alarm.
 #[derive(Debug)]
@@ -59,24 +64,25 @@ pub(crate) enum AlarmChange {
 }
 
 impl LossAlarm {
-    /// An alarm for a link with this configured loss.
+    /// Creates the alarm of a peer's lanes over a link with the configured loss `configured`.
     pub fn new(configured: Fraction) -> Self {
         Self { configured: configured.as_f64(), samples: VecDeque::new(), active: false }
     }
 
-    /// Adds the packets since the last sample; returns how that changes the alarm.
-    pub fn sample(&mut self, packets: PacketCounts) -> Option<AlarmChange> {
+    /// Adds the packets since the last sample, a second ago; returns whether the alarm begins or
+    /// ends with them.
+    pub fn add_sample(&mut self, packets: PacketCounts) -> Option<AlarmChange> {
         self.samples.push_back(packets);
-        if self.samples.len() > SAMPLES {
+        if self.samples.len() > LOSS_ALARM_SAMPLES {
             self.samples.pop_front();
         }
-        let PacketCounts { sent, lost } = self.packets();
+        let PacketCounts { sent, lost } = self.recent_packets();
         let change = if self.active {
-            let limit = END_FACTOR * self.configured + END_MARGIN;
+            let limit = ALARM_END_FACTOR * self.configured + ALARM_END_MARGIN;
             (lost as f64 <= limit * sent as f64).then_some(AlarmChange::Ended)
         } else {
-            let usual = (BEGIN_FACTOR * self.configured + BEGIN_MARGIN) * sent as f64;
-            let limit = (usual + DEVIATIONS * usual.sqrt()).max(LOST_MIN);
+            let usual = (ALARM_BEGIN_FACTOR * self.configured + ALARM_BEGIN_MARGIN) * sent as f64;
+            let limit = (usual + ALARM_DEVIATIONS * usual.sqrt()).max(ALARM_LOST_PACKETS_MIN);
             (lost as f64 > limit).then_some(AlarmChange::Begun)
         };
         if let Some(change) = change {
@@ -85,8 +91,8 @@ impl LossAlarm {
         change
     }
 
-    /// The packets of the last samples together.
-    pub fn packets(&self) -> PacketCounts {
+    /// Returns the packets sent and lost in the last ten samples together.
+    pub fn recent_packets(&self) -> PacketCounts {
         let add = |sum: PacketCounts, sample: &PacketCounts| PacketCounts {
             sent: sum.sent + sample.sent,
             lost: sum.lost + sample.lost,
@@ -94,14 +100,14 @@ impl LossAlarm {
         self.samples.iter().fold(PacketCounts::default(), add)
     }
 
-    /// The measured loss, from 0 to 1. A packet counts as lost later than as sent, so a single second
-    /// may seem to lose more than it sent.
-    pub fn ratio(&self) -> f64 {
-        let PacketCounts { sent, lost } = self.packets();
+    /// Returns the measured loss, from 0 to 1. A packet counts as lost later than as sent, so a
+    /// single second may seem to lose more than it sent.
+    pub fn loss_ratio(&self) -> f64 {
+        let PacketCounts { sent, lost } = self.recent_packets();
         if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }
     }
 
-    /// Whether the loss is above the configured loss.
+    /// Returns whether the alarm has begun and not ended: the loss is above the configured loss.
     pub fn is_active(&self) -> bool {
         self.active
     }
@@ -126,24 +132,24 @@ mod tests {
         let samples = [(10_000, 10); 20].into_iter().chain([(10_000, 50); 20]);
         let samples = samples.chain([(10_000, 15); 20]).chain([(10_000, 9); 20]);
         for (at, (sent, lost)) in samples.enumerate() {
-            changes.extend(alarm.sample(packets(sent, lost)).map(|change| (at, change)));
+            changes.extend(alarm.add_sample(packets(sent, lost)).map(|change| (at, change)));
         }
         let [(begun, AlarmChange::Begun), (ended, AlarmChange::Ended)] = changes[..] else {
             panic!("{changes:?}");
         };
         // Between the two limits nothing changes.
         assert!((20..30).contains(&begun) && (60..=70).contains(&ended), "{changes:?}");
-        assert_eq!(alarm.ratio(), 0.0009);
+        assert_eq!(alarm.loss_ratio(), 0.0009);
     }
 
     #[test]
     fn few_packets_begin_no_alarm_and_idleness_ends_one() {
         let mut alarm = alarm(0);
-        assert_eq!(alarm.sample(packets(20, 9)), None, "too few to tell");
-        assert_eq!(alarm.sample(packets(1_000_000, 400)), None, "below the margin");
-        assert_eq!(alarm.sample(packets(100_000, 5_000)), Some(AlarmChange::Begun));
-        let idle: Vec<_> = (0..10).filter_map(|_| alarm.sample(packets(0, 0))).collect();
+        assert_eq!(alarm.add_sample(packets(20, 9)), None, "too few to tell");
+        assert_eq!(alarm.add_sample(packets(1_000_000, 400)), None, "below the margin");
+        assert_eq!(alarm.add_sample(packets(100_000, 5_000)), Some(AlarmChange::Begun));
+        let idle: Vec<_> = (0..10).filter_map(|_| alarm.add_sample(packets(0, 0))).collect();
         assert_eq!(idle, [AlarmChange::Ended]);
-        assert_eq!((alarm.is_active(), alarm.ratio()), (false, 0.0));
+        assert_eq!((alarm.is_active(), alarm.loss_ratio()), (false, 0.0));
     }
 }

@@ -4,7 +4,7 @@
 //! messages of jobs (`wan/connect/control_stream.rs`).
 
 use super::policy::LINK_RATE_MIN_BITS_PER_S;
-use hier_collectives::codec::{DecodeError, Reader, put_u16, put_u64};
+use hier_collectives::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use hier_collectives::ids::{GroupId, RegionId};
 use units::BitRate;
 
@@ -33,47 +33,51 @@ pub struct RateOverride {
 }
 
 impl LinkMessage {
-    /// The wire form, behind the group.
+    /// Encodes the message for a control stream, without the group that precedes it.
     pub fn encode(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(21);
         match self {
             Self::Rate(change) => {
-                out.push(RATE);
-                put_u16(&mut out, change.ends.0.0);
-                put_u16(&mut out, change.ends.1.0);
-                put_u64(&mut out, change.number);
-                put_u64(&mut out, change.rate.map_or(0, BitRate::bits_per_second));
+                out.push(RATE_TAG);
+                write_u16(&mut out, change.ends.0.0);
+                write_u16(&mut out, change.ends.1.0);
+                write_u64(&mut out, change.number);
+                write_u64(&mut out, change.rate.map_or(0, BitRate::bits_per_second));
             }
             Self::ControlGeneration(generation) => {
-                out.push(CONTROL_GENERATION);
-                put_u64(&mut out, generation);
+                out.push(CONTROL_GENERATION_TAG);
+                write_u64(&mut out, generation);
             }
         }
         out
     }
 
-    /// Reads the wire form.
+    /// Decodes a message of a control stream, without the group that precedes it.
     ///
     /// # Errors
     /// [`DecodeError`]: always the peer's fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader(bytes);
-        let message = match reader.u8()? {
-            RATE => Self::Rate(RateOverride::read(&mut reader)?),
-            CONTROL_GENERATION => Self::ControlGeneration(reader.u64()?),
+        let mut reader = FieldReader(bytes);
+        let message = match reader.read_u8()? {
+            RATE_TAG => Self::Rate(RateOverride::decode_fields(&mut reader)?),
+            CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
             _ => return Err(DecodeError::Unknown("link message")),
         };
-        reader.end(message)
+        reader.check_end(message)
     }
 }
 
 impl RateOverride {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let ends = (RegionId(reader.u16()?), RegionId(reader.u16()?));
+    /// Decodes the ends, number and rate of an operator's limit.
+    ///
+    /// # Errors
+    /// The ends are out of order, or the rate is below 8 kbit/s.
+    fn decode_fields(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let ends = (RegionId(reader.read_u16()?), RegionId(reader.read_u16()?));
         if ends.0 >= ends.1 {
             return Err(DecodeError::Invalid("link"));
         }
-        let (number, bits) = (reader.u64()?, reader.u64()?);
+        let (number, bits) = (reader.read_u64()?, reader.read_u64()?);
         let rate = match bits {
             0 => None,
             bits if bits >= LINK_RATE_MIN_BITS_PER_S => Some(BitRate::from_bits_per_second(bits)),
@@ -83,10 +87,10 @@ impl RateOverride {
     }
 }
 
-/// The tag of [`LinkMessage::Rate`].
-const RATE: u8 = 1;
-/// The tag of [`LinkMessage::ControlGeneration`].
-const CONTROL_GENERATION: u8 = 2;
+/// The first byte of an encoded [`LinkMessage::Rate`].
+const RATE_TAG: u8 = 1;
+/// The first byte of an encoded [`LinkMessage::ControlGeneration`].
+const CONTROL_GENERATION_TAG: u8 = 2;
 
 #[cfg(test)]
 mod tests {

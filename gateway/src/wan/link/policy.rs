@@ -6,18 +6,19 @@ use hier_collectives::ids::RegionId;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// 8 kbit/s: the least rate of a link, and of any limit of one; the fabric file has the same minimum.
+/// 8 kbit/s: the least rate of a link, and of any limit of one; the fabric file has the same
+/// minimum.
 pub(crate) const LINK_RATE_MIN_BITS_PER_S: u64 = 8_000;
 
 /// The policies of a fabric's links, by the regions at their ends in number order. A link without an
 /// entry has [`LinkPolicy::default`].
-pub type Policies = BTreeMap<(RegionId, RegionId), LinkPolicy>;
+pub type LinkPolicies = BTreeMap<(RegionId, RegionId), LinkPolicy>;
 
 /// The policy of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkPolicy {
     /// Its rate limit by the time of day; `None` for the whole rate at all times.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<RateSchedule>,
     /// The congestion controller of its lanes.
     pub controller: ControllerKind,
 }
@@ -35,10 +36,10 @@ pub enum ControllerKind {
 }
 
 impl ControllerKind {
-    /// All controllers.
+    /// All congestion controllers that a link can have.
     pub const ALL: [Self; 3] = [Self::LinkShare, Self::Cubic, Self::NewReno];
 
-    /// The controller's name in a config file.
+    /// Returns the controller's name in a fabric file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LinkShare => "link-share",
@@ -51,32 +52,32 @@ impl ControllerKind {
 /// Rates by the time of day in UTC, the same every day. Each holds until the next one; the last one
 /// holds on past midnight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule(Vec<(u32, BitRate)>);
+pub struct RateSchedule(Vec<(u32, BitRate)>);
 
-impl Schedule {
-    /// A schedule of entries (second of the day, rate). `None` if there is no entry, if one is not
-    /// within a day, or if they do not ascend.
+impl RateSchedule {
+    /// Creates a schedule of entries: the second of the day from which a rate holds, and the rate.
+    /// Returns `None` if there is no entry, one is not within a day, or they do not ascend.
     pub fn new(entries: Vec<(u32, BitRate)>) -> Option<Self> {
         let ascending = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        let of_a_day = entries.iter().all(|(at, _)| *at < DAY_SECONDS);
+        let of_a_day = entries.iter().all(|(at, _)| *at < SECONDS_PER_DAY);
         (!entries.is_empty() && ascending && of_a_day).then_some(Self(entries))
     }
 
-    /// The rate at a time in seconds since 1970-01-01 00:00 UTC.
-    pub fn at(&self, unix_seconds: u64) -> BitRate {
-        let of_day = unix_seconds % u64::from(DAY_SECONDS);
+    /// Returns the scheduled rate at a time in seconds since 1970-01-01 00:00 UTC.
+    pub fn rate_at(&self, unix_seconds: u64) -> BitRate {
+        let of_day = unix_seconds % u64::from(SECONDS_PER_DAY);
         let begun = self.0.partition_point(|(at, _)| u64::from(*at) <= of_day);
         self.0[begun.checked_sub(1).unwrap_or(self.0.len() - 1)].1
     }
 
-    /// The entries: the second of the day from which a rate holds, and the rate.
+    /// Returns the entries in order: the second of the day from which a rate holds, and the rate.
     pub fn entries(&self) -> impl Iterator<Item = (u32, BitRate)> {
         self.0.iter().copied()
     }
 }
 
-/// Seconds of a day; the clock does not count UTC's leap seconds.
-pub const DAY_SECONDS: u32 = 86_400;
+/// 86,400 seconds of a day; the clock does not count UTC's leap seconds.
+pub const SECONDS_PER_DAY: u32 = 86_400;
 
 #[cfg(test)]
 mod tests {
@@ -86,14 +87,14 @@ mod tests {
     fn a_rate_holds_until_the_next_and_past_midnight() {
         let rate = BitRate::from_bits_per_second;
         let (day, night) = (rate(300_000_000), rate(1_000_000_000));
-        let schedule = Schedule::new(vec![(8 * 3600, day), (18 * 3600, night)]).expect("valid");
-        let days = 20_000 * u64::from(DAY_SECONDS);
+        let schedule = RateSchedule::new(vec![(8 * 3600, day), (18 * 3600, night)]).expect("valid");
+        let days = 20_000 * u64::from(SECONDS_PER_DAY);
         for (hour, wanted) in [(0, night), (7, night), (8, day), (17, day), (18, night)] {
-            assert_eq!(schedule.at(days + hour * 3600), wanted, "{hour} h");
+            assert_eq!(schedule.rate_at(days + hour * 3600), wanted, "{hour} h");
         }
-        assert_eq!(schedule.at(days + 8 * 3600 - 1), night);
-        for bad in [vec![], vec![(5, day), (5, night)], vec![(DAY_SECONDS, day)]] {
-            assert_eq!(Schedule::new(bad), None);
+        assert_eq!(schedule.rate_at(days + 8 * 3600 - 1), night);
+        for bad in [vec![], vec![(5, day), (5, night)], vec![(SECONDS_PER_DAY, day)]] {
+            assert_eq!(RateSchedule::new(bad), None);
         }
     }
 }

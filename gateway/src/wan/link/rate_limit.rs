@@ -8,24 +8,25 @@
 
 use crate::events::{RateChange, RateError};
 use crate::wan::link::message::RateOverride;
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, Policies, Schedule};
+use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, RateSchedule};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Span};
 
-/// 5 %: a smaller change of a rate is not reported, since it is not worth a message.
-const RATE_CHANGE_FRACTION: f64 = 0.05;
-/// 20 %: a smaller change of an RTT is not reported.
-const RTT_CHANGE_FRACTION: f64 = 0.2;
-/// 2 ms: a smaller change of an RTT is not reported either.
-const RTT_CHANGE_MIN: Span = Span::from_ms(2);
-/// 1 % of all packets: a smaller change of the loss is not reported.
-const LOSS_CHANGE_MIN: f64 = 0.01;
+/// 5 %: a smaller change of a link's rate is not reported to the first gateway, since it is not
+/// worth a message.
+const REPORTED_RATE_CHANGE_FRACTION: f64 = 0.05;
+/// 20 %: a smaller change of a link's RTT is not reported to the first gateway.
+const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
+/// 2 ms: a smaller change of a link's RTT is not reported to the first gateway either.
+const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
+/// 1 % of all packets: a smaller change of a link's loss is not reported to the first gateway.
+const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.
-type Ends = (RegionId, RegionId);
+type LinkEnds = (RegionId, RegionId);
 
 /// The limit of a link, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +43,12 @@ pub(crate) struct EffectiveLimit {
 pub(crate) struct LinkLimits {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    links: BTreeMap<Ends, LimitedLink>,
+    links: BTreeMap<LinkEnds, LimitedLink>,
 }
 
+/// One link of this gateway, with the limits of operators and schedule.
 struct LimitedLink {
-    schedule: Option<Schedule>,
+    schedule: Option<RateSchedule>,
     /// The overrides, by the gateway whose operator set them.
     overrides: BTreeMap<GatewayId, RateOverride>,
     /// The state that was last reported.
@@ -56,8 +58,9 @@ struct LimitedLink {
 }
 
 impl LinkLimits {
-    /// The limits of the links of gateway `me`.
-    pub fn new(fabric: Arc<Fabric>, me: GatewayId, policies: &Policies) -> Self {
+    /// Creates the rate limits of the links of gateway `me`, from the fabric and the schedules in
+    /// `policies`.
+    pub fn new(fabric: Arc<Fabric>, me: GatewayId, policies: &LinkPolicies) -> Self {
         let region = fabric.gateway(me).region;
         let ours = fabric.links().iter().filter(|link| link.a == region || link.b == region);
         let limited = |link: &Link| {
@@ -72,11 +75,12 @@ impl LinkLimits {
         Self { fabric, me, links }
     }
 
-    /// Sets or withdraws the override of an operator at this gateway; returns the ends of the link.
+    /// Sets or withdraws the rate limit of an operator at this gateway; returns the ends of the
+    /// link.
     ///
     /// # Errors
     /// [`RateError`]: nothing has changed.
-    pub fn set_override(&mut self, change: &RateChange) -> Result<Ends, RateError> {
+    pub fn set_override(&mut self, change: &RateChange) -> Result<LinkEnds, RateError> {
         let named = |link: &&Link| {
             let (a, b) = (&self.fabric.region(link.a).name, &self.fabric.region(link.b).name);
             change.link == format!("{a}-{b}") || change.link == format!("{b}-{a}")
@@ -84,11 +88,11 @@ impl LinkLimits {
         let ours = || self.fabric.links().iter().filter(|l| self.links.contains_key(&(l.a, l.b)));
         let link = ours().find(named).ok_or_else(|| RateError::NoLink {
             link: change.link.clone(),
-            known: ours().map(|link| self.name(link)).collect::<Vec<_>>().join(", "),
+            known: ours().map(|link| self.link_name(link)).collect::<Vec<_>>().join(", "),
         })?;
         if let Some(wanted) = change.rate {
             if wanted > link.rate {
-                let link_name = self.name(link);
+                let link_name = self.link_name(link);
                 return Err(RateError::TooFast { link: link_name, whole: link.rate, wanted });
             }
             if wanted.bits_per_second() < LINK_RATE_MIN_BITS_PER_S {
@@ -102,8 +106,8 @@ impl LinkLimits {
         Ok(ends)
     }
 
-    /// Takes the override of an operator at a peer, if the link is both ours and the peer's. Returns the
-    /// link's name if the override has changed.
+    /// Takes the rate limit of an operator at a peer, if the link is both ours and the peer's.
+    /// Returns the link's name if the limit has changed.
     pub fn receive_override(&mut self, from: GatewayId, change: RateOverride) -> Option<String> {
         let region = self.fabric.gateway(from).region;
         let link = self.links.get_mut(&change.ends)?;
@@ -117,54 +121,61 @@ impl LinkLimits {
         link.overrides.insert(from, change);
         let changed = before.and_then(|before| before.rate) != change.rate;
         let link = self.fabric.link(change.ends.0, change.ends.1);
-        link.filter(|_| changed).map(|link| self.name(link))
+        link.filter(|_| changed).map(|link| self.link_name(link))
     }
 
-    /// Forgets the overrides of a peer, which may have restarted: its numbers begin anew.
+    /// Forgets the rate limits of a peer's operators. The peer may have restarted; its numbers
+    /// begin anew.
     pub fn forget_peer(&mut self, peer: GatewayId) {
         for link in self.links.values_mut() {
             link.overrides.remove(&peer);
         }
     }
 
-    /// The overrides of operators here, for a peer whose region has the link too.
+    /// Returns the rate limits of operators at this gateway, for a peer whose region has the link
+    /// too.
     pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverride> {
         let region = self.fabric.gateway(peer).region;
         let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
         shared.filter_map(|(_, link)| link.overrides.get(&self.me).copied())
     }
 
-    /// The limit of the link between two regions at a time in seconds since 1970.
-    pub fn limit(&self, ends: Ends, unix_seconds: u64) -> Option<EffectiveLimit> {
+    /// Returns the rate limit of the link between two regions, at a time in seconds since 1970.
+    /// `None` if the link is not ours.
+    pub fn effective_limit(&self, ends: LinkEnds, unix_seconds: u64) -> Option<EffectiveLimit> {
         let (limited, link) = (self.links.get(&ends)?, self.fabric.link(ends.0, ends.1)?);
-        let scheduled = limited.schedule.as_ref().map(|schedule| schedule.at(unix_seconds));
+        let scheduled = limited.schedule.as_ref().map(|schedule| schedule.rate_at(unix_seconds));
         let overrides = limited.overrides.iter();
         let operator = overrides.filter_map(|(from, change)| Some((change.rate?, *from))).min();
         let effective = operator.map(|(rate, _)| rate).or(scheduled).unwrap_or(link.rate);
         Some(EffectiveLimit { scheduled, operator, effective: effective.min(link.rate) })
     }
 
-    /// The regions at the far ends of our links.
+    /// Returns the regions at the far ends of our links.
     pub fn far_regions(&self) -> Vec<RegionId> {
         let here = self.fabric.gateway(self.me).region;
         self.links.keys().map(|(a, b)| if *a == here { *b } else { *a }).collect()
     }
 
-    /// Compares the measured state of a link with the reported one. After a significant change it
-    /// becomes the reported one, and is returned with the link's name.
-    pub fn report(&mut self, to: RegionId, measured: LinkState) -> Option<(LinkState, String)> {
+    /// Compares the measured state of the link to region `to` with the reported one. After a
+    /// significant change it becomes the reported one, and is returned with the link's name.
+    pub fn report_change(
+        &mut self,
+        to: RegionId,
+        measured: LinkState,
+    ) -> Option<(LinkState, String)> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));
         let link = self.fabric.link(ends.0, ends.1)?;
-        let name = self.name(link);
+        let name = self.link_name(link);
         let reported = &mut self.links.get_mut(&ends)?.reported;
         let loss_change = (measured.loss.as_f64() - reported.loss.as_f64()).abs();
         let recovered = measured.rate == link.rate && reported.rate != link.rate;
         let (rate, before) = (measured.rate.bits_per_second(), reported.rate.bits_per_second());
         let significant = recovered
-            || differs(rate, before, RATE_CHANGE_FRACTION)
-            || is_other_rtt(measured.rtt, reported.rtt)
-            || loss_change > LOSS_CHANGE_MIN;
+            || link_values_differ(rate, before, REPORTED_RATE_CHANGE_FRACTION)
+            || link_rtts_differ(measured.rtt, reported.rtt)
+            || loss_change > REPORTED_LOSS_CHANGE_MIN;
         if !significant || !measured.is_valid() {
             return None;
         }
@@ -172,36 +183,39 @@ impl LinkLimits {
         Some((measured, name))
     }
 
-    /// The RTT of a link: the reported one, or the inflated one of now. Jitter of the inflated RTT
-    /// changes nothing.
-    pub fn rtt(&mut self, ends: Ends, inflated: Option<Span>) -> Option<Span> {
+    /// Returns the RTT of a link: the reported one, or the inflated one of now if longer. Jitter of
+    /// the inflated RTT changes nothing.
+    pub fn current_rtt(&mut self, ends: LinkEnds, inflated: Option<Span>) -> Option<Span> {
         let link = self.links.get_mut(&ends)?;
         let before = link.inflated_rtt;
-        let is_jitter = |before: &Span| inflated.is_some_and(|now| !is_other_rtt(*before, now));
+        let is_jitter = |before: &Span| inflated.is_some_and(|now| !link_rtts_differ(*before, now));
         link.inflated_rtt = before.filter(is_jitter).or(inflated);
         link.inflated_rtt.max(Some(link.reported.rtt))
     }
 
-    /// The ends of the link to a peer.
-    pub fn ends_to(&self, peer: GatewayId) -> Option<Ends> {
+    /// Returns the regions at the ends of the link to a peer.
+    pub fn ends_to(&self, peer: GatewayId) -> Option<LinkEnds> {
         let (one, other) = (self.fabric.gateway(self.me).region, self.fabric.gateway(peer).region);
         let ends = (one.min(other), one.max(other));
         self.links.contains_key(&ends).then_some(ends)
     }
 
-    fn name(&self, link: &Link) -> String {
+    /// Returns the name of a link: its regions' names with a hyphen between them.
+    fn link_name(&self, link: &Link) -> String {
         format!("{}-{}", self.fabric.region(link.a).name, self.fabric.region(link.b).name)
     }
 }
 
-/// Whether two values differ by more than `fraction` of the larger.
-fn differs(one: u64, other: u64, fraction: f64) -> bool {
+/// Returns whether two values differ by more than `fraction` of the larger.
+fn link_values_differ(one: u64, other: u64, fraction: f64) -> bool {
     one.abs_diff(other) as f64 > fraction * one.max(other) as f64
 }
 
-fn is_other_rtt(one: Span, other: Span) -> bool {
+/// Returns whether two RTTs of a link differ by more than jitter: 20 % and 2 ms.
+fn link_rtts_differ(one: Span, other: Span) -> bool {
     let (one, other) = (one.ns(), other.ns());
-    differs(one, other, RTT_CHANGE_FRACTION) && one.abs_diff(other) > RTT_CHANGE_MIN.ns()
+    link_values_differ(one, other, REPORTED_RTT_CHANGE_FRACTION)
+        && one.abs_diff(other) > REPORTED_RTT_CHANGE_MIN.ns()
 }
 
 #[cfg(test)]
@@ -214,7 +228,7 @@ mod tests {
     const EAST: GatewayId = GatewayId(0);
     const EAST_TOO: GatewayId = GatewayId(1);
     const WEST: GatewayId = GatewayId(2);
-    const ENDS: Ends = (RegionId(0), RegionId(1));
+    const ENDS: LinkEnds = (RegionId(0), RegionId(1));
 
     fn mbit(rate: u64) -> BitRate {
         BitRate::from_bits_per_second(rate * 1_000_000)
@@ -234,13 +248,13 @@ mod tests {
         let link = LinkSpec { between, rate, rtt, loss };
         let regions = vec![region("east"), region("west")];
         let fabric = Fabric::new("two", 1500, regions, vec![link]).expect("valid");
-        let schedule = Schedule::new(vec![(100, mbit(400)), (200, mbit(900))]);
+        let schedule = RateSchedule::new(vec![(100, mbit(400)), (200, mbit(900))]);
         let policy = LinkPolicy { schedule, ..LinkPolicy::default() };
-        LinkLimits::new(Arc::new(fabric), EAST, &Policies::from([(ENDS, policy)]))
+        LinkLimits::new(Arc::new(fabric), EAST, &LinkPolicies::from([(ENDS, policy)]))
     }
 
     fn effective(limits: &LinkLimits, at: u64) -> BitRate {
-        limits.limit(ENDS, at).expect("a link").effective
+        limits.effective_limit(ENDS, at).expect("a link").effective
     }
 
     fn set(limits: &mut LinkLimits, link: &str, rate: Option<BitRate>) -> Result<(), RateError> {
@@ -259,7 +273,10 @@ mod tests {
         assert_eq!([effective(&limits, 150), effective(&limits, 250)], [mbit(600), mbit(600)]);
         let name = limits.receive_override(WEST, change(3, Some(mbit(300))));
         assert_eq!(name.as_deref(), Some("east-west"));
-        assert_eq!(limits.limit(ENDS, 150).expect("a link").operator, Some((mbit(300), WEST)));
+        assert_eq!(
+            limits.effective_limit(ENDS, 150).expect("a link").operator,
+            Some((mbit(300), WEST))
+        );
         assert_eq!(limits.receive_override(WEST, change(2, None)), None);
         assert_eq!(effective(&limits, 150), mbit(300), "an old override that arrived late");
         limits.receive_override(WEST, change(4, None));

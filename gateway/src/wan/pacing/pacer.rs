@@ -16,10 +16,12 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use units::Span;
 
-/// The release order of small segments: before all others.
-pub const ORDER_FIRST: u64 = 0;
-/// The release order of a segment that is not pulled yet: after all others.
-pub const ORDER_LAST: u64 = u64::MAX;
+/// 0: the place of small segments in the order in which the pacer releases payload, before all
+/// others.
+pub const RELEASE_ORDER_FIRST: u64 = 0;
+/// The place of a segment that no lane has pulled yet, in the order in which the pacer releases
+/// payload: after all others.
+pub const RELEASE_ORDER_LAST: u64 = u64::MAX;
 
 /// A pacer, shared by all lanes to one peer.
 pub struct Pacer {
@@ -27,13 +29,13 @@ pub struct Pacer {
     /// Time that the link's queue is taken to hold.
     queue: Span,
     bucket: Mutex<TokenBucket>,
-    waiters: Mutex<WaitQueue>,
+    waiters: Mutex<TokenWaitQueue>,
 }
 
 /// The tasks that wait for tokens, by release order and then by arrival: a lane that wakes up late is
 /// not overtaken.
 #[derive(Default)]
-struct WaitQueue {
+struct TokenWaitQueue {
     waiting: BTreeMap<Ticket, Arc<Notify>>,
     arrivals: u64,
 }
@@ -42,32 +44,35 @@ struct WaitQueue {
 type Ticket = (u64, u64);
 
 /// One place in the wait queue, given up when dropped.
-struct Waiter<'p> {
+struct TokenWaiter<'p> {
     pacer: &'p Pacer,
     ticket: Ticket,
     became_first: Arc<Notify>,
 }
 
 impl Pacer {
-    /// A pacer of `bytes_per_second` payload bytes, whose bursts fit `queue` of time.
+    /// Creates a pacer of `bytes_per_second` payload bytes. Its bursts fit a link's queue that
+    /// holds `queue` of time.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let bucket = Mutex::new(TokenBucket::new(&host, bytes_per_second, queue));
         Self { host, queue, bucket, waiters: Mutex::default() }
     }
 
-    /// Changes the rate from the next cell on. A waiter still sleeps until its cell of the old rate.
-    pub fn set(&self, bytes_per_second: f64) {
+    /// Changes the rate, in payload bytes per second, from the next cell on. A waiter still sleeps
+    /// until its cell of the old rate.
+    pub fn set_rate(&self, bytes_per_second: f64) {
         *lock(&self.bucket) = TokenBucket::new(&self.host, bytes_per_second, self.queue);
     }
 
-    /// Bytes of a cell: the best amount for one [`Pacer::take`].
+    /// Returns the bytes of a cell: the best amount for one [`Pacer::take_tokens`].
     pub fn cell_bytes(&self) -> u64 {
         lock(&self.bucket).cell_bytes()
     }
 
-    /// Adds `bytes` of debt: QUIC retransmitted them without tokens. The next waiter pays for them, up
-    /// to one second of rate, less what idle time has repaid.
-    pub fn charge(&self, bytes: u64) {
+    /// Adds `bytes` that left without tokens, retransmissions or control messages, to the pacer's
+    /// debt. The next waiter pays for them, up to one second of rate, less what idle time has
+    /// repaid.
+    pub fn charge_debt(&self, bytes: u64) {
         let waiters = lock(&self.waiters);
         let mut bucket = lock(&self.bucket);
         if waiters.waiting.is_empty() {
@@ -76,11 +81,12 @@ impl Pacer {
         bucket.add_debt(bytes);
     }
 
-    /// Waits until `bytes` bytes may leave, of a segment with this release order.
-    pub async fn take(&self, bytes: u64, order: u64) {
-        let waiter = self.enqueue(order);
+    /// Waits until tokens for `bytes` payload bytes are there and taken. Waiters are released by
+    /// `order`, the place of their segment, then by arrival.
+    pub async fn take_tokens(&self, bytes: u64, order: u64) {
+        let waiter = self.enqueue_waiter(order);
         loop {
-            waiter.is_first().await;
+            waiter.wait_until_first().await;
             let taken = lock(&self.bucket).try_take(bytes, self.host.now());
             match taken {
                 Ok(()) => return,
@@ -89,7 +95,8 @@ impl Pacer {
         }
     }
 
-    fn enqueue(&self, order: u64) -> Waiter<'_> {
+    /// Puts a waiter into the pacer's queue, behind those with the same or a lower release order.
+    fn enqueue_waiter(&self, order: u64) -> TokenWaiter<'_> {
         let mut waiters = lock(&self.waiters);
         if waiters.waiting.is_empty() {
             lock(&self.bucket).repay_by_idling(self.host.now());
@@ -97,12 +104,13 @@ impl Pacer {
         waiters.arrivals += 1;
         let (ticket, became_first) = ((order, waiters.arrivals), Arc::new(Notify::new()));
         waiters.waiting.insert(ticket, Arc::clone(&became_first));
-        Waiter { pacer: self, ticket, became_first }
+        TokenWaiter { pacer: self, ticket, became_first }
     }
 }
 
-impl Waiter<'_> {
-    async fn is_first(&self) {
+impl TokenWaiter<'_> {
+    /// Waits until no other waiter of the pacer is to be released before this one.
+    async fn wait_until_first(&self) {
         let waiting_before = || {
             let waiters = lock(&self.pacer.waiters);
             waiters.waiting.first_key_value().is_some_and(|(ticket, _)| *ticket < self.ticket)
@@ -113,11 +121,12 @@ impl Waiter<'_> {
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for TokenWaiter<'_> {
+    /// Leaves the pacer's queue, and wakes the next waiter.
     fn drop(&mut self) {
         let mut waiters = lock(&self.pacer.waiters);
         waiters.waiting.remove(&self.ticket);
-        lock(&self.pacer.bucket).note_use(self.pacer.host.now());
+        lock(&self.pacer.bucket).note_waiter_left(self.pacer.host.now());
         if let Some((_, next)) = waiters.waiting.first_key_value() {
             next.notify_one();
         }
@@ -144,7 +153,7 @@ mod tests {
         let mut left = total;
         while left > 0 {
             let bytes = left.min(piece).min(pacer.cell_bytes());
-            pacer.take(bytes, ORDER_FIRST).await;
+            pacer.take_tokens(bytes, RELEASE_ORDER_FIRST).await;
             left -= bytes;
         }
         host.now().since(begin).as_secs_f64()
@@ -169,7 +178,7 @@ mod tests {
         let begin = host.now();
         let mut sent = 0;
         while host.now() == begin {
-            pacer.take(1000, ORDER_FIRST).await;
+            pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
             sent += 1000;
         }
         // Four cells of 64 KiB: the one that is due, and 1.5 ms of rate in whole ones. The last
@@ -182,28 +191,28 @@ mod tests {
         let host = host();
         let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE);
         for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
-            pacer.charge(charged);
+            pacer.charge_debt(charged);
             let begin = host.now();
-            pacer.take(1000, ORDER_FIRST).await;
+            pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
             let waited = host.now().since(begin).as_secs_f64();
             assert!((waited - seconds).abs() < 0.01, "{charged}: {waited} s");
         }
         // Idle time repays as well: half a second of debt, after a third of a second.
-        pacer.charge(500_000);
+        pacer.charge_debt(500_000);
         host.sleep_until(host.now() + Span::from_ms(300)).await;
-        pacer.charge(100_000);
+        pacer.charge_debt(100_000);
         let begin = host.now();
-        pacer.take(1000, ORDER_FIRST).await;
+        pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
         let waited = host.now().since(begin).as_secs_f64();
         assert!((waited - 0.3).abs() < 0.01, "{waited} s");
         // It does so where a little is charged all the time, as for control messages.
-        pacer.charge(500_000);
+        pacer.charge_debt(500_000);
         for _ in 0..300 {
             host.sleep_until(host.now() + Span::from_ms(1)).await;
-            pacer.charge(1);
+            pacer.charge_debt(1);
         }
         let begin = host.now();
-        pacer.take(1000, ORDER_FIRST).await;
+        pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
         let waited = host.now().since(begin).as_secs_f64();
         assert!((waited - 0.2).abs() < 0.01, "{waited} s");
     }
@@ -217,9 +226,9 @@ mod tests {
             let charged = (rate * fill_time.as_secs_f64() * 1.25) as u64;
             let (begin, mut left) = (host.now(), 0);
             for _ in 0..100 {
-                pacer.charge(charged);
+                pacer.charge_debt(charged);
                 host.sleep_until(host.now() + fill_time).await;
-                pacer.take(100, ORDER_FIRST).await;
+                pacer.take_tokens(100, RELEASE_ORDER_FIRST).await;
                 left += charged + 100;
             }
             // Beside it, the bucket was full at the beginning.
@@ -237,7 +246,7 @@ mod tests {
             let (pacer, taken) = (Arc::clone(&pacer), Arc::clone(&taken));
             host.spawn(Box::pin(async move {
                 loop {
-                    pacer.take(pacer.cell_bytes(), ORDER_FIRST).await;
+                    pacer.take_tokens(pacer.cell_bytes(), RELEASE_ORDER_FIRST).await;
                     taken.lock().expect("no panic")[lane] += 1;
                 }
             }));
@@ -258,12 +267,12 @@ mod tests {
         host.spawn(Box::pin(async move {
             loop {
                 // Cut at the first rate, also when a cell has become smaller.
-                task_pacer.take(65_536, ORDER_FIRST).await;
+                task_pacer.take_tokens(65_536, RELEASE_ORDER_FIRST).await;
                 *task_taken.lock().expect("no panic") += 65_536;
             }
         }));
         for rate in [1e8, 1e7, 5e7, 1e8] {
-            pacer.set(rate);
+            pacer.set_rate(rate);
             let before = *taken.lock().expect("no panic");
             host.sleep_until(host.now() + Span::from_secs(1)).await;
             let bytes = *taken.lock().expect("no panic") - before;
@@ -281,7 +290,7 @@ mod tests {
             let (pacer, ends, host) = (Arc::clone(&pacer), Arc::clone(&ends), Arc::clone(&host));
             host.clone().spawn(Box::pin(async move {
                 for _ in 0..160 {
-                    pacer.take(62_500, order).await;
+                    pacer.take_tokens(62_500, order).await;
                 }
                 ends.lock().expect("no panic").insert(order, host.now());
             }));

@@ -10,21 +10,22 @@ use hier_collectives::topology::Link;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
-/// 2 ms: the least queue that a link is taken to hold. A shorter one may lose packets of a burst.
-const QUEUE_MIN: Span = Span::from_ms(2);
+/// 2 ms: the least time that a link's queue is taken to hold. A shorter one may lose packets of a
+/// burst.
+const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP
 /// bytes, may change.
 pub struct PairPacer {
     link: Link,
     mtu: u16,
-    setting: Mutex<Setting>,
+    setting: Mutex<PacerSetting>,
     pacer: Pacer,
 }
 
 /// The inputs of the pacer's rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Setting {
+struct PacerSetting {
     /// The pair's share of the link.
     share: PairShare,
     /// The limit of the link, all its pairs together.
@@ -32,57 +33,63 @@ struct Setting {
 }
 
 impl PairPacer {
-    /// A pacer for the pair's share of the whole of `link`.
+    /// Creates the pacer of one pair of gateways, for its share of the whole rate of `link`. `mtu`
+    /// is in IP bytes.
     pub fn new(host: Arc<dyn Host>, share: PairShare, link: Link, mtu: u16) -> Self {
-        let setting = Setting { share, limit: link.rate };
-        let rate = payload_bytes_per_second(&setting, &link, mtu);
-        let pacer = Pacer::new(host, rate, queue_span(&link));
+        let setting = PacerSetting { share, limit: link.rate };
+        let rate = paced_payload_bytes_per_second(&setting, &link, mtu);
+        let pacer = Pacer::new(host, rate, pacer_queue_span(&link));
         Self { link, mtu, setting: Mutex::new(setting), pacer }
     }
 
-    /// The limit of the link, all its pairs together.
+    /// Returns the rate limit of the link, for all its pairs of gateways together.
     pub fn link_limit(&self) -> BitRate {
         lock(&self.setting).limit
     }
 
-    /// The pair's share of the link.
+    /// Returns the pair's share of the link's rate limit.
     pub fn share(&self) -> PairShare {
         lock(&self.setting).share
     }
 
-    /// Limits the link to `limit`, and never to more than its own rate.
+    /// Limits the link to `limit`, and never to more than its own rate, and sets the pacer to the
+    /// pair's share.
     pub fn set_link_limit(&self, limit: BitRate) {
         let share = self.share();
-        self.set(Setting { share, limit: limit.min(self.link.rate) });
+        self.change_setting(PacerSetting { share, limit: limit.min(self.link.rate) });
     }
 
-    /// Gives the pair another share of the link's limit.
+    /// Gives the pair another share of the link's limit, and sets the pacer to it.
     pub fn set_share(&self, share: PairShare) {
         let limit = self.link_limit();
-        self.set(Setting { share, limit });
+        self.change_setting(PacerSetting { share, limit });
     }
 
-    fn set(&self, setting: Setting) {
+    /// Stores a share and a link limit, and changes the pacer's rate if they are new.
+    fn change_setting(&self, setting: PacerSetting) {
         let mut current = lock(&self.setting);
         if *current != setting {
             *current = setting;
-            self.pacer.set(payload_bytes_per_second(&setting, &self.link, self.mtu));
+            self.pacer.set_rate(paced_payload_bytes_per_second(&setting, &self.link, self.mtu));
         }
     }
 
-    /// The pacer that payload waits for.
+    /// Returns the pacer that payload to the peer waits for.
     pub fn pacer(&self) -> &Pacer {
         &self.pacer
     }
 }
 
-/// Time that the queue of a link is taken to hold: a round trip, and at least [`QUEUE_MIN`].
-fn queue_span(link: &Link) -> Span {
-    link.rtt.max(QUEUE_MIN)
+/// Returns the time that the queue of a link is taken to hold: a round trip, and at least
+/// [`LINK_QUEUE_MIN`].
+fn pacer_queue_span(link: &Link) -> Span {
+    link.rtt.max(LINK_QUEUE_MIN)
 }
 
-fn payload_bytes_per_second(setting: &Setting, link: &Link, mtu: u16) -> f64 {
-    plan::payload_limit(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
+/// Returns the rate of the pair's pacer: the payload bytes in the pair's share of the link's limit,
+/// without packet headers and expected retransmissions.
+fn paced_payload_bytes_per_second(setting: &PacerSetting, link: &Link, mtu: u16) -> f64 {
+    plan::pair_payload_rate(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
 }
 
 #[cfg(test)]
@@ -104,7 +111,7 @@ mod tests {
                 let rtt = Span::from_ns(rtt_us * 1000);
                 let fabric = fabric(rate, rtt);
                 let bytes = rate.bytes_per_second();
-                let bucket = TokenBucket::new(&host, bytes, queue_span(&fabric.links()[0]));
+                let bucket = TokenBucket::new(&host, bytes, pacer_queue_span(&fabric.links()[0]));
                 let cells = bucket.drain_cells();
                 let most = (cells + 1) * bucket.cell_bytes();
                 let holds = bytes * rtt.as_secs_f64();
@@ -123,10 +130,11 @@ mod tests {
             for rtt_ms in [1, 20, 200, 1000] {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
-                let setting = Setting { share: PairShare::unshared(rate), limit: rate };
+                let setting = PacerSetting { share: PairShare::unshared(rate), limit: rate };
                 let link = &fabric.links()[0];
-                let limit = payload_bytes_per_second(&setting, link, fabric.mtu());
-                let cell = Pacer::new(Arc::clone(&host), limit, queue_span(link)).cell_bytes();
+                let limit = paced_payload_bytes_per_second(&setting, link, fabric.mtu());
+                let cell =
+                    Pacer::new(Arc::clone(&host), limit, pacer_queue_span(link)).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }

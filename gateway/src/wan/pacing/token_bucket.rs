@@ -5,9 +5,9 @@
 //! link's queue is taken to hold:
 //!
 //! ```text
-//! largest     = min(max(CELL_BYTES_MAX, rate x CELL_SPAN_FAST), rate x CELL_SPAN_MAX)
-//! wanted      = max(min(largest, rate x (queue - TIMER_DELAY) / 2), CELL_BYTES_MIN)
-//! late_cells  = ceil(rate x TIMER_DELAY / wanted)
+//! largest     = min(max(CELL_BYTES_MAX, rate x CELL_SPAN_MIN), rate x CELL_SPAN_MAX)
+//! wanted      = max(min(largest, rate x (queue - TIMER_DELAY_MAX) / 2), CELL_BYTES_MIN)
+//! late_cells  = ceil(rate x TIMER_DELAY_MAX / wanted)
 //! cell        = max(min(wanted, rate x queue / (late_cells + 2)), CELL_BYTES_MIN)
 //! burst       = 1 + late_cells         cells that a full bucket holds
 //! ```
@@ -28,15 +28,18 @@ use units::{Span, TimeNs};
 
 /// 2 ms of rate: the largest cell, so that bursts stay short.
 const CELL_SPAN_MAX: Span = Span::from_ms(2);
-/// 1.5 ms: how late a timer may be. Tokio's timers have steps of 1 ms, and a woken task waits for a core.
-const TIMER_DELAY: Span = Span::from_ns(1_500_000);
-/// 64 KiB: the largest cell, except at rates where this leaves within [`CELL_SPAN_FAST`].
+/// 1.5 ms: how late a timer may be. Tokio's timers have steps of 1 ms, and a woken task waits for a
+/// core.
+const TIMER_DELAY_MAX: Span = Span::from_ns(1_500_000);
+/// 64 KiB: the largest cell, except at rates where so many bytes leave within [`CELL_SPAN_MIN`].
 const CELL_BYTES_MAX: f64 = 65_536.0;
 /// 0.2 ms of rate: the least time between cells at high rates, since each cell costs work.
-const CELL_SPAN_FAST: Span = Span::from_ns(200_000);
-/// 1,200 bytes: the smallest cell. It fits a packet on every path; a cell may end in a short packet.
+const CELL_SPAN_MIN: Span = Span::from_ns(200_000);
+/// 1,200 bytes: the smallest cell. It fits a packet on every path; a cell may end in a short
+/// packet.
 const CELL_BYTES_MIN: f64 = 1200.0;
 
+/// The bucket of `governor`, whose unit is one cell.
 type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
 
 /// The host's clock for `governor`, which would use the system's: simulations have their own time.
@@ -45,6 +48,7 @@ struct HostClock(Arc<dyn Host>);
 
 impl Clock for HostClock {
     type Instant = Nanos;
+    /// Returns the host's time, which is virtual in simulations.
     fn now(&self) -> Nanos {
         Nanos::from(self.0.now().ns())
     }
@@ -68,11 +72,12 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket of `bytes_per_second`, for a link whose queue holds `queue` of time.
+    /// Creates a full bucket that gains `bytes_per_second` tokens, for a link whose queue holds
+    /// `queue` of time.
     pub fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
-        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN_FAST)).min(in_time(CELL_SPAN_MAX));
-        let (queue_bytes, late_bytes) = (in_time(queue), in_time(TIMER_DELAY));
+        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN_MIN)).min(in_time(CELL_SPAN_MAX));
+        let (queue_bytes, late_bytes) = (in_time(queue), in_time(TIMER_DELAY_MAX));
         let wanted = largest.min((queue_bytes - late_bytes) / 2.0).max(CELL_BYTES_MIN);
         let late_cells = (late_bytes / wanted).ceil();
         // Rounding up to whole cells may exceed the queue, so the cell shrinks once more.
@@ -96,12 +101,15 @@ impl TokenBucket {
         }
     }
 
-    /// Bytes of a cell.
+    /// Returns the bytes of a cell, the tokens that are bought at once.
     pub fn cell_bytes(&self) -> u64 {
         self.cell_bytes
     }
 
-    /// Takes tokens for `bytes` bytes and for the debt; else returns the time until the next cell.
+    /// Takes tokens for `bytes` bytes and for the debt.
+    ///
+    /// # Errors
+    /// The time until the next cell, if there are too few tokens.
     pub fn try_take(&mut self, bytes: u64, now: TimeNs) -> Result<(), Span> {
         // It takes more than one cell where the rate fell after the bytes were cut.
         while self.credit_bytes < bytes + self.debt_bytes {
@@ -116,12 +124,13 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// Adds debt, up to one second of rate.
+    /// Adds `bytes` that left without tokens to the debt, up to one second of rate.
     pub fn add_debt(&mut self, bytes: u64) {
         self.debt_bytes = (self.debt_bytes + bytes).min(self.debt_bytes_max);
     }
 
-    /// The pacer had no waiter until now: tokens that overflowed the bucket repay the debt.
+    /// Repays debt with the tokens that overflowed the bucket while the pacer had no waiter, until
+    /// `now`.
     pub fn repay_by_idling(&mut self, now: TimeNs) {
         // The bucket fills once; from then on it stays full until somebody takes.
         let full = self.idle_since + self.fill_time;
@@ -131,15 +140,15 @@ impl TokenBucket {
         self.idle_since = self.idle_since.max(filling);
     }
 
-    /// A waiter has just left.
-    pub fn note_use(&mut self, now: TimeNs) {
+    /// Notes that a waiter has left the pacer: idle time begins now.
+    pub fn note_waiter_left(&mut self, now: TimeNs) {
         self.idle_since = now;
     }
 }
 
 #[cfg(test)]
 impl TokenBucket {
-    /// Time in which an empty bucket fills.
+    /// Returns the time in which an empty bucket fills.
     pub fn fill_time(&self) -> Span {
         self.fill_time
     }

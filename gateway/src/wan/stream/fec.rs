@@ -5,36 +5,36 @@
 
 use crate::memory::arena::MemSlice;
 use bytes::Bytes;
-use hier_collectives::fec::{SHARD_BYTES, shards};
+use hier_collectives::fec::{SHARD_BYTES, shard_count};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
 use std::borrow::Cow;
 
-/// Bytes of a shard.
-const SHARD: usize = SHARD_BYTES as usize;
+/// 704 bytes: the payload or parity of a shard, as a length in memory.
+const SHARD_LENGTH: usize = SHARD_BYTES as usize;
 
-/// Computes the parity of a payload: `parity` shards, one after the other.
+/// Computes the parity of a segment's payload: `parity` shards, one after the other.
 ///
 /// # Panics
 /// If `parity` is 0 or above `parity_max`.
 pub fn encode_parity(payload: &Bytes, parity: u16) -> Vec<u8> {
     let encode = || -> Result<Vec<u8>, Error> {
-        let count = payload.len().div_ceil(SHARD);
-        let mut encoder = ReedSolomonEncoder::new(count, usize::from(parity), SHARD)?;
-        for shard in payload.chunks(SHARD) {
-            encoder.add_original_shard(padded(shard))?;
+        let count = payload.len().div_ceil(SHARD_LENGTH);
+        let mut encoder = ReedSolomonEncoder::new(count, usize::from(parity), SHARD_LENGTH)?;
+        for shard in payload.chunks(SHARD_LENGTH) {
+            encoder.add_original_shard(padded_shard(shard))?;
         }
         Ok(encoder.encode()?.recovery_iter().collect::<Vec<_>>().concat())
     };
     encode().expect("counts within what the code can encode")
 }
 
-/// A shard of a payload. The last one is padded with zeros.
-fn padded(shard: &[u8]) -> Cow<'_, [u8]> {
-    if shard.len() == SHARD {
+/// Returns a shard of a payload, padded with zeros if it is the last and short.
+fn padded_shard(shard: &[u8]) -> Cow<'_, [u8]> {
+    if shard.len() == SHARD_LENGTH {
         return shard.into();
     }
     let mut whole = shard.to_vec();
-    whole.resize(SHARD, 0);
+    whole.resize(SHARD_LENGTH, 0);
     whole.into()
 }
 
@@ -54,36 +54,39 @@ pub struct ReceivedShards {
 }
 
 impl ReceivedShards {
-    /// No bytes yet, of a payload of `payload_bytes` bytes with `parity` parity shards.
+    /// Creates the record of a segment with `payload_bytes` bytes of payload and `parity` parity
+    /// shards, before any byte arrives.
     pub fn new(payload_bytes: u64, parity: u16) -> Self {
-        let count = shards(payload_bytes);
+        let count = shard_count(payload_bytes);
         let last = payload_bytes - (count - 1) * SHARD_BYTES;
         let mut missing = vec![SHARD_BYTES as u16; count as usize + usize::from(parity)];
         missing[count as usize - 1] = last as u16;
-        let parity = vec![0; usize::from(parity) * SHARD];
+        let parity = vec![0; usize::from(parity) * SHARD_LENGTH];
         Self { payload_bytes, missing, complete_payload: 0, complete: 0, parity }
     }
 
-    /// Counts bytes at `offset` behind the preamble, and keeps those of the parity. Each byte comes once.
-    /// Returns false if they reach beyond the stream's end.
-    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+    /// Counts bytes at `offset` behind the preamble, and keeps those of the parity. Each byte comes
+    /// once. Returns false if they reach beyond the stream's end.
+    pub fn add_bytes(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.payload_bytes + self.parity.len() as u64) {
             return false;
         }
         let payload = self.payload_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
         let (payload, parity) = bytes.split_at(payload);
-        self.count(offset, payload.len() as u64, 0);
+        self.count_shard_bytes(offset, payload.len() as u64, 0);
         if !parity.is_empty() {
             let at = (offset + payload.len() as u64 - self.payload_bytes) as usize;
             self.parity[at..at + parity.len()].copy_from_slice(parity);
-            self.count(at as u64, parity.len() as u64, self.payload_shards());
+            self.count_shard_bytes(at as u64, parity.len() as u64, self.payload_shard_count());
         }
         true
     }
 
-    fn count(&mut self, mut offset: u64, mut length: u64, first: usize) {
-        let payload_shards = self.payload_shards();
+    /// Counts `length` received bytes at `offset` of the payload or of the parity, whose shards
+    /// begin with the number `first`.
+    fn count_shard_bytes(&mut self, mut offset: u64, mut length: u64, first: usize) {
+        let payload_shards = self.payload_shard_count();
         while length > 0 {
             let index = first + (offset / SHARD_BYTES) as usize;
             let piece = length.min(SHARD_BYTES - offset % SHARD_BYTES);
@@ -97,37 +100,39 @@ impl ReceivedShards {
         }
     }
 
-    fn payload_shards(&self) -> usize {
-        shards(self.payload_bytes) as usize
+    /// Returns the number of shards of the payload.
+    fn payload_shard_count(&self) -> usize {
+        shard_count(self.payload_bytes) as usize
     }
 
-    /// Whether all of the payload has arrived.
+    /// Returns whether all of the payload has arrived.
     pub fn is_complete(&self) -> bool {
-        self.complete_payload == self.payload_shards()
+        self.complete_payload == self.payload_shard_count()
     }
 
-    /// Whether the missing part of the payload can be restored.
+    /// Returns whether the missing part of the payload can be restored from parity.
     pub fn can_restore(&self) -> bool {
-        self.complete >= self.payload_shards()
+        self.complete >= self.payload_shard_count()
     }
 
-    /// Writes the missing part of the payload to `into`, which holds the rest.
+    /// Restores the missing part of the payload and writes it to `into`, which holds the rest.
     ///
     /// # Panics
     /// Unless [`ReceivedShards::can_restore`].
-    pub fn restore(self, into: &MemSlice) {
-        let count = self.payload_shards();
+    pub fn restore_payload(self, into: &MemSlice) {
+        let count = self.payload_shard_count();
         let decode = || -> Result<(), Error> {
-            let mut decoder = ReedSolomonDecoder::new(count, self.parity.len() / SHARD, SHARD)?;
+            let mut decoder =
+                ReedSolomonDecoder::new(count, self.parity.len() / SHARD_LENGTH, SHARD_LENGTH)?;
             let payload = into.clone().into_bytes();
-            for (index, shard) in payload.chunks(SHARD).enumerate() {
+            for (index, shard) in payload.chunks(SHARD_LENGTH).enumerate() {
                 if self.missing[index] == 0 {
-                    decoder.add_original_shard(index, padded(shard))?;
+                    decoder.add_original_shard(index, padded_shard(shard))?;
                 }
             }
             // The memory is written below.
             drop(payload);
-            for (index, shard) in self.parity.chunks(SHARD).enumerate() {
+            for (index, shard) in self.parity.chunks(SHARD_LENGTH).enumerate() {
                 if self.missing[count + index] == 0 {
                     decoder.add_recovery_shard(index, shard)?;
                 }
@@ -174,7 +179,7 @@ mod tests {
                 continue;
             }
             let offset = index * packet;
-            assert!(received.put(offset as u64, chunk));
+            assert!(received.add_bytes(offset as u64, chunk));
             let end = (offset + chunk.len()).min(payload.len());
             if offset < end {
                 into.copy_from_bytes(offset as u64, &chunk[..end - offset]);
@@ -184,7 +189,7 @@ mod tests {
             if !received.can_restore() {
                 return None;
             }
-            received.restore(&into);
+            received.restore_payload(&into);
         }
         let mut out = vec![0; payload.len()];
         into.copy_to(&mut out);
@@ -218,8 +223,8 @@ mod tests {
     #[test]
     fn bytes_beyond_the_end_are_refused() {
         let mut received = ReceivedShards::new(1000, 1);
-        assert!(!received.put(1000 + SHARD_BYTES, &[0]));
-        assert!(!received.put(u64::MAX, &[0]));
-        assert!(received.put(999 + SHARD_BYTES, &[0]));
+        assert!(!received.add_bytes(1000 + SHARD_BYTES, &[0]));
+        assert!(!received.add_bytes(u64::MAX, &[0]));
+        assert!(received.add_bytes(999 + SHARD_BYTES, &[0]));
     }
 }

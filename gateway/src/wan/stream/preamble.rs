@@ -15,23 +15,27 @@ use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, RecvStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a preamble.
+/// 52 bytes: a preamble, which is a job's group and a segment's header.
 pub(super) const PREAMBLE_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
-/// 16 KiB: the offset of the second copy in streams that are longer. It is in another packet than the
-/// first, jumbo packets included, and early enough that little waits for it. Tested by `either_copy_is_enough`.
-const SECOND_COPY_AT: u64 = 16 << 10;
-/// The offsets of both copies in a stream.
-const COPIES_AT: [u64; 2] = [0, SECOND_COPY_AT];
-/// 4 of the longest segments: the most that a connection's streams may hold without a preamble. Both
-/// copies are rarely missing at once. Tested by `streams_without_a_preamble_share_one_bound`.
+/// 16 KiB: the offset of the preamble's second copy in streams that are longer. It is in another
+/// packet than the first, jumbo packets included, and early enough that little waits for it.
+/// Tested by `either_copy_is_enough`.
+const SECOND_PREAMBLE_OFFSET: u64 = 16 << 10;
+/// The offsets of both copies of the preamble in a stream, in bytes.
+const PREAMBLE_OFFSETS: [u64; 2] = [0, SECOND_PREAMBLE_OFFSET];
+/// 4 of the longest segments: the most bytes that a connection's streams may hold without a
+/// preamble. Both copies are rarely missing at once.
+/// Tested by `streams_without_a_preamble_share_one_bound`.
 const HEADERLESS_SEGMENTS_MAX: u64 = 4;
-/// 2 KiB: the memory of a chunk is at least the datagram that it arrived in.
-const CHUNK_BYTES_MIN: u64 = 2048;
+/// 2 KiB: the least memory that a received chunk is counted with. It holds at least the datagram
+/// that it arrived in.
+const CHUNK_MEMORY_BYTES_MIN: u64 = 2048;
 
 /// The encoded group and header.
 pub(super) type Preamble = [u8; PREAMBLE_BYTES];
 
-pub(super) fn encode(group: GroupId, header: &SegmentHeader) -> Preamble {
+/// Encodes a job's group and a segment's header as the preamble of the segment's stream.
+pub(super) fn encode_preamble(group: GroupId, header: &SegmentHeader) -> Preamble {
     let mut preamble = [0; PREAMBLE_BYTES];
     let (of_group, rest) = preamble.split_at_mut(GroupId::BYTES);
     of_group.copy_from_slice(&group.0.to_be_bytes());
@@ -39,16 +43,22 @@ pub(super) fn encode(group: GroupId, header: &SegmentHeader) -> Preamble {
     preamble
 }
 
-pub(super) fn decode(preamble: &Preamble) -> Result<(GroupId, SegmentHeader), DecodeError> {
+/// Decodes the preamble of a segment's stream into the job's group and the segment's header.
+///
+/// # Errors
+/// [`DecodeError`]: the header is invalid, which is always the peer's fault.
+pub(super) fn decode_preamble(
+    preamble: &Preamble,
+) -> Result<(GroupId, SegmentHeader), DecodeError> {
     let (group, header) = preamble.split_at(GroupId::BYTES);
     let group = GroupId(u64::from_be_bytes(group.try_into().expect("split there")));
     Ok((group, SegmentHeader::decode(header.try_into().expect("the rest"))?))
 }
 
-/// Splits bytes of payload and parity, which begin at `offset`, at the second copy. There is no second
-/// part if the copy does not lie within them.
-pub(super) fn split_at_copy(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
-    let before = (SECOND_COPY_AT - PREAMBLE_BYTES as u64).checked_sub(offset);
+/// Splits payload and parity that begin at `offset` at the place of the preamble's second copy.
+/// There is no second part if the copy does not lie within them.
+pub(super) fn split_at_second_preamble(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
+    let before = (SECOND_PREAMBLE_OFFSET - PREAMBLE_BYTES as u64).checked_sub(offset);
     let before = before.and_then(|before| usize::try_from(before).ok());
     match before.filter(|before| *before < bytes.len()) {
         Some(before) => {
@@ -75,28 +85,28 @@ pub(super) struct HeaderlessBytes {
 }
 
 impl HeaderlessBytes {
-    /// The memory of a connection whose longest stream has `longest_stream` bytes.
+    /// Creates the bound of a connection whose longest stream has `longest_stream` bytes.
     pub fn new(longest_stream: u64) -> Self {
         let bytes_max = HEADERLESS_SEGMENTS_MAX * longest_stream;
         Self { bytes: AtomicU64::new(0), bytes_max }
     }
 }
 
-/// Reads a stream up to its first complete preamble. Returns it with the payload that came before;
-/// `None` if the stream ends first.
+/// Reads a stream up to its first complete preamble, and returns the preamble with the payload that
+/// came before. Returns `None` if the stream ends first.
 ///
 /// # Errors
 /// The peer's fault: its streams hold more bytes without a preamble than they may.
-pub(super) async fn read(
+pub(super) async fn read_preamble(
     stream: &mut RecvStream,
     headerless: &HeaderlessBytes,
 ) -> Result<Option<(Preamble, Vec<PayloadPiece>)>, String> {
-    let mut gathered = GatheredStart::new(headerless);
+    let mut gathered = GatheredPreamble::new(headerless);
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
-        if let Some(preamble) = gathered.put(chunk) {
+        if let Some(preamble) = gathered.add_chunk(chunk) {
             return Ok(Some((preamble, std::mem::take(&mut gathered.early))));
         }
-        if gathered.is_too_much() {
+        if gathered.has_too_many_bytes() {
             let most = headerless.bytes_max;
             return Err(format!("streams without a segment header hold more than {most} bytes"));
         }
@@ -106,7 +116,7 @@ pub(super) async fn read(
 
 /// The start of a stream before either copy of the preamble is complete.
 #[derive(Debug)]
-struct GatheredStart<'h> {
+struct GatheredPreamble<'h> {
     copies: [PreambleCopy; 2],
     early: Vec<PayloadPiece>,
     /// The memory of the gathered chunks.
@@ -114,7 +124,8 @@ struct GatheredStart<'h> {
     headerless: &'h HeaderlessBytes,
 }
 
-impl Drop for GatheredStart<'_> {
+impl Drop for GatheredPreamble<'_> {
+    /// Takes the gathered bytes off the connection's bytes without a preamble.
     fn drop(&mut self) {
         self.headerless.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -134,45 +145,48 @@ impl Default for PreambleCopy {
     }
 }
 
-impl<'h> GatheredStart<'h> {
+impl<'h> GatheredPreamble<'h> {
+    /// Creates the start of a stream without bytes; its memory counts in `headerless`.
     fn new(headerless: &'h HeaderlessBytes) -> Self {
         Self { copies: Default::default(), early: Vec::new(), bytes: 0, headerless }
     }
 
-    fn is_too_much(&self) -> bool {
+    /// Returns whether the connection's streams hold more bytes without a preamble than they may.
+    fn has_too_many_bytes(&self) -> bool {
         self.headerless.bytes.load(Ordering::Relaxed) > self.headerless.bytes_max
     }
 
-    /// Adds a chunk; returns the preamble if a copy is complete with it.
-    fn put(&mut self, chunk: Chunk) -> Option<Preamble> {
-        let memory = CHUNK_BYTES_MIN.max(chunk.bytes.len() as u64);
+    /// Adds a chunk of the stream; returns the preamble if a copy is complete with it.
+    fn add_chunk(&mut self, chunk: Chunk) -> Option<Preamble> {
+        let memory = CHUNK_MEMORY_BYTES_MIN.max(chunk.bytes.len() as u64);
         self.bytes += memory;
         self.headerless.bytes.fetch_add(memory, Ordering::Relaxed);
         let mut complete = None;
-        for (begin, copy) in COPIES_AT.into_iter().zip(&mut self.copies) {
-            let (first, part) = part_within(&chunk, begin, begin + PREAMBLE_BYTES as u64);
+        for (begin, copy) in PREAMBLE_OFFSETS.into_iter().zip(&mut self.copies) {
+            let (first, part) =
+                stream_chunk_part_within(&chunk, begin, begin + PREAMBLE_BYTES as u64);
             let at = (first - begin) as usize;
             copy.bytes[at..at + part.len()].copy_from_slice(&part);
             copy.arrived += part.len();
             complete = complete.or((copy.arrived == PREAMBLE_BYTES).then_some(copy.bytes));
         }
-        self.early.extend(payload_pieces(chunk));
+        self.early.extend(pieces_without_preamble(chunk));
         complete
     }
 }
 
-/// The parts of a chunk that belong to neither copy.
-pub(super) fn payload_pieces(chunk: Chunk) -> impl Iterator<Item = PayloadPiece> {
-    let ends = [SECOND_COPY_AT, u64::MAX];
-    COPIES_AT.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
-        let (first, bytes) = part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
+/// Returns the parts of a stream's chunk that belong to neither copy of the preamble.
+pub(super) fn pieces_without_preamble(chunk: Chunk) -> impl Iterator<Item = PayloadPiece> {
+    let ends = [SECOND_PREAMBLE_OFFSET, u64::MAX];
+    PREAMBLE_OFFSETS.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
+        let (first, bytes) = stream_chunk_part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
         let offset = first - copies * PREAMBLE_BYTES as u64;
         (!bytes.is_empty()).then_some(PayloadPiece { offset, bytes })
     })
 }
 
-/// The part of a chunk within `begin..end` of the stream, and the offset of its first byte.
-fn part_within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
+/// Returns the part of a chunk within `begin..end` of the stream, and the offset of its first byte.
+fn stream_chunk_part_within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
     let length = chunk.bytes.len() as u64;
     let from = begin.saturating_sub(chunk.offset).min(length);
     let to = end.saturating_sub(chunk.offset).min(length).max(from);
@@ -186,7 +200,7 @@ mod tests {
 
     /// The whole stream of a segment.
     fn stream(preamble: &Preamble, payload: &[u8]) -> Vec<u8> {
-        let (before, after) = split_at_copy(0, Bytes::copy_from_slice(payload));
+        let (before, after) = split_at_second_preamble(0, Bytes::copy_from_slice(payload));
         let again = after.map(|after| [&preamble[..], &after].concat()).unwrap_or_default();
         [&preamble[..], &before, &again].concat()
     }
@@ -201,7 +215,7 @@ mod tests {
             let preamble: Preamble = std::array::from_fn(|i| i as u8 + 100);
             let payload: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             let sent = stream(&preamble, &payload);
-            let is_long = length + PREAMBLE_BYTES > SECOND_COPY_AT as usize;
+            let is_long = length + PREAMBLE_BYTES > SECOND_PREAMBLE_OFFSET as usize;
             prop_assert_eq!(sent.len(), length + PREAMBLE_BYTES * (1 + usize::from(is_long)));
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (sent.len() + 1)).collect();
             cuts.extend([0, sent.len()]);
@@ -214,9 +228,9 @@ mod tests {
             let rotation = rotation % chunks.len();
             chunks.rotate_left(rotation);
             let headerless = HeaderlessBytes::new(1);
-            let (mut gathered, mut first) = (GatheredStart::new(&headerless), None);
+            let (mut gathered, mut first) = (GatheredPreamble::new(&headerless), None);
             for chunk in chunks {
-                let complete = gathered.put(chunk);
+                let complete = gathered.add_chunk(chunk);
                 first = first.or(complete);
             }
             prop_assert_eq!(first, Some(preamble));
@@ -234,15 +248,15 @@ mod tests {
     fn either_copy_is_enough() {
         let preamble: Preamble = std::array::from_fn(|i| i as u8);
         let sent = stream(&preamble, &[7; 40_000]);
-        for lost in COPIES_AT.map(|at| at as usize) {
+        for lost in PREAMBLE_OFFSETS.map(|at| at as usize) {
             let headerless = HeaderlessBytes::new(1);
-            let mut gathered = GatheredStart::new(&headerless);
+            let mut gathered = GatheredPreamble::new(&headerless);
             let chunk = |offset: usize, bytes: &[u8]| Chunk {
                 offset: offset as u64,
                 bytes: Bytes::copy_from_slice(bytes),
             };
             let here = [chunk(0, &sent[..lost]), chunk(lost + 1, &sent[lost + 1..])];
-            let complete = here.into_iter().find_map(|here| gathered.put(here));
+            let complete = here.into_iter().find_map(|here| gathered.add_chunk(here));
             assert_eq!(complete, Some(preamble), "without byte {lost}");
         }
     }
@@ -250,18 +264,18 @@ mod tests {
     /// However short a chunk is, it holds the datagram that it arrived in.
     #[test]
     fn streams_without_a_preamble_share_one_bound() {
-        let headerless = HeaderlessBytes::new(CHUNK_BYTES_MIN);
-        let mut streams = [GatheredStart::new(&headerless), GatheredStart::new(&headerless)];
+        let headerless = HeaderlessBytes::new(CHUNK_MEMORY_BYTES_MIN);
+        let mut streams = [GatheredPreamble::new(&headerless), GatheredPreamble::new(&headerless)];
         for offset in 100..102 {
             for stream in &mut streams {
                 let bytes = Bytes::from_static(&[0]);
-                assert_eq!(stream.put(Chunk { offset, bytes }), None);
+                assert_eq!(stream.add_chunk(Chunk { offset, bytes }), None);
             }
-            assert!(!streams[1].is_too_much());
+            assert!(!streams[1].has_too_many_bytes());
         }
-        streams[0].put(Chunk { offset: 200, bytes: Bytes::from_static(&[0]) });
-        assert!(streams[1].is_too_much());
+        streams[0].add_chunk(Chunk { offset: 200, bytes: Bytes::from_static(&[0]) });
+        assert!(streams[1].has_too_many_bytes());
         drop(streams);
-        assert!(!GatheredStart::new(&headerless).is_too_much());
+        assert!(!GatheredPreamble::new(&headerless).has_too_many_bytes());
     }
 }

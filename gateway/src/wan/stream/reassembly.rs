@@ -15,12 +15,12 @@ pub enum Reassembly {
     /// Memory that the payload is copied to.
     Land(MemSlice),
     /// A reduction with an operand that is here.
-    Combine(ElementReducer),
+    Combine(ReassemblyReducer),
 }
 
 /// A reduction of arriving elements with an operand that is here; see [`Placement::Combine`].
 #[derive(Debug)]
-pub struct ElementReducer {
+pub struct ReassemblyReducer {
     op: ReduceOp,
     dtype: Dtype,
     local: (MemSlice, f64),
@@ -31,6 +31,7 @@ pub struct ElementReducer {
     split: BTreeMap<u64, SplitElement>,
 }
 
+/// An element whose bytes come in several pieces.
 #[derive(Debug, Default)]
 struct SplitElement {
     bytes: [u8; 8],
@@ -39,22 +40,24 @@ struct SplitElement {
 }
 
 impl Reassembly {
-    /// The reassembly of a placement; `None` for one that discards the payload.
+    /// Creates the reassembly of a segment at the destination that the engine chose; `None` if it
+    /// discards the payload.
     pub fn new(placement: Placement) -> Option<Self> {
         match placement {
             Placement::Land { into, .. } => Some(Self::Land(into)),
             Placement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
                 let split = BTreeMap::new();
                 let reducer =
-                    ElementReducer { op, dtype, local, net_weight, net_first, out, split };
+                    ReassemblyReducer { op, dtype, local, net_weight, net_first, out, split };
                 Some(Self::Combine(reducer))
             }
             Placement::Discard(_) => None,
         }
     }
 
-    /// Puts `bytes` at `offset` of the payload. Returns false if they reach beyond its end.
-    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+    /// Writes or reduces `bytes` at `offset` of the segment's payload. Returns false if they reach
+    /// beyond its end.
+    pub fn place_bytes(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let length = match self {
             Self::Land(into) => into.len(),
             Self::Combine(reducer) => reducer.out.len(),
@@ -65,27 +68,28 @@ impl Reassembly {
         }
         match self {
             Self::Land(into) => into.copy_from_bytes(offset, bytes),
-            Self::Combine(reducer) => reducer.put(offset, bytes),
+            Self::Combine(reducer) => reducer.reduce_bytes(offset, bytes),
         }
         true
     }
 }
 
-impl ElementReducer {
-    fn put(&mut self, offset: u64, bytes: &[u8]) {
+impl ReassemblyReducer {
+    /// Reduces the whole elements of `bytes` at `offset`, and keeps the parts of split elements.
+    fn reduce_bytes(&mut self, offset: u64, bytes: &[u8]) {
         let size = self.dtype.size();
         let first_whole = offset.next_multiple_of(size);
         let head = usize::try_from(first_whole - offset).unwrap_or(0).min(bytes.len());
         let (head, rest) = bytes.split_at(head);
         let tail = rest.len() - rest.len() % size as usize;
         let (whole, tail) = rest.split_at(tail);
-        self.put_part(offset, head);
-        self.reduce(first_whole, whole);
-        self.put_part(first_whole + whole.len() as u64, tail);
+        self.keep_element_part(offset, head);
+        self.reduce_elements(first_whole, whole);
+        self.keep_element_part(first_whole + whole.len() as u64, tail);
     }
 
     /// Keeps a part of one element, and reduces the element once it is complete.
-    fn put_part(&mut self, offset: u64, bytes: &[u8]) {
+    fn keep_element_part(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -99,11 +103,12 @@ impl ElementReducer {
         if u64::from(split.arrived.count_ones()) == size {
             let whole = split.bytes;
             self.split.remove(&index);
-            self.reduce(index * size, &whole[..size as usize]);
+            self.reduce_elements(index * size, &whole[..size as usize]);
         }
     }
 
-    fn reduce(&self, offset: u64, net: &[u8]) {
+    /// Reduces the whole elements `net`, at `offset` bytes, with the operand that is here.
+    fn reduce_elements(&self, offset: u64, net: &[u8]) {
         if net.is_empty() {
             return;
         }
@@ -173,10 +178,10 @@ mod tests {
             let rotation = seed as usize % pieces.len();
             pieces.rotate_left(rotation);
             for (start, end) in pieces {
-                prop_assert!(reassembly.put(start as u64, &net[start..end]));
+                prop_assert!(reassembly.place_bytes(start as u64, &net[start..end]));
             }
             prop_assert_eq!(read(&out), read(&whole));
-            prop_assert!(!reassembly.put(length as u64, &[0]));
+            prop_assert!(!reassembly.place_bytes(length as u64, &[0]));
         }
     }
 
@@ -200,7 +205,7 @@ mod tests {
         for part in [0..1, 1..4] {
             for at in (0..net.len()).step_by(4) {
                 let range = at + part.start..at + part.end;
-                assert!(reassembly.put(range.start as u64, &net[range]));
+                assert!(reassembly.place_bytes(range.start as u64, &net[range]));
             }
         }
         assert_eq!(read(&out), net);

@@ -9,12 +9,14 @@ use super::fec::ReceivedShards;
 use super::preamble::{self, HeaderlessBytes, PayloadPiece};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, Placement};
-use crate::wan::congestion::window::stream_bytes;
-use crate::wan::error_code::{CANCELLED, DISCARDED, PROTOCOL_VIOLATION};
+use crate::wan::congestion::window::stream_window_bytes;
+use crate::wan::error_code::{
+    PROTOCOL_VIOLATION_CODE, SEGMENT_CANCELLED_CODE, SEGMENT_DISCARDED_CODE,
+};
 use crate::wan::spec::LaneSpec;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
-use hier_collectives::session::{LeaseId, MOVING_EVERY};
+use hier_collectives::session::{LeaseId, PROGRESS_REPORT_INTERVAL};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream};
 use std::future::poll_fn;
@@ -24,20 +26,20 @@ use tokio::sync::oneshot;
 
 /// The connection that a segment arrives on.
 #[derive(Debug, Clone, Copy)]
-struct Source {
+struct SegmentSource {
     peer: GatewayId,
     connection: ConnectionId,
 }
 
 /// A segment with its permission to be written.
-struct Admitted<'s> {
+struct AdmittedSegment<'s> {
     group: GroupId,
     lease: LeaseId,
     header: &'s SegmentHeader,
 }
 
 /// The end of a segment's stream.
-enum Received {
+enum ReceivedPayload {
     /// All of the payload is in place.
     Complete {
         /// Whether some of it was restored from parity.
@@ -49,24 +51,26 @@ enum Received {
     CutOff,
 }
 
-/// Accepts streams until the connection ends; returns the reason.
-pub(crate) async fn receive_all(
+/// Accepts the streams of a connection, and starts a task to receive each, until the connection
+/// ends; returns the reason.
+pub(crate) async fn receive_segments(
     spec: &Arc<LaneSpec>,
     peer: GatewayId,
     id: ConnectionId,
     connection: &Connection,
 ) -> String {
-    let longest_stream = stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
+    let longest_stream = stream_window_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
     let headerless = Arc::new(HeaderlessBytes::new(longest_stream));
-    let source = Source { peer, connection: id };
+    let source = SegmentSource { peer, connection: id };
     loop {
         match connection.accept_uni().await {
             Ok(stream) => {
                 let (task_spec, connection) = (Arc::clone(spec), connection.clone());
                 let headerless = Arc::clone(&headerless);
                 let task = async move {
-                    if let Err(why) = receive(&task_spec, source, stream, &headerless).await {
-                        connection.close(PROTOCOL_VIOLATION.into(), why.as_bytes());
+                    if let Err(why) = receive_segment(&task_spec, source, stream, &headerless).await
+                    {
+                        connection.close(PROTOCOL_VIOLATION_CODE.into(), why.as_bytes());
                     }
                 };
                 spec.host.spawn(Box::pin(task));
@@ -76,23 +80,25 @@ pub(crate) async fn receive_all(
     }
 }
 
-/// Receives one segment.
+/// Receives the segment of one stream into the memory that the engine gives, and reports its end to
+/// the engine.
 ///
 /// # Errors
 /// The peer has violated the protocol.
-async fn receive(
+async fn receive_segment(
     spec: &LaneSpec,
-    source: Source,
+    source: SegmentSource,
     mut stream: RecvStream,
     headerless: &HeaderlessBytes,
 ) -> Result<(), String> {
     // Without a preamble the stream was reset or the lane was lost: the segment is requeued.
-    let Some((preamble, early)) = preamble::read(&mut stream, headerless).await? else {
+    let Some((preamble, early)) = preamble::read_preamble(&mut stream, headerless).await? else {
         return Ok(());
     };
-    let (group, header) = preamble::decode(&preamble).map_err(|error| error.to_string())?;
+    let (group, header) =
+        preamble::decode_preamble(&preamble).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
-    let Source { peer: from, connection: id } = source;
+    let SegmentSource { peer: from, connection: id } = source;
     let event = Event::Arrival { from, id, group, header, reply };
     if spec.events.send(event).await.is_err() {
         return Ok(());
@@ -103,38 +109,43 @@ async fn receive(
             (*lease, cancel.clone())
         }
         Placement::Discard(_) => {
-            let _ = stream.stop(DISCARDED.into());
+            let _ = stream.stop(SEGMENT_DISCARDED_CODE.into());
             return Ok(());
         }
     };
     let Some(mut reassembly) = Reassembly::new(placement) else { return Ok(()) };
-    let admitted = Admitted { group, lease, header: &header };
+    let admitted = AdmittedSegment { group, lease, header: &header };
     let received = tokio::select! {
         biased;
         () = cancel.cancelled() => {
-            let _ = stream.stop(CANCELLED.into());
-            Ok(Received::CutOff)
+            let _ = stream.stop(SEGMENT_CANCELLED_CODE.into());
+            Ok(ReceivedPayload::CutOff)
         }
-        received = read_payload(spec, &mut stream, early, &mut reassembly, &admitted) => received,
+        received =
+            read_segment_payload(spec, &mut stream, early, &mut reassembly, &admitted) => received,
     };
     let received = match received {
-        Ok(Received::Restorable(shards)) => {
-            let restored = restore(spec, reassembly, shards).await;
-            Ok(if restored { Received::Complete { restored } } else { Received::CutOff })
+        Ok(ReceivedPayload::Restorable(shards)) => {
+            let restored = restore_segment(spec, reassembly, shards).await;
+            Ok(if restored {
+                ReceivedPayload::Complete { restored }
+            } else {
+                ReceivedPayload::CutOff
+            })
         }
         received => {
             drop(reassembly);
             received
         }
     };
-    let whole = matches!(received, Ok(Received::Complete { .. }));
+    let whole = matches!(received, Ok(ReceivedPayload::Complete { .. }));
     if header.parity > 0 && whole {
         // The rest of the stream is parity that is not needed, or bytes that were restored.
-        let _ = stream.stop(DISCARDED.into());
+        let _ = stream.stop(SEGMENT_DISCARDED_CODE.into());
     }
     if whole && let Some(peer) = spec.peers.get(&from) {
         peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
-        if matches!(received, Ok(Received::Complete { restored: true })) {
+        if matches!(received, Ok(ReceivedPayload::Complete { restored: true })) {
             peer.metrics.restored_segments.inc();
         }
     }
@@ -142,65 +153,70 @@ async fn receive(
     received.map(|_| ())
 }
 
-/// Reads the payload in any order, after the pieces that came before the preamble.
-async fn read_payload(
+/// Reads the payload of a segment in any order, after the pieces that came before the preamble.
+async fn read_segment_payload(
     spec: &LaneSpec,
     stream: &mut RecvStream,
     mut pieces: Vec<PayloadPiece>,
     reassembly: &mut Reassembly,
-    segment: &Admitted<'_>,
-) -> Result<Received, String> {
-    let Admitted { group, lease, header } = *segment;
+    segment: &AdmittedSegment<'_>,
+) -> Result<ReceivedPayload, String> {
+    let AdmittedSegment { group, lease, header } = *segment;
     let bytes = u64::from(header.bytes);
-    let mut report_at = spec.host.now() + MOVING_EVERY;
+    let mut report_at = spec.host.now() + PROGRESS_REPORT_INTERVAL;
     let mut shards = (header.parity > 0).then(|| ReceivedShards::new(bytes, header.parity));
     let mut received = 0;
     loop {
         for piece in pieces.drain(..) {
-            if !put(reassembly, shards.as_mut(), bytes, &piece) {
+            if !place_payload_piece(reassembly, shards.as_mut(), bytes, &piece) {
                 return Err(format!("a segment has more than the {bytes} bytes of its header"));
             }
             received += piece.bytes.len() as u64;
         }
         match shards.take() {
-            Some(now) if now.is_complete() => return Ok(Received::Complete { restored: false }),
-            Some(now) if now.can_restore() => return Ok(Received::Restorable(now)),
+            Some(now) if now.is_complete() => {
+                return Ok(ReceivedPayload::Complete { restored: false });
+            }
+            Some(now) if now.can_restore() => return Ok(ReceivedPayload::Restorable(now)),
             now => shards = now,
         }
-        let (next, waited) = noting_wait(stream.read_chunk(usize::MAX, false)).await;
+        let (next, waited) = receive_noting_wait(stream.read_chunk(usize::MAX, false)).await;
         match next {
-            Ok(Some(chunk)) => pieces.extend(preamble::payload_pieces(chunk)),
-            Ok(None) if received == bytes => return Ok(Received::Complete { restored: false }),
+            Ok(Some(chunk)) => pieces.extend(preamble::pieces_without_preamble(chunk)),
+            Ok(None) if received == bytes => {
+                return Ok(ReceivedPayload::Complete { restored: false });
+            }
             Ok(None) => {
                 return Err(format!("a segment ends after {received} of {bytes} bytes"));
             }
             // The stream was reset, or the lane was lost.
-            Err(_) => return Ok(Received::CutOff),
+            Err(_) => return Ok(ReceivedPayload::CutOff),
         }
         // Bytes that are here come without a wait, so the clock is not read for each packet.
         if waited && spec.host.now() >= report_at {
-            report_at = spec.host.now() + MOVING_EVERY;
+            report_at = spec.host.now() + PROGRESS_REPORT_INTERVAL;
             let _ = spec.events.send(Event::ArrivalProgress { group, lease }).await;
         }
     }
 }
 
-/// Puts a piece of a segment with `bytes` bytes of payload into place. Returns false if it reaches beyond
-/// the payload and its parity.
-fn put(
+/// Puts a piece of a segment with `bytes` bytes of payload into place. Returns false if it reaches
+/// beyond the payload and its parity.
+fn place_payload_piece(
     reassembly: &mut Reassembly,
     shards: Option<&mut ReceivedShards>,
     bytes: u64,
     piece: &PayloadPiece,
 ) -> bool {
     let PayloadPiece { offset, bytes: here } = piece;
-    let Some(shards) = shards else { return reassembly.put(*offset, here) };
+    let Some(shards) = shards else { return reassembly.place_bytes(*offset, here) };
     let payload = &here[..bytes.saturating_sub(*offset).min(here.len() as u64) as usize];
-    (payload.is_empty() || reassembly.put(*offset, payload)) && shards.put(*offset, here)
+    (payload.is_empty() || reassembly.place_bytes(*offset, payload))
+        && shards.add_bytes(*offset, here)
 }
 
-/// Awaits a future; returns its output, and whether it had to wait.
-async fn noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
+/// Awaits a read of a stream; returns its output, and whether it had to wait.
+async fn receive_noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
     let (mut future, mut waited) = (pin!(future), false);
     let output = poll_fn(|context| {
         let polled = future.as_mut().poll(context);
@@ -211,11 +227,11 @@ async fn noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
     (output, waited)
 }
 
-/// Restores the missing part of a payload whose rest has landed; returns whether that worked.
-async fn restore(spec: &LaneSpec, reassembly: Reassembly, shards: ReceivedShards) -> bool {
+/// Restores the missing part of a segment whose rest has landed; returns whether that worked.
+async fn restore_segment(spec: &LaneSpec, reassembly: Reassembly, shards: ReceivedShards) -> bool {
     match reassembly {
         Reassembly::Land(into) => {
-            let restored = spec.host.compute(Box::new(move || shards.restore(&into)));
+            let restored = spec.host.run_compute(Box::new(move || shards.restore_payload(&into)));
             restored.await.is_ok()
         }
         // A sum with holes cannot be restored; segments with parity always land.

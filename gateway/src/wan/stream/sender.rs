@@ -16,8 +16,8 @@ use super::trace::trace_segment;
 use crate::events::ConnectionId;
 use crate::wan::congestion::observed;
 use crate::wan::congestion::telemetry::LaneTelemetry;
-use crate::wan::error_code::CANCELLED;
-use crate::wan::pacing::pacer::{ORDER_FIRST, ORDER_LAST};
+use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
+use crate::wan::pacing::pacer::{RELEASE_ORDER_FIRST, RELEASE_ORDER_LAST};
 use crate::wan::spec::{LaneSpec, PeerLink};
 use bytes::Bytes;
 use quinn::{Connection, SendStream};
@@ -25,12 +25,13 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use units::Span;
 
-/// 250 ms: how often a waiting sender checks whether the connection has moved to another path, which has
-/// windows of its own.
-const PATH_CHECK_INTERVAL: Span = Span::from_ms(250);
+/// 250 ms: how often a waiting sender checks whether the connection has moved to another path,
+/// which has windows of its own.
+const SENDER_PATH_CHECK_INTERVAL: Span = Span::from_ms(250);
 
-/// Sends segments of one class until the connection ends; returns the reason.
-pub(crate) async fn send_all(
+/// Pulls segments of one class and writes each to a stream of the connection, until the connection
+/// ends; returns the reason.
+pub(crate) async fn send_segments(
     spec: &LaneSpec,
     peer: &PeerLink,
     id: ConnectionId,
@@ -38,12 +39,13 @@ pub(crate) async fn send_all(
     class: TrafficClass,
 ) -> String {
     loop {
-        peer.send_queue.ready(class).await;
-        let order = if class == TrafficClass::Small { ORDER_FIRST } else { ORDER_LAST };
+        peer.send_queue.wait_until_ready(class).await;
+        let order =
+            if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { RELEASE_ORDER_LAST };
         let pacer = peer.pair_pacer.pacer();
-        pacer.take((PREAMBLE_BYTES as u64).min(pacer.cell_bytes()), order).await;
+        pacer.take_tokens((PREAMBLE_BYTES as u64).min(pacer.cell_bytes()), order).await;
         let Some(segment) = peer.send_queue.pull(class, id) else { continue };
-        count(peer, &segment);
+        count_pulled_segment(peer, &segment);
         let cancel = segment.cancel.clone();
         let _released = segment.released.clone().drop_guard();
         let segment_id = (segment.group, segment.header.key);
@@ -56,17 +58,17 @@ pub(crate) async fn send_all(
             },
             () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
         };
-        let Some(telemetry) = observed::telemetry(connection) else {
+        let Some(telemetry) = observed::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let mut writer = StreamWriter { spec, peer, connection, telemetry };
         let sent = tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                let _ = stream.reset(CANCELLED.into());
+                let _ = stream.reset(SEGMENT_CANCELLED_CODE.into());
                 continue;
             }
-            sent = writer.write(&mut stream, segment, class) => sent,
+            sent = writer.write_segment(&mut stream, segment, class) => sent,
         };
         match sent {
             Ok(()) => peer.send_queue.keep_stream(segment_id, id, stream, &cancel),
@@ -77,7 +79,8 @@ pub(crate) async fn send_all(
     }
 }
 
-fn count(peer: &PeerLink, segment: &QueuedSegment) {
+/// Counts the payload of a pulled segment in the metrics, as resent if a lost lane had it.
+fn count_pulled_segment(peer: &PeerLink, segment: &QueuedSegment) {
     let (bytes, metrics) = (segment.payload.len(), &peer.metrics);
     if segment.requeued {
         metrics.resent_bytes.inc_by(bytes);
@@ -104,7 +107,9 @@ struct WriteTerms<'t> {
 }
 
 impl StreamWriter<'_> {
-    async fn write(
+    /// Writes a segment to its stream: preamble, payload and parity. The parity is computed while
+    /// the payload is written.
+    async fn write_segment(
         &mut self,
         stream: &mut SendStream,
         segment: QueuedSegment,
@@ -112,7 +117,7 @@ impl StreamWriter<'_> {
     ) -> Result<(), quinn::WriteError> {
         let _ = stream.set_priority(i32::from(class == TrafficClass::Small));
         let QueuedSegment { group, header, payload, order, .. } = segment;
-        let preamble = preamble::encode(group, &header);
+        let preamble = preamble::encode_preamble(group, &header);
         let terms = WriteTerms { preamble: &preamble, order };
         stream.write_all(&preamble).await?;
         let payload = payload.into_bytes();
@@ -123,7 +128,7 @@ impl StreamWriter<'_> {
             let (made, parity) = oneshot::channel();
             let of = payload.clone();
             let work = move || drop(made.send(fec::encode_parity(&of, header.parity)));
-            let making = self.spec.host.compute(Box::new(work));
+            let making = self.spec.host.run_compute(Box::new(work));
             self.write_paced(stream, 0, payload, &terms).await?;
             // If the computation fails, the segment goes without parity, which only loss would need.
             let _ = making.await;
@@ -148,11 +153,11 @@ impl StreamWriter<'_> {
         while !rest.is_empty() {
             let cell = usize::try_from(pacer.cell_bytes()).unwrap_or(usize::MAX);
             let cell = rest.split_to(cell.min(rest.len()));
-            pacer.take(cell.len() as u64, terms.order).await;
+            pacer.take_tokens(cell.len() as u64, terms.order).await;
             let end = offset + cell.len() as u64;
             // Both parts are one cell: the preamble between them takes no tokens, and a bucket of one
             // cell would be emptied by a part.
-            let (before, after) = preamble::split_at_copy(offset, cell);
+            let (before, after) = preamble::split_at_second_preamble(offset, cell);
             self.write_windowed(stream, before, terms.order).await?;
             if let Some(after) = after {
                 stream.write_all(terms.preamble).await?;
@@ -163,46 +168,47 @@ impl StreamWriter<'_> {
         Ok(())
     }
 
-    /// Writes bytes as the congestion window has space for them.
+    /// Writes bytes to a stream as the congestion window has space for them. Small segments do not
+    /// wait.
     async fn write_windowed(
         &mut self,
         stream: &mut SendStream,
         mut bytes: Bytes,
         order: u64,
     ) -> Result<(), quinn::WriteError> {
-        if order == ORDER_FIRST {
+        if order == RELEASE_ORDER_FIRST {
             let length = bytes.len() as u64;
             stream.write_chunk(bytes).await?;
             self.telemetry.in_flight.note_handed(length);
             return Ok(());
         }
         while !bytes.is_empty() {
-            let space = self.window_space(bytes.len()).await;
+            let space = self.wait_for_window_space(bytes.len()).await;
             // Only bulk counts as window-limited: small segments do not show the delivery rate.
-            let _waiting = self.telemetry.begin_wait(&*self.spec.host);
+            let _waiting = self.telemetry.begin_window_wait(&*self.spec.host);
             stream.write_chunk(bytes.split_to(space)).await?;
             self.telemetry.in_flight.note_handed(space as u64);
         }
         Ok(())
     }
 
-    /// Waits until the window has space for some of `bytes` bytes; returns for how many.
-    async fn window_space(&mut self, bytes: usize) -> usize {
+    /// Waits until the congestion window has space for some of `bytes` bytes; returns for how many.
+    async fn wait_for_window_space(&mut self, bytes: usize) -> usize {
         loop {
             let host = &*self.spec.host;
             // There mostly is some, and no timer is needed.
-            if let Some(space) = self.telemetry.in_flight.space_now(bytes) {
+            if let Some(space) = self.telemetry.in_flight.free_space(bytes) {
                 return space;
             }
             let telemetry = Arc::clone(&self.telemetry);
-            let _waiting = telemetry.begin_wait(host);
+            let _waiting = telemetry.begin_window_wait(host);
             tokio::select! {
                 biased;
-                space = telemetry.in_flight.space(bytes) => return space,
-                () = host.sleep_until(host.now() + PATH_CHECK_INTERVAL) => {}
+                space = telemetry.in_flight.wait_for_space(bytes) => return space,
+                () = host.sleep_until(host.now() + SENDER_PATH_CHECK_INTERVAL) => {}
             }
             // The connection may have moved, and no acknowledgement comes on the old path.
-            if let Some(telemetry) = observed::telemetry(self.connection) {
+            if let Some(telemetry) = observed::connection_telemetry(self.connection) {
                 self.telemetry = telemetry;
             }
         }

@@ -4,8 +4,8 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentKey;
 use tracing::trace;
 
-/// The log target of these traces.
-const SEGMENTS: &str = "landbridge::segments";
+/// The log target of the traces of single segments.
+const SEGMENT_LOG_TARGET: &str = "landbridge::segments";
 
 /// Traces an event of a segment between this gateway and a peer: `sent`, `again`, `granted` or
 /// `receipted`. `bytes` is the payload; 0 for an event without any.
@@ -18,5 +18,5 @@ pub(crate) fn trace_segment(
 ) {
     let (sequence, tree, segment) = (key.sequence.0, key.tree.0, key.segment.0);
     let (group, peer) = (group.0, peer.0);
-    trace!(target: SEGMENTS, what, group, peer, sequence, tree, segment, bytes);
+    trace!(target: SEGMENT_LOG_TARGET, what, group, peer, sequence, tree, segment, bytes);
 }

@@ -3,22 +3,23 @@
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use crate::plan::tree::Plan;
-use crate::shard::Part;
+use crate::shard::BufferPart;
 use std::collections::BTreeMap;
 
 /// Payload bytes between gateways, keyed by (sender, receiver).
-pub(super) type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
+pub(super) type PayloadFlows = BTreeMap<(GatewayId, GatewayId), u64>;
 
 impl Plan {
-    /// Payload of `operation` on a buffer that is cut into `parts`, one for each tree.
-    pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
-        let mut flows = Flows::new();
+    /// Returns the payload bytes that `operation` sends between gateways for a buffer cut into
+    /// `parts`, one for each tree.
+    pub(super) fn payload_flows(&self, operation: Operation, parts: &[BufferPart]) -> PayloadFlows {
+        let mut flows = PayloadFlows::new();
         for (tree, part) in self.trees.iter().zip(parts) {
             let bytes = part.range.end - part.range.start;
             let mut add = |from: GatewayId, to: GatewayId| {
                 *flows.entry((from, to)).or_default() += bytes;
             };
-            let phases = operation.along(tree);
+            let phases = operation.phases_along(tree);
             for (child, parent) in &tree.parents {
                 if phases.up {
                     add(*child, *parent);

@@ -2,14 +2,14 @@
 //!
 //! The choice of a plan compares forecasts, and `landbridge plan` prints them.
 
-use super::flows::Flows;
+use super::flows::PayloadFlows;
 use super::pair_shares::PairShares;
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, Phases};
 use crate::plan::sizing::result_window;
 use crate::plan::tree::{Plan, Tree, TreeDirection};
-use crate::shard::{self, Part};
+use crate::shard::{self, BufferPart};
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
@@ -55,10 +55,10 @@ pub struct GatewayLoad {
 
 /// An operation on a buffer: the parts of the buffer and the payload between gateways.
 #[derive(Debug, Clone, Copy)]
-struct Load<'a> {
+struct OperationLoad<'a> {
     operation: Operation,
-    parts: &'a [Part],
-    flows: &'a Flows,
+    parts: &'a [BufferPart],
+    flows: &'a PayloadFlows,
 }
 
 /// One tree as an operation uses it.
@@ -72,56 +72,74 @@ struct TreeRun<'a> {
 }
 
 impl Plan {
-    /// The forecast of `operation` on a buffer of `bytes` bytes.
+    /// Forecasts `operation` on a buffer of `bytes` bytes.
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
         let plan = self.rooted_for(operation);
         let size = if operation.has_data() { bytes.get() } else { 0 };
-        let parts = shard::parts(&plan, size);
-        let flows = plan.flows(operation, &parts);
+        let parts = shard::divide_buffer(&plan, size);
+        let flows = plan.payload_flows(operation, &parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
         let fits = !self.uses_express(size)
-            && (operation.goes_up() && operation.comes_down() || !self.has_separate_trees());
+            && (operation.has_up_phase() && operation.has_down_phase()
+                || !self.has_separate_trees());
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
-        let load = Load { operation, parts: &parts, flows: &flows };
+        let load = OperationLoad { operation, parts: &parts, flows: &flows };
         Forecast {
-            predicted: span(plan.time(fabric, load, &shares)),
-            bound: bound::least_time(fabric, operation, ByteCount::new(size)),
-            links: links(fabric, &flows),
-            gateways: plan.gateways(fabric, &parts, &flows),
+            predicted: span_from_seconds(plan.predicted_seconds(fabric, load, &shares)),
+            bound: bound::operation_bound(fabric, operation, ByteCount::new(size)),
+            links: link_loads(fabric, &flows),
+            gateways: plan.gateway_loads(fabric, &parts, &flows),
         }
     }
 
-    /// The predicted seconds of an all-reduce, where pairs of gateways are limited to `shares`.
-    pub(crate) fn seconds(&self, fabric: &Fabric, bytes: u64, shares: &PairShares) -> f64 {
-        let parts = shard::parts(self, bytes);
-        let flows = self.flows(Operation::AllReduce, &parts);
-        let load = Load { operation: Operation::AllReduce, parts: &parts, flows: &flows };
-        self.time(fabric, load, shares)
+    /// Predicts the seconds of an all-reduce of `bytes` bytes, where pairs of gateways are limited
+    /// to `shares`.
+    pub(crate) fn all_reduce_seconds(
+        &self,
+        fabric: &Fabric,
+        bytes: u64,
+        shares: &PairShares,
+    ) -> f64 {
+        let parts = shard::divide_buffer(self, bytes);
+        let flows = self.payload_flows(Operation::AllReduce, &parts);
+        let load = OperationLoad { operation: Operation::AllReduce, parts: &parts, flows: &flows };
+        self.predicted_seconds(fabric, load, shares)
     }
 
-    /// Predicted seconds: the longest load time and the longest latency of a tree.
-    fn time(&self, fabric: &Fabric, load: Load<'_>, shares: &PairShares) -> f64 {
+    /// Predicts the seconds of an operation: the longest load time plus the longest latency of a
+    /// tree.
+    fn predicted_seconds(
+        &self,
+        fabric: &Fabric,
+        load: OperationLoad<'_>,
+        shares: &PairShares,
+    ) -> f64 {
         let mut longest = 0.0f64;
         let mut partials_latency = 0.0;
         let parts = self.trees.iter().zip(load.parts);
-        for (tree, part) in parts.filter(|(_, part)| part.segments() > 0) {
+        for (tree, part) in parts.filter(|(_, part)| part.segment_count() > 0) {
             let follows_partials =
-                tree.direction == TreeDirection::Results && load.operation.goes_up();
+                tree.direction == TreeDirection::Results && load.operation.has_up_phase();
             let run = TreeRun {
                 tree,
-                phases: load.operation.along(tree),
+                phases: load.operation.phases_along(tree),
                 follows_partials,
                 segment_bytes: part.segment_bytes(),
             };
-            let alone = run.latency(fabric);
+            let alone = run.latency_seconds(fabric);
             partials_latency = if follows_partials { partials_latency + alone } else { alone };
             longest = longest.max(partials_latency);
         }
-        longest_load(fabric, load.flows, shares) + longest
+        longest_load_seconds(fabric, load.flows, shares) + longest
     }
 
-    /// The load of each gateway.
-    fn gateways(&self, fabric: &Fabric, parts: &[Part], flows: &Flows) -> Vec<GatewayLoad> {
+    /// Returns the load of each gateway, in gateway order.
+    fn gateway_loads(
+        &self,
+        fabric: &Fabric,
+        parts: &[BufferPart],
+        flows: &PayloadFlows,
+    ) -> Vec<GatewayLoad> {
         let mut loads = vec![GatewayLoad::default(); fabric.gateways().len()];
         let more = |count: &mut ByteCount, bytes| *count = ByteCount::new(count.get() + bytes);
         for ((from, to), bytes) in flows {
@@ -157,8 +175,8 @@ impl Plan {
     }
 }
 
-/// The load of each direction of each link.
-fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
+/// Returns the load of each direction of each link.
+fn link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
     let mut bytes: BTreeMap<(RegionId, RegionId), u64> = BTreeMap::new();
     for link in fabric.links() {
         bytes.insert((link.a, link.b), 0);
@@ -180,18 +198,18 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
         from: *from,
         to: *to,
         bytes: ByteCount::new(*bytes),
-        time: span(*bytes as f64 / rates[&(*from, *to)]),
+        time: span_from_seconds(*bytes as f64 / rates[&(*from, *to)]),
     };
     bytes.iter().map(load).collect()
 }
 
-/// Payload bytes per second that pass `link` at `rate`, without losses.
+/// Returns the payload bytes per second that arrive over `link` at `rate`, after losses.
 fn delivered_rate(link: &Link, rate: BitRate, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - link.loss.as_f64())
 }
 
-/// Seconds for which the busiest link, port, or pair of those in `shares` is full.
-fn longest_load(fabric: &Fabric, flows: &Flows, shares: &PairShares) -> f64 {
+/// Returns the seconds for which the busiest link, port, or pair of those in `shares` is full.
+fn longest_load_seconds(fabric: &Fabric, flows: &PayloadFlows, shares: &PairShares) -> f64 {
     let mtu = fabric.mtu();
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut longest = 0.0f64;
@@ -218,14 +236,15 @@ fn longest_load(fabric: &Fabric, flows: &Flows, shares: &PairShares) -> f64 {
 }
 
 impl TreeRun<'_> {
-    /// Seconds from the last post to the last result of a segment that meets no queue.
+    /// Returns the seconds from the last post to the last result of a segment that meets no queue.
     ///
-    /// latency = sum of delays + time at each relay until the segment is whole. The slowest hop of the
-    /// first phase is left out, since its time is part of the load. Results that follow the partials of
-    /// another tree are not a first phase.
-    fn latency(&self, fabric: &Fabric) -> f64 {
+    /// latency = sum of delays + time at each relay until the segment is whole. The slowest hop of
+    /// the first phase is left out, since its time is part of the load. Results that follow the
+    /// partials of another tree are not a first phase.
+    fn latency_seconds(&self, fabric: &Fabric) -> f64 {
         let Self { tree, phases, follows_partials, segment_bytes } = *self;
-        let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment_bytes)));
+        let hops =
+            tree.parents.iter().map(|(id, up)| (*id, hop_seconds(fabric, *id, *up, segment_bytes)));
         let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
         // Seconds of the longest path below each root: as the first phase, and as a later one.
         let mut depths: BTreeMap<GatewayId, (f64, f64)> =
@@ -244,7 +263,7 @@ impl TreeRun<'_> {
         for (top, (first, later)) in &depths {
             let mut ready = if phases.up { *first } else { 0.0 };
             for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
-                let (delay, whole) = hop(fabric, *other, *top, segment_bytes);
+                let (delay, whole) = hop_seconds(fabric, *other, *top, segment_bytes);
                 let whole = if *theirs > 0.0 { whole } else { 0.0 };
                 ready = ready.max(theirs + delay + whole);
             }
@@ -259,8 +278,9 @@ impl TreeRun<'_> {
     }
 }
 
-/// Seconds of a hop: its delay, and the time of a whole segment on it. Both are 0 inside a region.
-fn hop(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u64) -> (f64, f64) {
+/// Returns the seconds of a hop: its one-way delay, and the time of a whole segment on it. Both are
+/// 0 inside a region.
+fn hop_seconds(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u64) -> (f64, f64) {
     let (one, other) = (fabric.gateway(from), fabric.gateway(to));
     let Some(link) = fabric.link(one.region, other.region) else { return (0.0, 0.0) };
     let rates = [one.wan, other.wan].into_iter().flatten().map(|w| w.egress.min(w.ingress));
@@ -269,6 +289,7 @@ fn hop(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u64) -> (
     (link.rtt.as_secs_f64() / 2.0, whole)
 }
 
-fn span(seconds: f64) -> Span {
+/// Converts seconds to a [`Span`], rounded to the nearest nanosecond.
+fn span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9).round() as u64)
 }

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
-/// A relay holds what it passed on for at most four round trips to the far end of a tree.
+/// 4 round trips to the far end of a tree: a relay holds what it passed on for so long at most.
 /// Tested by `relays_below_a_slow_link_hold_one_window`.
 const RELAY_ROUND_TRIPS: f64 = 4.0;
 
-/// A relay may hold at least 16 segments, so that short paths keep their pipeline.
+/// 16 segments, the least that a relay may hold, so that short paths keep their pipeline.
 const RELAY_SEGMENTS_MIN: u64 = 16;
 
 /// The most bytes that a job takes at one gateway beside its ranks' own slots, by purpose.
@@ -33,12 +33,12 @@ pub struct MemoryBound {
 }
 
 impl MemoryBound {
-    /// Bytes of all windows: everything except the partials of own ranks.
-    pub fn windows(&self) -> ByteCount {
+    /// Returns the bytes of all windows: everything except the partials of own ranks.
+    pub fn window_bytes(&self) -> ByteCount {
         ByteCount::new(self.total().get() - self.partials.get())
     }
 
-    /// The sum of all purposes.
+    /// Returns the sum of the bytes for all purposes.
     pub fn total(&self) -> ByteCount {
         let all = [self.partials, self.unsolicited, self.result_windows, self.relayed];
         ByteCount::new(all.into_iter().map(ByteCount::get).sum())
@@ -46,16 +46,17 @@ impl MemoryBound {
 }
 
 impl Plan {
-    /// Bound of the memory at gateway `me`, which has `partials` bytes for partials of its ranks.
+    /// Bounds the memory of a job at gateway `me`, which has `partials` bytes for partials of its
+    /// ranks.
     ///
-    /// It holds for collectives of any operation and size, while peers keep to their windows and
-    /// nothing fails. All trees and collectives share the windows; each tree may round its part up
-    /// to a segment.
-    pub fn memory(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> MemoryBound {
+    /// The bound holds for collectives of any operation and size, while peers keep to their windows
+    /// and nothing fails. All trees and collectives share the windows; each tree may round its part
+    /// up to a segment.
+    pub fn memory_bound(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> MemoryBound {
         let segment = self.segment.get().next_multiple_of(CUT_BYTES);
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
-            let near = tree.neighbours(me);
+            let near = tree.neighbour_gateways(me);
             // Results are placed at once.
             let rounded = if tree.direction.has_partials() { segment } else { 0 };
             relays += u64::from(near.len() > 1 && tree.direction.has_partials());
@@ -73,13 +74,13 @@ impl Plan {
         let relayed = match relays {
             0 => 0,
             trees => {
-                let kept: u64 = SizeClass::ALL.into_iter().map(SizeClass::reserve).sum();
+                let kept: u64 = SizeClass::ALL.into_iter().map(SizeClass::reserved_bytes).sum();
                 relay_bytes(fabric, me, self).get() + kept + trees * segment
             }
         };
         MemoryBound {
             partials: ByteCount::new(if several {
-                partials_bound(partials.get(), segment)
+                partials_bytes_bound(partials.get(), segment)
             } else {
                 0
             }),
@@ -90,21 +91,24 @@ impl Plan {
     }
 }
 
-/// Bytes that operations of all size classes take for partials: each class at least a segment.
-fn partials_bound(all: u64, segment: u64) -> u64 {
+/// Bounds the bytes for partials of all size classes, which have `all` bytes: each class takes at
+/// least a segment.
+fn partials_bytes_bound(all: u64, segment: u64) -> u64 {
     let longest = [(SizeClass::Small, SMALL_BYTES), (SizeClass::Medium, MEDIUM_BYTES)];
     let longest = longest.into_iter().chain([(SizeClass::Large, u64::MAX)]);
-    longest.map(|(class, most)| class.partials(all).max(segment.min(most))).sum()
+    longest.map(|(class, most)| class.partials_bytes(all).max(segment.min(most))).sum()
 }
 
-/// Bytes of subtrees' partials that gateway `me` may hold while their results are outstanding.
+/// Returns the bytes of subtrees' partials that gateway `me` may hold while their results are
+/// outstanding.
 ///
-/// relay bytes = max(`RELAY_ROUND_TRIPS` x port rate of the region x round trip to the far end of
-/// a tree, `RELAY_SEGMENTS_MIN` segments).
+/// relay bytes = max(`RELAY_ROUND_TRIPS` x port rate of the region x round trip to the far end of a
+/// tree, `RELAY_SEGMENTS_MIN` segments).
 pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
     let partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
-    let relays = partials.filter(|tree| tree.neighbours(me).len() > 1);
-    let farthest = relays.map(|tree| tree.farthest(fabric, me)).max().unwrap_or(Span::ZERO);
+    let relays = partials.filter(|tree| tree.neighbour_gateways(me).len() > 1);
+    let farthest =
+        relays.map(|tree| tree.farthest_round_trip(fabric, me)).max().unwrap_or(Span::ZERO);
     let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
     let ports = gateways.filter_map(|id| fabric.gateway(id).wan);
     let rate: f64 = ports.map(|wan| wan.egress.min(wan.ingress).bytes_per_second()).sum();
@@ -113,16 +117,17 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
 }
 
 impl Tree {
-    /// The gateways with which `of` exchanges data along the tree.
-    pub fn neighbours(&self, of: GatewayId) -> Vec<GatewayId> {
+    /// Returns the gateways with which gateway `of` exchanges data along the tree.
+    pub fn neighbour_gateways(&self, of: GatewayId) -> Vec<GatewayId> {
         let other = |(one, other): (GatewayId, GatewayId)| {
             if one == of { Some(other) } else { (other == of).then_some(one) }
         };
         self.edges().filter_map(other).collect()
     }
 
-    /// The longest round trip from `from` over links to another gateway along the tree.
-    fn farthest(&self, fabric: &Fabric, from: GatewayId) -> Span {
+    /// Returns the longest round trip from gateway `from` over links to another gateway along the
+    /// tree.
+    fn farthest_round_trip(&self, fabric: &Fabric, from: GatewayId) -> Span {
         let mut near: BTreeMap<GatewayId, Vec<GatewayId>> = BTreeMap::new();
         for (one, other) in self.edges() {
             near.entry(one).or_default().push(other);

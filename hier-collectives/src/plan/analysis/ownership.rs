@@ -5,7 +5,7 @@ use crate::plan::tree::{Plan, Tree};
 use crate::topology::Fabric;
 
 impl Plan {
-    /// Fraction of a buffer of `bytes` bytes that each gateway owns, in gateway order.
+    /// Returns the fraction of a buffer of `bytes` bytes that each gateway owns, in gateway order.
     ///
     /// A gateway owns the share of each tree of which it is the root. A root set divides its tree's
     /// share evenly.

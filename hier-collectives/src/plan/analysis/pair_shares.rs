@@ -3,7 +3,7 @@
 //! A sender does not see who else sends to its receiver, so the shares are fixed by the plan. The
 //! gateway's pacers take their rates from here, and so do the forecast and the segment size.
 
-use super::flows::Flows;
+use super::flows::PayloadFlows;
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
@@ -13,32 +13,35 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// 2 % of the payload rate is left to acknowledgements, and so that a queue drains.
+/// 2 % of the payload rate of a pair of gateways, left to acknowledgements, and so that a queue
+/// drains.
 /// Tested by `a_clean_link_is_filled`.
 pub const RATE_RESERVE: f64 = 0.02;
 
-/// A share below a quarter of the rerooted one is too small for a reduction or a broadcast.
-const SMALL_SHARE_DIVISOR: u64 = 4;
+/// 4: a pair's share below a quarter of its share in the rerooted trees is too small for a
+/// reduction or a broadcast.
+const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
-/// 1 TiB: large enough that no part of a nominal buffer is rounded to nothing.
-const NOMINAL_BYTES: u64 = 1 << 40;
+/// 1 TiB, the buffer by which pair shares are computed: so large that no part of it is rounded to
+/// nothing.
+const NOMINAL_BUFFER_BYTES: u64 = 1 << 40;
 
 /// Share of one sender and one receiver in their ports and in the link between their regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairShare {
     /// Rate that both ports leave the pair, in IP bytes.
     ports: BitRate,
-    /// Payload that the plan sends over the pair; 0 for a pair without bulk.
+    /// Payload that the plan sends over the pair; 0 where large buffers send nothing.
     pub(crate) flow: u64,
     /// Payload that the plan sends over all pairs of the link in this direction.
     link_flow: u64,
     /// Part of the link's rate that the pair may take.
-    link_part: Ratio,
+    link_part: RateRatio,
 }
 
-/// The fraction `part / whole` of a rate. A part of 0 means that no share is set: the rate is all of it.
+/// The fraction `part / whole` of a rate. A part of 0 means that no share is set: all of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ratio {
+struct RateRatio {
     part: u64,
     whole: u64,
 }
@@ -46,9 +49,9 @@ struct Ratio {
 /// Shares keyed by (sender, receiver).
 pub type PairShares = BTreeMap<(GatewayId, GatewayId), PairShare>;
 
-impl Ratio {
-    /// This part of `rate`, and at least 1 bit/s.
-    fn of(self, rate: BitRate) -> BitRate {
+impl RateRatio {
+    /// Returns this fraction of `rate`, and at least 1 bit/s; all of `rate` where no share is set.
+    fn apply_to(self, rate: BitRate) -> BitRate {
         if self.part == 0 {
             return rate;
         }
@@ -57,7 +60,7 @@ impl Ratio {
         BitRate::from_bits_per_second(u64::try_from(bits.max(1)).unwrap_or(u64::MAX))
     }
 
-    /// Whether this is a smaller part than `other`.
+    /// Whether this fraction is smaller than `other`.
     fn is_less_than(self, other: Self) -> bool {
         u128::from(self.part) * u128::from(other.whole)
             < u128::from(other.part) * u128::from(self.whole)
@@ -65,26 +68,29 @@ impl Ratio {
 }
 
 impl PairShare {
-    /// The share of a pair that shares neither port nor link: all of `rate`.
+    /// Returns the share of a pair of gateways that shares neither port nor link: all of `rate`.
     pub const fn unshared(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, link_flow: 1, link_part: Ratio { part: 1, whole: 1 } }
+        Self { ports: rate, flow: 1, link_flow: 1, link_part: RateRatio { part: 1, whole: 1 } }
     }
 
-    /// Rate of the pair in IP bytes over a link that is limited to `link`: its part of the link,
-    /// or less where the ports leave less.
+    /// Returns the rate of the pair in IP bytes over a link that is limited to the rate `link`.
+    ///
+    /// It is the pair's part of the link, or less where the ports leave less.
     pub fn rate_over(&self, link: BitRate) -> BitRate {
-        self.ports.min(self.link_part.of(link))
+        self.ports.min(self.link_part.apply_to(link))
     }
 
-    /// Rate of the link, in bits per second, at which the pair's part is `carried` bits per second;
-    /// `None` for a pair without bulk, which has no part.
+    /// Returns the rate of the link at which the pair's part is `carried`, both in bits per second.
+    ///
+    /// `None` for a pair over which the plan sends nothing of large buffers, which has no part.
     pub fn link_rate_for(&self, carried: f64) -> Option<f64> {
         (self.flow > 0).then(|| carried * self.link_flow as f64 / self.flow as f64)
     }
 
-    /// This share, or that of the rerooted trees where this one is far smaller.
+    /// Returns this share, or `rerooted`, the pair's share in the rerooted trees, where this one is
+    /// far smaller.
     fn or_rerooted(self, rerooted: Self) -> Self {
-        let least = rerooted.ports.bits_per_second() / SMALL_SHARE_DIVISOR;
+        let least = rerooted.ports.bits_per_second() / SMALL_PAIR_SHARE_DIVISOR;
         let is_small = self.ports.bits_per_second() < least;
         if rerooted.flow == 0 || self.flow > 0 && !is_small {
             return self;
@@ -96,30 +102,34 @@ impl PairShare {
 }
 
 impl Plan {
-    /// Shares of all pairs, in proportion to what the plan sends over each.
+    /// Returns the shares of all pairs of gateways, in proportion to what the plan sends over each.
     ///
     /// A pair shares the sender's port, the receiver's port and the link between their regions. All
-    /// that passes a full port or link then ends together. A pair without bulk may still have small
-    /// buffers; its limit is the rate that it alone could fill.
+    /// that passes a full port or link then ends together. A pair over which large buffers send
+    /// nothing may still have small ones; its limit is the rate that it alone could fill.
     pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
         pair_shares(std::iter::once(self), fabric)
     }
 }
 
-/// Shares of all pairs, as [`Plan::pair_shares`] gives them, while several plans are followed at
-/// once. Every plan counts alike.
+/// Returns the shares of all pairs of gateways while several plans are followed at once; every plan
+/// counts alike.
+///
+/// For one plan they are those of [`Plan::pair_shares`].
 pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
-    let mut flows = Flows::new();
+    let mut flows = PayloadFlows::new();
     let mut separate = false;
     for plan in plans {
         separate |= plan.has_separate_trees();
-        for (pair, flow) in plan.flows(Operation::AllReduce, &shard::parts(plan, NOMINAL_BYTES)) {
+        for (pair, flow) in plan
+            .payload_flows(Operation::AllReduce, &shard::divide_buffer(plan, NOMINAL_BUFFER_BYTES))
+        {
             *flows.entry(pair).or_insert(0) += flow;
         }
     }
     flows.retain(|(from, to), _| region(*from) != region(*to));
-    let shares = shares_of(&flows, fabric);
+    let shares = shares_of_flows(&flows, fabric);
     if !separate {
         return shares;
     }
@@ -130,12 +140,12 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
         let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
         [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
     });
-    let rerooted = shares_of(&both.flatten().collect(), fabric);
+    let rerooted = shares_of_flows(&both.flatten().collect(), fabric);
     shares.into_iter().map(|(pair, share)| (pair, share.or_rerooted(rerooted[&pair]))).collect()
 }
 
-/// Shares of all pairs in the ports and links that `flows` pass.
-fn shares_of(flows: &Flows, fabric: &Fabric) -> PairShares {
+/// Returns the shares of all pairs of gateways in the ports and links that `flows` pass.
+fn shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for ((from, to), flow) in flows {
@@ -151,11 +161,11 @@ fn shares_of(flows: &Flows, fabric: &Fabric) -> PairShares {
             let ((Some(sender), Some(receiver)), true) = (ports, linked) else { continue };
             let flow = flows.get(&(from, to)).copied().unwrap_or(0);
             let part_of =
-                |all: Option<&u64>| Ratio { part: flow, whole: all.map_or(1, |all| *all) };
-            let egress = part_of(outs.get(&from)).of(sender.egress);
-            let ingress = part_of(ins.get(&to)).of(receiver.ingress);
+                |all: Option<&u64>| RateRatio { part: flow, whole: all.map_or(1, |all| *all) };
+            let egress = part_of(outs.get(&from)).apply_to(sender.egress);
+            let ingress = part_of(ins.get(&to)).apply_to(receiver.ingress);
             let link_flow = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-            let link_part = Ratio { part: flow, whole: link_flow };
+            let link_part = RateRatio { part: flow, whole: link_flow };
             let share = PairShare { ports: egress.min(ingress), flow, link_flow, link_part };
             shares.insert((from, to), share);
         }
@@ -163,9 +173,10 @@ fn shares_of(flows: &Flows, fabric: &Fabric) -> PairShares {
     shares
 }
 
-/// First-sent payload bytes per second that a pair may send at `rate`: the payload rate without
-/// what is lost, less [`RATE_RESERVE`].
-pub fn payload_limit(rate: BitRate, loss: f64, mtu: u16) -> f64 {
+/// Returns the first-sent payload bytes per second that a pair of gateways may send at `rate`.
+///
+/// It is the payload rate without what is lost, less [`RATE_RESERVE`].
+pub fn pair_payload_rate(rate: BitRate, loss: f64, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE)
 }
 
@@ -173,20 +184,21 @@ pub fn payload_limit(rate: BitRate, loss: f64, mtu: u16) -> f64 {
 mod tests {
     use super::*;
     use crate::plan;
-    use crate::testing::{FabricBuilder, mbit, path, port};
+    use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 
     /// Two gateways in each of two regions, with ports of 600 Mbit/s and a link of 1000.
     fn fabric() -> Fabric {
-        let gateways = [(1, Some(port(mbit(600)))); 2];
+        let gateways = [(1, Some(symmetric_port(mbit(600)))); 2];
         let builder = FabricBuilder::default().region("east", gateways).region("west", gateways);
-        builder.all_pairs(path(mbit(1000), 80)).build()
+        builder.all_pairs(lossless_link(mbit(1000), 80)).build()
     }
 
-    /// One job follows the fabric's plan, another a plan that sends half of a pair's bytes elsewhere.
+    /// One job follows the fabric's plan, another a plan that sends half of a pair's bytes
+    /// elsewhere.
     #[test]
     fn plans_followed_at_once_count_alike() {
         let fabric = fabric();
-        let plan = plan::plan(&fabric).expect("a plan");
+        let plan = plan::make_plan(&fabric).expect("a plan");
         let mut other = plan.clone();
         other.trees.truncate(1);
         let [one, two] =
@@ -207,14 +219,14 @@ mod tests {
             ports: mbit(ports),
             flow,
             link_flow,
-            link_part: Ratio { part: flow, whole: link_flow },
+            link_part: RateRatio { part: flow, whole: link_flow },
         };
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
         let rerooted = rate(250, 1, 2);
         assert_eq!([bulk.or_rerooted(rerooted), bulk.or_rerooted(none)], [bulk, bulk]);
         assert_eq!(
             sliver.or_rerooted(rerooted),
-            PairShare { ports: mbit(250), link_part: Ratio { part: 1, whole: 2 }, ..sliver }
+            PairShare { ports: mbit(250), link_part: RateRatio { part: 1, whole: 2 }, ..sliver }
         );
         assert_eq!(none.or_rerooted(rerooted).rate_over(mbit(1000)), mbit(250));
         // The wide pair had the larger part of the link.
@@ -226,7 +238,7 @@ mod tests {
     #[test]
     fn pairs_of_a_link_share_its_rate_limit() {
         let fabric = fabric();
-        let rates = plan::plan(&fabric).expect("a plan").pair_shares(&fabric);
+        let rates = plan::make_plan(&fabric).expect("a plan").pair_shares(&fabric);
         let west = |id: GatewayId| fabric.gateway(id).region.0 == 1;
         let out = rates.iter().filter(|((_, to), rate)| west(*to) && rate.flow > 0);
         let out: Vec<&PairShare> = out.map(|(_, rate)| rate).collect();

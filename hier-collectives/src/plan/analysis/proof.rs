@@ -7,16 +7,17 @@ use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// A segment has at least 64 bytes, one cache line.
+/// 64 bytes, one cache line: the shortest segment of a valid plan.
 /// Tested by `plans_with_segments_out_of_range_are_refused`.
-const SEGMENT_BYTES_MIN: u64 = 64;
+const PLAN_SEGMENT_BYTES_MIN: u64 = 64;
 
-/// A peer's plan may have segments of up to 64 MiB, so that later versions can grow them.
+/// 64 MiB, the longest segment that a peer's plan may have, so that later versions can grow them.
 const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Segments of a peer's plan may be 16 times shorter or longer than ours: fabric files may differ.
+/// 16: segments of a peer's plan may be so many times shorter or longer than those of the own plan,
+/// since fabric files may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
-const SEGMENTS_APART: u64 = 16;
+const SEGMENT_RATIO_MAX: u64 = 16;
 
 /// Why a plan is invalid: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,8 +30,8 @@ pub struct PlanFault {
 }
 
 impl Plan {
-    /// Proves that in every tree each gateway's contribution reaches every gateway's result
-    /// exactly once, for a group of `gateways` gateways.
+    /// Proves that in every tree each gateway's contribution reaches every gateway's result exactly
+    /// once, for a group of `gateways` gateways.
     ///
     /// The same proof excludes deadlocks. A gateway waits for its children's partials and then for
     /// its parent's result. Segments of all trees start in one order everywhere, and each tree has
@@ -40,8 +41,8 @@ impl Plan {
     /// [`PlanFault`] that names the tree and the gateway.
     pub fn prove(&self, gateways: u16) -> Result<(), PlanFault> {
         let fault = |tree, text: String| Err(PlanFault { tree, text });
-        if self.trees.is_empty() || self.segment.get() < SEGMENT_BYTES_MIN {
-            let text = format!("no tree, or segments below {SEGMENT_BYTES_MIN} bytes");
+        if self.trees.is_empty() || self.segment.get() < PLAN_SEGMENT_BYTES_MIN {
+            let text = format!("no tree, or segments below {PLAN_SEGMENT_BYTES_MIN} bytes");
             return fault(0, text);
         }
         if self.trees.len() > usize::from(u16::MAX) || self.segment.get() > PEER_SEGMENT_BYTES_MAX {
@@ -60,7 +61,9 @@ impl Plan {
         }
         let mut before = None;
         for (index, tree) in self.trees.iter().enumerate() {
-            if let Err(text) = tree.prove(gateways).and_then(|()| tree.fits_behind(before)) {
+            if let Err(text) =
+                tree.prove_tree(gateways).and_then(|()| tree.check_order_after(before))
+            {
                 return fault(index, text);
             }
             before = Some(tree);
@@ -74,12 +77,13 @@ impl Plan {
         }
     }
 
-    /// Whether a peer's plan asks for about as much memory and time as `own`, which was made here.
+    /// Checks that a peer's plan asks for about as much memory and time as `own`, the plan that
+    /// this gateway made.
     ///
     /// Rates may differ between fabric files, and change. The error says what is too far apart.
-    pub(crate) fn is_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
+    pub(crate) fn check_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
         let (theirs, ours) = (self.segment.get(), own.segment.get());
-        if theirs < ours / SEGMENTS_APART || theirs > ours.saturating_mul(SEGMENTS_APART) {
+        if theirs < ours / SEGMENT_RATIO_MAX || theirs > ours.saturating_mul(SEGMENT_RATIO_MAX) {
             return Err(format!(
                 "segments of {}, where our own plan has {}: bring the rates in the fabric files \
                  closer together",
@@ -95,9 +99,10 @@ impl Plan {
 }
 
 impl Tree {
-    /// Checks the order of trees: a tree for results has the share and the root of the tree for
-    /// partials directly before it.
-    fn fits_behind(&self, before: Option<&Self>) -> Result<(), String> {
+    /// Checks that this tree may follow the tree `before` in a plan.
+    ///
+    /// A tree for results has the share and the root of the tree for partials directly before it.
+    fn check_order_after(&self, before: Option<&Self>) -> Result<(), String> {
         let partials = before.filter(|before| before.direction == TreeDirection::Partials);
         let split = self.direction != TreeDirection::Both;
         if split && (self.roots.len() != 1 || self.is_express()) {
@@ -118,11 +123,12 @@ impl Tree {
         }
     }
 
-    /// Follows every contribution up to the root set.
+    /// Proves that every contribution reaches the root set, by following the parents of each
+    /// gateway.
     ///
-    /// A gateway has one parent, and the root set exchanges once. So a contribution that reaches the
-    /// root set reaches every result exactly once.
-    fn prove(&self, gateways: u16) -> Result<(), String> {
+    /// A gateway has one parent, and the root set exchanges once. So a contribution that reaches
+    /// the root set reaches every result exactly once.
+    fn prove_tree(&self, gateways: u16) -> Result<(), String> {
         if self.roots.is_empty() {
             return Err("an empty root set".to_owned());
         }

@@ -5,7 +5,7 @@
 //! there, wherever its root is. Partials are therefore packed by ingress and results by egress, and
 //! any tree of one packing fits any tree of the other.
 
-use super::direct::owners;
+use super::direct::owner_packing;
 use super::gateway_tree::TreePair;
 use super::packing;
 use super::region_tree::RegionTree;
@@ -13,14 +13,15 @@ use crate::plan::capacity::{Capacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
-/// Parts of a buffer below a millionth are not worth a tree.
-const PART_MIN: f64 = 1e-6;
+/// 1e-6, a fraction of a buffer: smaller parts are not worth a tree.
+const BUFFER_PART_MIN: f64 = 1e-6;
 
-/// Pairs of trees with their parts of a buffer.
-pub(crate) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
-    let capacity = Capacity::of(fabric, PortDirection::Both);
-    let mut partials = parts(fabric, PortDirection::Ingress);
-    let mut results = parts(fabric, PortDirection::Egress);
+/// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a
+/// buffer.
+pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
+    let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
+    let mut partials = packed_tree_parts(fabric, PortDirection::Ingress);
+    let mut results = packed_tree_parts(fabric, PortDirection::Egress);
     let mut pairs = Vec::new();
     // A tree of both packings serves both directions, which needs fewer hops.
     for (tree, part) in &mut partials {
@@ -29,12 +30,13 @@ pub(crate) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
         (*part, *other) = (*part - both, *other - both);
         pairs.push((TreePair::common(tree.rooted_at_center(&capacity)), both));
     }
-    let left =
-        |parts: BTreeMap<RegionTree, f64>| parts.into_iter().filter(|(_, part)| *part > PART_MIN);
+    let left = |parts: BTreeMap<RegionTree, f64>| {
+        parts.into_iter().filter(|(_, part)| *part > BUFFER_PART_MIN)
+    };
     let mut results = left(results);
     let mut next = results.next();
     for (up, mut part) in left(partials) {
-        while let Some((down, other)) = next.as_mut().filter(|_| part > PART_MIN) {
+        while let Some((down, other)) = next.as_mut().filter(|_| part > BUFFER_PART_MIN) {
             let both = part.min(*other);
             let top =
                 up.center().or(down.center()).unwrap_or(up.rooted_at_center(&capacity).roots[0]);
@@ -44,19 +46,19 @@ pub(crate) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
             };
             pairs.push((pair, both));
             (part, *other) = (part - both, *other - both);
-            if *other <= PART_MIN {
+            if *other <= BUFFER_PART_MIN {
                 next = results.next();
             }
         }
     }
-    pairs.retain(|(_, part)| *part > PART_MIN);
+    pairs.retain(|(_, part)| *part > BUFFER_PART_MIN);
     pairs
 }
 
-/// Trees that fit one direction of the ports, with their parts of a buffer.
-fn parts(fabric: &Fabric, direction: PortDirection) -> BTreeMap<RegionTree, f64> {
-    let capacity = Capacity::of(fabric, direction);
-    let owners = Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(owners);
-    let packing = owners.unwrap_or_else(|| packing::pack(&capacity));
+/// Packs trees by one direction of the ports; returns them with their fractions of a buffer.
+fn packed_tree_parts(fabric: &Fabric, direction: PortDirection) -> BTreeMap<RegionTree, f64> {
+    let capacity = Capacity::of_fabric(fabric, direction);
+    let owners = Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(owner_packing);
+    let packing = owners.unwrap_or_else(|| packing::pack_any_trees(&capacity));
     packing.trees.into_iter().map(|(tree, rate)| (tree, rate / packing.rate)).collect()
 }

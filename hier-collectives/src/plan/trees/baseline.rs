@@ -9,29 +9,32 @@ use crate::plan::tree::{Algorithm, Plan, Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// Direct exchange of equal shares: each gateway reduces its share and sends it to all others.
-pub fn even(fabric: &Fabric) -> Plan {
-    let trees = roots(fabric).map(|root| tree(fabric, root, |_| root)).collect();
-    plan(fabric, Algorithm::Direct, "a baseline: direct exchange of equal shares", trees)
+/// Makes the baseline plan of direct exchange: each gateway reduces an equal share and sends it to
+/// all others.
+pub fn even_plan(fabric: &Fabric) -> Plan {
+    let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, |_| root)).collect();
+    baseline_plan(fabric, Algorithm::Direct, "a baseline: direct exchange of equal shares", trees)
 }
 
-/// A ring: each gateway owns an equal share, and every other gateway adds to it in turn.
+/// Makes the baseline plan of a ring: each gateway owns an equal share, and every other gateway
+/// adds to it in turn.
 ///
 /// Results go the other way round, so that both directions of a link are used. Each gateway sends
 /// as much as in a ring of one direction.
-pub fn ring(fabric: &Fabric) -> Plan {
-    let all = gateways(fabric);
+pub fn ring_plan(fabric: &Fabric) -> Plan {
+    let all = gateway_count(fabric);
     let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
-    let trees = roots(fabric).map(|root| tree(fabric, root, next)).collect();
-    plan(fabric, Algorithm::Relay, "a baseline: a ring over all gateways", trees)
+    let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, next)).collect();
+    baseline_plan(fabric, Algorithm::Relay, "a baseline: a ring over all gateways", trees)
 }
 
-/// Recursive halving and doubling, nearest first, over the largest power of two of gateways.
+/// Makes the baseline plan of recursive halving and doubling, nearest first, over the largest power
+/// of two of gateways.
 ///
 /// Each further gateway gives its whole buffer to one of them and gets the whole result back.
-pub fn halving_doubling(fabric: &Fabric) -> Plan {
-    let power = 1 << gateways(fabric).max(1).ilog2();
-    let trees = roots(fabric).take(usize::from(power)).map(|root| {
+pub fn halving_doubling_plan(fabric: &Fabric) -> Plan {
+    let power = 1 << gateway_count(fabric).max(1).ilog2();
+    let trees = baseline_roots(fabric).take(usize::from(power)).map(|root| {
         let parent = |id: GatewayId| {
             let differing = id.0 ^ root.0;
             match id.0 < power {
@@ -39,28 +42,36 @@ pub fn halving_doubling(fabric: &Fabric) -> Plan {
                 false => GatewayId(id.0 - power),
             }
         };
-        tree(fabric, root, parent)
+        baseline_tree(fabric, root, parent)
     });
     let trees = trees.collect();
-    plan(fabric, Algorithm::Relay, "a baseline: recursive halving and doubling", trees)
+    baseline_plan(fabric, Algorithm::Relay, "a baseline: recursive halving and doubling", trees)
 }
 
-fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
+/// Makes a plan of these trees, with the segment size of the fabric and no express tree.
+fn baseline_plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
     let (reason, segment) = (reason.to_owned(), segment_bytes(fabric));
     Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 
-fn tree(fabric: &Fabric, root: GatewayId, parent: impl Fn(GatewayId) -> GatewayId) -> Tree {
+/// Makes a tree of share 1 with one root, in which `parent` gives the parent of each other gateway.
+fn baseline_tree(
+    fabric: &Fabric,
+    root: GatewayId,
+    parent: impl Fn(GatewayId) -> GatewayId,
+) -> Tree {
     let others = fabric.gateway_ids().filter(|id| *id != root);
     let parents = others.map(|id| (id, parent(id))).collect();
     Tree { share: 1, direction: TreeDirection::Both, roots: vec![root], parents }
 }
 
-fn roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {
+/// Returns the root of each tree of a baseline plan: every gateway once.
+fn baseline_roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {
     fabric.gateway_ids()
 }
 
-fn gateways(fabric: &Fabric) -> u16 {
+/// Returns the number of gateways of the fabric.
+fn gateway_count(fabric: &Fabric) -> u16 {
     u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX)
 }
 
@@ -68,15 +79,15 @@ fn gateways(fabric: &Fabric) -> u16 {
 mod tests {
     use super::*;
     use crate::plan::Operation;
-    use crate::testing::{FabricBuilder, mbit, path, port};
+    use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 
     /// One rank in each region, with a gateway of its own.
     fn flat(ranks: usize) -> Fabric {
-        let gateway = [(1, Some(port(mbit(1000))))];
+        let gateway = [(1, Some(symmetric_port(mbit(1000))))];
         let regions = (0..ranks).map(|index| format!("r{index:02}"));
         let builder =
             regions.fold(FabricBuilder::default(), |builder, name| builder.region(&name, gateway));
-        builder.all_pairs(path(mbit(1000), 1)).build()
+        builder.all_pairs(lossless_link(mbit(1000), 1)).build()
     }
 
     #[test]
@@ -84,10 +95,12 @@ mod tests {
         for ranks in 2..20 {
             let fabric = flat(ranks);
             let size = 1 << 30;
-            for (plan, even) in
-                [(even(&fabric), true), (ring(&fabric), true), (halving_doubling(&fabric), false)]
-            {
-                let all = gateways(&fabric);
+            for (plan, even) in [
+                (even_plan(&fabric), true),
+                (ring_plan(&fabric), true),
+                (halving_doubling_plan(&fabric), false),
+            ] {
+                let all = gateway_count(&fabric);
                 assert_eq!(plan.prove(all), Ok(()), "{ranks} ranks: {}", plan.reason);
                 let forecast = plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(size));
                 let outs = forecast.gateways.iter().map(|load| load.wan_out.get());
@@ -102,7 +115,7 @@ mod tests {
 
     #[test]
     fn halving_takes_one_hop_for_each_differing_bit() {
-        let plan = halving_doubling(&flat(8));
+        let plan = halving_doubling_plan(&flat(8));
         for tree in &plan.trees {
             for start in (0..8).map(GatewayId) {
                 let mut at = start;

@@ -5,15 +5,17 @@ use super::packing::Packing;
 use super::region_tree::RegionTree;
 use crate::plan::capacity::Capacity;
 
-/// Times within 0.5 % count as equal; the algorithm with fewer hops is then better.
+/// 0.5 % of a plan's time: plans whose times differ by less count as equal, and the one with fewer
+/// hops is then better.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
-pub(crate) const TIE: f64 = 0.005;
+pub(crate) const TIE_FRACTION: f64 = 0.005;
 
-/// Owner shares that need the least time at the ports.
+/// Returns the fraction of a buffer that each region owns in a direct exchange that takes the least
+/// time at the ports.
 ///
 /// A region that owns the fraction x of a buffer of S bytes carries (1 + (N-2)x)S each way. The
-/// least time is T = max(S / min b, 2(N-1)S / sum b). A region with port rate b then owns
-/// (T b/S - 1)/(N-2).
+/// least time is T = max(S / min b, 2(N-1)S / sum b). A region with port rate b then owns (T b/S -
+/// 1)/(N-2).
 fn owner_shares(ports: &[f64]) -> Vec<f64> {
     let regions = ports.len() as f64;
     let least = ports.iter().copied().fold(f64::INFINITY, f64::min);
@@ -24,28 +26,31 @@ fn owner_shares(ports: &[f64]) -> Vec<f64> {
     spare.iter().map(|spare| spare / total).collect()
 }
 
-/// The rate that owner shares reach over ports and pairs, in payload bytes per second. A pair of
-/// owners of x and y carries (x + y)S each way.
-fn rate_of(shares: &[f64], capacity: &Capacity) -> f64 {
+/// Returns the rate that a direct exchange with these owner shares reaches over ports and pairs, in
+/// payload bytes per second.
+///
+/// A pair of owners of x and y carries (x + y)S each way.
+fn owner_shares_rate(shares: &[f64], capacity: &Capacity) -> f64 {
     let others = shares.len() as f64 - 2.0;
     let port = |region: usize| capacity.ports[region] / (1.0 + others * shares[region]);
     let pair = |(a, b): (usize, usize)| match shares[a] + shares[b] {
         0.0 => f64::INFINITY,
-        load => capacity.pair(a, b) / load,
+        load => capacity.pair_rate(a, b) / load,
     };
     let ports = (0..shares.len()).map(port);
     ports.chain(capacity.all_pairs().map(pair)).fold(f64::INFINITY, f64::min)
 }
 
-/// The packing of owner shares that fit the ports, where the links can carry them.
-pub(crate) fn owners(capacity: &Capacity) -> Option<Packing> {
+/// Returns the packing of owner shares that fit the ports; `None` where the links cannot carry
+/// them.
+pub(crate) fn owner_packing(capacity: &Capacity) -> Option<Packing> {
     let shares = owner_shares(&capacity.ports);
-    let rate = rate_of(&shares, capacity);
-    (rate >= capacity.rate_limit() * (1.0 - TIE)).then(|| stars(&shares, rate))
+    let rate = owner_shares_rate(&shares, capacity);
+    (rate >= capacity.rate_limit() * (1.0 - TIE_FRACTION)).then(|| star_packing(&shares, rate))
 }
 
-/// The packing in which each owner's share takes the star around it.
-fn stars(shares: &[f64], rate: f64) -> Packing {
+/// Returns the packing in which each owner's share takes the star around that owner.
+fn star_packing(shares: &[f64], rate: f64) -> Packing {
     let regions = shares.len();
     let owners = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
     let trees = owners.map(|(owner, share)| (RegionTree::star(regions, owner), share * rate));

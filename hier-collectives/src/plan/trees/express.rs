@@ -4,7 +4,7 @@
 //! has chosen the trees for large buffers.
 
 use super::gateway_tree;
-use super::region_tree::{RegionTree, RootedTree, grow};
+use super::region_tree::{RegionTree, RootedTree, grow_region_tree};
 use crate::plan::analysis::pair_shares::PairShares;
 use crate::plan::capacity::{Capacity, PortDirection};
 use crate::plan::sizing::unsolicited_window;
@@ -13,58 +13,68 @@ use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 1 KiB: sizes of buffers are distinguished in steps of this many bytes.
-const SIZE_STEP: u64 = 1 << 10;
+/// 1 KiB: the express limit is found to within this many bytes.
+const SIZE_STEP_BYTES: u64 = 1 << 10;
 
-/// Candidates are compared at 0 bytes, at 1 KiB, and at twelve doublings of it.
-const DOUBLINGS: usize = 12;
+/// 12 doublings of 1 KiB: candidates for the express tree are compared at 0 bytes, at 1 KiB, and at
+/// each doubling.
+const SIZE_DOUBLINGS: usize = 12;
 
-/// 4 MiB, the largest buffer that may take the express tree. Buckets of a training step are larger,
-/// follow each other and fill links: delay is then paid once, and extra bytes are paid each time.
+/// 4 MiB, the largest buffer that may take the express tree.
+///
+/// Buckets of a training step are larger, follow each other and fill links: delay is then paid
+/// once, and extra bytes are paid each time.
 /// Tested by `a_plan_has_at_most_one_express_tree`.
-pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP << DOUBLINGS);
+pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP_BYTES << SIZE_DOUBLINGS);
 
-/// An express tree must save 0.1 % of the time, on the mean of the compared sizes.
+/// 0.1 % of the time: an express tree must save as much, on the mean of the compared sizes.
 /// Tested by `a_barrier_over_a_thin_mesh_takes_one_hop`.
-const SAVING_MIN: f64 = 0.001;
+const SAVED_FRACTION_MIN: f64 = 0.001;
 
-/// Times that differ by less than this fraction are equal.
-const EQUAL_FRACTION: f64 = 1e-9;
+/// 1e-9 of a time: forecasts that differ by less are equal.
+const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 
-/// Adds the tree that saves the most time for small buffers, and the largest buffer that takes it.
-pub(crate) fn add(fabric: &Fabric, plan: &mut Plan) {
+/// Adds to `plan` the tree that saves the most time for small buffers, and the size of the largest
+/// buffer that takes it.
+///
+/// A plan for which no tree saves enough stays as it is.
+pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     if matches!(plan.algorithm, Algorithm::Local | Algorithm::Swap) {
         return;
     }
     let shares = plan.pair_shares(fabric);
-    let bulk = |bytes: u64| plan.seconds(fabric, bytes, &PairShares::new());
-    let sizes = std::iter::once(0).chain((0..=DOUBLINGS).map(|doublings| SIZE_STEP << doublings));
+    let bulk = |bytes: u64| plan.all_reduce_seconds(fabric, bytes, &PairShares::new());
+    let sizes = std::iter::once(0)
+        .chain((0..=SIZE_DOUBLINGS).map(|doublings| SIZE_STEP_BYTES << doublings));
     let sizes: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, bulk(bytes))).collect();
     let mut best: Option<(f64, usize, RootedTree)> = None;
-    for rooted in candidates(&Capacity::of(fabric, PortDirection::Both)) {
-        let candidate = Candidate::new(fabric, &shares, plan, &rooted);
-        let saved = sizes.iter().map(|(bytes, bulk)| candidate.saving(*bytes, *bulk));
+    for rooted in express_candidates(&Capacity::of_fabric(fabric, PortDirection::Both)) {
+        let candidate = ExpressCandidate::new(fabric, &shares, plan, &rooted);
+        let saved = sizes.iter().map(|(bytes, bulk)| candidate.saved_fraction(*bytes, *bulk));
         let saved: Vec<f64> = saved.collect();
         // Counts the sizes below the first at which it is later. It may be sooner again beyond,
         // where relays pass on whole segments.
-        let taken = saved.iter().position(|part| *part < -EQUAL_FRACTION).unwrap_or(saved.len());
+        let taken =
+            saved.iter().position(|part| *part < -EQUAL_TIMES_FRACTION).unwrap_or(saved.len());
         let mean = saved[..taken].iter().sum::<f64>() / sizes.len() as f64;
-        if mean > SAVING_MIN && best.as_ref().is_none_or(|(most, ..)| mean > *most) {
+        if mean > SAVED_FRACTION_MIN && best.as_ref().is_none_or(|(most, ..)| mean > *most) {
             best = Some((mean, taken, rooted));
         }
     }
     let Some((_, taken, rooted)) = best else { return };
-    let candidate = Candidate::new(fabric, &shares, plan, &rooted);
+    let candidate = ExpressCandidate::new(fabric, &shares, plan, &rooted);
     let low = sizes[taken - 1].0;
-    let high = sizes.get(taken).map_or(low + SIZE_STEP, |(bytes, _)| *bytes);
-    let most = bisect(low, high, |bytes| candidate.saving(bytes, bulk(bytes)) >= -EQUAL_FRACTION);
+    let high = sizes.get(taken).map_or(low + SIZE_STEP_BYTES, |(bytes, _)| *bytes);
+    let most = bisect_buffer_size(low, high, |bytes| {
+        candidate.saved_fraction(bytes, bulk(bytes)) >= -EQUAL_TIMES_FRACTION
+    });
     plan.express_bytes = ByteCount::new(most);
-    plan.reason.push_str(&reason(fabric, &rooted, plan.express_bytes));
-    plan.trees.push(gateway_tree::on_fastest_ports(fabric, &rooted));
+    plan.reason.push_str(&express_reason(fabric, &rooted, plan.express_bytes));
+    plan.trees.push(gateway_tree::tree_on_fastest_ports(fabric, &rooted));
 }
 
 /// A candidate for the express tree, as a plan of that tree alone.
-struct Candidate<'f> {
+struct ExpressCandidate<'f> {
     fabric: &'f Fabric,
     /// Shares that the trees for large buffers give to pairs of gateways.
     shares: &'f PairShares,
@@ -74,35 +84,40 @@ struct Candidate<'f> {
     window: u64,
 }
 
-impl<'f> Candidate<'f> {
+impl<'f> ExpressCandidate<'f> {
+    /// Makes a candidate of the region tree `rooted` beside the plan `bulk` for large buffers.
     fn new(fabric: &'f Fabric, shares: &'f PairShares, bulk: &Plan, rooted: &RootedTree) -> Self {
         let plan = Plan {
             algorithm: bulk.algorithm,
             reason: String::new(),
             segment: bulk.segment,
             express_bytes: EXPRESS_MAX,
-            trees: vec![gateway_tree::on_fastest_ports(fabric, rooted)],
+            trees: vec![gateway_tree::tree_on_fastest_ports(fabric, rooted)],
         };
         let window = plan.express_window(fabric).unwrap_or(0);
         Self { fabric, shares, plan, window }
     }
 
-    /// Fraction of `bulk_seconds` that the tree saves for a buffer of `bytes` bytes.
+    /// Returns the fraction that the candidate saves of `bulk_seconds`, the time of a buffer of
+    /// `bytes` bytes over the other trees.
     ///
-    /// It is negative where the tree takes longer, and minus infinity where the buffer does not fit.
-    fn saving(&self, bytes: u64, bulk_seconds: f64) -> f64 {
+    /// It is negative where the tree takes longer, and minus infinity where the buffer does not
+    /// fit.
+    fn saved_fraction(&self, bytes: u64, bulk_seconds: f64) -> f64 {
         if bytes > self.window {
             return f64::NEG_INFINITY;
         }
-        let seconds = self.plan.seconds(self.fabric, bytes, self.shares);
+        let seconds = self.plan.all_reduce_seconds(self.fabric, bytes, self.shares);
         (bulk_seconds - seconds) / bulk_seconds.max(f64::MIN_POSITIVE)
     }
 }
 
-/// The largest size for which `holds` is true; it is true for `low` and false for `high`.
-fn bisect(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
-    while high - low > SIZE_STEP {
-        let middle = (low + high) / 2 / SIZE_STEP * SIZE_STEP;
+/// Finds the largest buffer size, in steps of 1 KiB, for which `holds` is true.
+///
+/// `holds` is true for `low` and false for `high`.
+fn bisect_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    while high - low > SIZE_STEP_BYTES {
+        let middle = (low + high) / 2 / SIZE_STEP_BYTES * SIZE_STEP_BYTES;
         if holds(middle) {
             low = middle;
         } else {
@@ -112,18 +127,20 @@ fn bisect(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// The candidates: all regions as roots, and each region as the hub of its shortest paths.
-fn candidates(capacity: &Capacity) -> impl Iterator<Item = RootedTree> {
+/// Returns the candidates for the express tree: all regions as roots, and each region as the hub of
+/// its shortest paths.
+fn express_candidates(capacity: &Capacity) -> impl Iterator<Item = RootedTree> {
     let all_roots = capacity.is_complete().then(|| RootedTree::all_roots(capacity));
-    let nearest = (0..capacity.regions()).map(|root| grow(capacity, root, |_, _| 0.0, 1.0));
+    let nearest =
+        (0..capacity.region_count()).map(|root| grow_region_tree(capacity, root, |_, _| 0.0, 1.0));
     let mut trees: Vec<RegionTree> = nearest.collect();
     trees.sort_unstable();
     trees.dedup();
     all_roots.into_iter().chain(trees.into_iter().map(|tree| tree.rooted_at_center(capacity)))
 }
 
-/// The sentence that the express tree adds to the plan's reason.
-fn reason(fabric: &Fabric, rooted: &RootedTree, limit: ByteCount) -> String {
+/// Returns the sentence that the express tree adds to the plan's reason.
+fn express_reason(fabric: &Fabric, rooted: &RootedTree, limit: ByteCount) -> String {
     let names: Vec<&str> =
         rooted.roots.iter().map(|region| fabric.regions()[*region].name.as_str()).collect();
     let how = match names[..] {
@@ -141,21 +158,23 @@ fn reason(fabric: &Fabric, rooted: &RootedTree, limit: ByteCount) -> String {
 }
 
 impl Plan {
-    /// The plan with its express limit lowered to what fits the unsolicited windows of `fabric`.
+    /// Returns the plan with its express limit lowered to what fits the unsolicited windows of
+    /// `fabric`.
     pub fn with_express_limit(self, fabric: &Fabric) -> Self {
         let window = ByteCount::new(self.express_window(fabric).unwrap_or(0));
         Self { express_bytes: self.express_bytes.min(window), ..self }
     }
 
-    /// The largest buffer in bytes that the unsolicited windows along the express tree always hold.
+    /// Returns the largest buffer in bytes that the unsolicited windows along the express tree
+    /// always hold.
     fn express_window(&self, fabric: &Fabric) -> Option<u64> {
         let region = |id| fabric.gateway(id).region;
         let edges = self.trees.iter().find(|tree| tree.is_express())?.edges();
         let far = edges.filter(|(one, other)| region(*one) != region(*other));
         let windows = far.map(|(one, other)| unsolicited_window(fabric, one, other, self).get());
         let largest = |window| {
-            let medium = SizeClass::Medium.room(window).min(MEDIUM_BYTES);
-            SizeClass::Large.room(window).max(medium)
+            let medium = SizeClass::Medium.usable_window(window).min(MEDIUM_BYTES);
+            SizeClass::Large.usable_window(window).max(medium)
         };
         windows.map(largest).min()
     }

@@ -2,7 +2,7 @@
 
 use super::region_tree::RootedTree;
 use crate::ids::GatewayId;
-use crate::plan::capacity::{both_ways, region_id};
+use crate::plan::capacity::{region_id, slower_direction_rate};
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,29 +18,32 @@ pub(crate) struct TreePair {
 }
 
 impl TreePair {
-    /// A common tree for partials and results.
+    /// Makes a pair that has one tree for both partials and results.
     pub fn common(rooted: RootedTree) -> Self {
         Self { partials: rooted, results: None }
     }
 
-    /// Messages of a part that a region carries, the larger of in and out.
+    /// Counts the messages of a part of the buffer that a region carries, the larger of in and out.
     fn degree(&self, region: usize) -> u64 {
         let results = self.results.as_ref().map_or(0, |results| results.degree(region));
         self.partials.degree(region).max(results)
     }
 }
 
-/// 2^20 parts in all shares together, so that rounding costs less than a thousandth.
+/// 2^20, the sum of the shares of all trees of a plan, so that rounding costs less than a
+/// thousandth.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
-pub(crate) const SHARES: u64 = 1 << 20;
+pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 
-/// Whole shares in proportion to `weights` that add up to [`SHARES`], by largest remainder. The
-/// first of equals gets the remainder.
+/// Rounds `weights` to whole shares that add up to [`SHARES_TOTAL`], by largest remainder.
+///
+/// The first of equals gets the remainder.
 pub(crate) fn whole_shares(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
-    let quotas: Vec<f64> = weights.iter().map(|weight| weight / total * SHARES as f64).collect();
+    let quotas: Vec<f64> =
+        weights.iter().map(|weight| weight / total * SHARES_TOTAL as f64).collect();
     let mut shares: Vec<u64> = quotas.iter().map(|quota| *quota as u64).collect();
-    let left = SHARES.saturating_sub(shares.iter().sum());
+    let left = SHARES_TOTAL.saturating_sub(shares.iter().sum());
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by(|a, b| quotas[*b].fract().total_cmp(&quotas[*a].fract()).then(a.cmp(b)));
     let more = order.into_iter().cycle().take(usize::try_from(left).unwrap_or(0));
@@ -48,12 +51,12 @@ pub(crate) fn whole_shares(weights: &[f64]) -> Vec<u64> {
     shares
 }
 
-/// Assigns the trees over regions, with their shares, to gateways.
+/// Turns trees over regions, with their shares, into trees over gateways.
 ///
 /// Every gateway with a port serves a run of consecutive shares of its region, in proportion to its
 /// port rate. A tree is cut where a gateway's run ends in some region. The region's other gateways
 /// are children of the one that serves the share.
-pub(crate) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
+pub(crate) fn assign_trees(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> =
         (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
@@ -69,7 +72,8 @@ pub(crate) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
                 runs[region][before.max(1) - 1].1
             };
             let share = piece[1] - piece[0];
-            let tree = |rooted, direction| on_gateways(fabric, rooted, share, direction, serving);
+            let tree =
+                |rooted, direction| tree_on_gateways(fabric, rooted, share, direction, serving);
             match results {
                 None => spread.push(tree(partials, TreeDirection::Both)),
                 Some(results) => spread.extend([
@@ -83,17 +87,18 @@ pub(crate) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
     spread
 }
 
-/// The express tree over `rooted`: in each region the gateway with the fastest port serves it.
-pub(crate) fn on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
+/// Returns the express tree over `rooted`: in each region the gateway with the fastest port serves
+/// it.
+pub(crate) fn tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
     let fastest = |region: usize| {
-        let ports = ports_of(fabric, region);
+        let ports = region_ports(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
-    on_gateways(fabric, rooted, 0, TreeDirection::Both, fastest)
+    tree_on_gateways(fabric, rooted, 0, TreeDirection::Both, fastest)
 }
 
-/// The trees of a single region: every gateway owns the same share.
-pub(crate) fn one_region(fabric: &Fabric) -> Vec<Tree> {
+/// Returns the trees of a single region: every gateway owns an equal share.
+pub(crate) fn one_region_trees(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
         let parents = others.map(|id| (id, root)).collect();
@@ -102,16 +107,21 @@ pub(crate) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     fabric.gateway_ids().map(tree).collect()
 }
 
-/// A region's gateways with a port, and the port's bits per second in its slower direction.
-fn ports_of(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
+/// Returns a region's gateways with a port, each with the port's bits per second in its slower
+/// direction.
+fn region_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
     let gateways = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
-    let port = |id: GatewayId| Some((id, both_ways(fabric.gateway(id).wan?).bits_per_second()));
+    let port = |id: GatewayId| {
+        Some((id, slower_direction_rate(fabric.gateway(id).wan?).bits_per_second()))
+    };
     gateways.filter_map(port).collect()
 }
 
-/// The gateways of a region with a port, and the first share that each serves.
+/// Divides the shares of a region among its gateways with a port.
+///
+/// Returns the first share that each gateway serves.
 fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec<(u64, GatewayId)> {
-    let ports = ports_of(fabric, region);
+    let ports = region_ports(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
     let load = |(pair, share): &(TreePair, u64)| u128::from(pair.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
@@ -133,8 +143,9 @@ fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec
     runs
 }
 
-/// A tree over gateways, in which `serving` names the gateway that serves a region.
-fn on_gateways(
+/// Turns a tree over regions into a tree over gateways; `serving` names the gateway that serves a
+/// region.
+fn tree_on_gateways(
     fabric: &Fabric,
     rooted: &RootedTree,
     share: u64,

@@ -21,25 +21,25 @@ pub(crate) struct RootedTree {
 }
 
 impl RegionTree {
-    /// The star: every other region has an edge to `center`.
+    /// Makes the star of `regions` regions: every other region has an edge to `center`.
     pub fn star(regions: usize, center: usize) -> Self {
         let others = (0..regions).filter(|region| *region != center);
         Self::new(others.map(|other| (center, other)).collect())
     }
 
-    /// The tree with these edges, in any order.
+    /// Makes the tree with these edges between regions, in any order.
     pub fn new(edges: Vec<(usize, usize)>) -> Self {
         let mut edges: Vec<_> = edges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
         edges.sort_unstable();
         Self(edges)
     }
 
-    /// The edges, ascending.
+    /// Returns the edges between regions, ascending, each with its lower region first.
     pub fn edges(&self) -> &[(usize, usize)] {
         &self.0
     }
 
-    /// Number of edges at each region.
+    /// Counts the edges at each region.
     pub fn degrees(&self) -> Vec<u32> {
         let mut degrees = vec![0; self.0.len() + 1];
         for (a, b) in &self.0 {
@@ -49,26 +49,26 @@ impl RegionTree {
         degrees
     }
 
-    /// The region at which all edges end, if there is one.
+    /// Returns the region at which all edges end, if there is one.
     pub fn center(&self) -> Option<usize> {
         let all = self.0.len();
         self.degrees().iter().position(|degree| usize::try_from(*degree) == Ok(all))
     }
 
-    /// The tree with one region as its root.
+    /// Returns the tree with region `top` as its root.
     pub fn rooted_at(&self, top: usize, capacity: &Capacity) -> RootedTree {
-        let (parents, depths) = self.walk(top, capacity);
+        let (parents, depths) = self.parents_and_depths(top, capacity);
         let deepest = depths.into_iter().max().unwrap_or(0);
         RootedTree { roots: vec![top], parents, latency_ns: 2 * deepest }
     }
 
-    /// The tree with the root set that has results soonest.
+    /// Returns the tree with the root set that has results soonest.
     ///
     /// The root is the region at the middle of the longest path. It is a root set of two regions
     /// where that saves a tenth of the latency.
     pub fn rooted_at_center(&self, capacity: &Capacity) -> RootedTree {
         let farthest = |from: usize| {
-            let (parents, depths) = self.walk(from, capacity);
+            let (parents, depths) = self.parents_and_depths(from, capacity);
             let end = (0..depths.len()).max_by_key(|region| depths[*region]).unwrap_or(from);
             (end, parents, depths)
         };
@@ -92,8 +92,13 @@ impl RegionTree {
         swap
     }
 
-    /// Each region's parent, and its delay from `top` in nanoseconds.
-    fn walk(&self, top: usize, capacity: &Capacity) -> (Vec<Option<usize>>, Vec<u64>) {
+    /// Returns each region's parent in the tree rooted at `top`, and its delay from `top` in
+    /// nanoseconds.
+    fn parents_and_depths(
+        &self,
+        top: usize,
+        capacity: &Capacity,
+    ) -> (Vec<Option<usize>>, Vec<u64>) {
         let regions = self.0.len() + 1;
         let mut next = vec![Vec::new(); regions];
         for (a, b) in &self.0 {
@@ -114,17 +119,18 @@ impl RegionTree {
     }
 }
 
-/// Grows a minimum spanning tree from `root`, where an edge costs `price`.
+/// Grows a minimum spanning tree over regions from `root`, where an edge costs `price` (Prim's
+/// algorithm).
 ///
 /// `bias` is a price for each nanosecond of delay from the root. It keeps the tree shallow where
 /// edges cost nearly the same.
-pub(crate) fn grow(
+pub(crate) fn grow_region_tree(
     capacity: &Capacity,
     root: usize,
     price: impl Fn(usize, usize) -> f64,
     bias: f64,
 ) -> RegionTree {
-    let regions = capacity.regions();
+    let regions = capacity.region_count();
     let mut inside = vec![false; regions];
     let mut depths = vec![0.0; regions];
     let mut nearest = vec![(f64::INFINITY, root); regions];
@@ -133,7 +139,7 @@ pub(crate) fn grow(
     inside[root] = true;
     for _ in 1..regions {
         for region in (0..regions).filter(|region| !inside[*region]) {
-            if capacity.pair(last, region) > 0.0 {
+            if capacity.pair_rate(last, region) > 0.0 {
                 let depth = depths[last] + capacity.delay_ns(last, region) as f64;
                 let cost = price(last, region) + bias * depth;
                 if cost < nearest[region].0 {
@@ -154,9 +160,9 @@ pub(crate) fn grow(
 }
 
 impl RootedTree {
-    /// The tree without parents: all regions are roots and exchange with each other.
+    /// Makes the tree without parents: all regions are roots and exchange with each other.
     pub fn all_roots(capacity: &Capacity) -> Self {
-        let regions = capacity.regions();
+        let regions = capacity.region_count();
         let delays = capacity.all_pairs().map(|(a, b)| capacity.delay_ns(a, b));
         Self {
             roots: (0..regions).collect(),
@@ -165,7 +171,7 @@ impl RootedTree {
         }
     }
 
-    /// Number of regions with which a region exchanges data.
+    /// Counts the regions with which a region exchanges data.
     pub fn degree(&self, region: usize) -> u64 {
         let children = self.parents.iter().filter(|parent| **parent == Some(region)).count();
         let above = if self.parents[region].is_some() { 1 } else { self.roots.len() - 1 };

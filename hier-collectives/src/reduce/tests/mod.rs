@@ -1,6 +1,6 @@
-use super::dispatch::dispatch;
+use super::dispatch::dispatch_dtype;
 use super::element::{Bf16, Element, F16};
-use super::fold::{Reduction, wide_vectors};
+use super::fold::{Reduction, has_wide_vectors};
 use super::*;
 use crate::descriptor::{Dtype, ReduceOp};
 use half::{bf16, f16};
@@ -94,7 +94,7 @@ impl Case {
         };
         // SAFETY: every buffer holds the range, the output is a vector of its own, and `wide`
         // is what the machine has.
-        unsafe { dispatch(self.op, self.dtype, reduction) };
+        unsafe { dispatch_dtype(self.op, self.dtype, reduction) };
         assert!(out[..offset].iter().all(|byte| *byte == 0x5a), "wrote before the output");
         assert!(out[offset + bytes..].iter().all(|byte| *byte == 0x5a), "wrote past the output");
         out[offset..offset + bytes].to_vec()
@@ -228,15 +228,15 @@ proptest! {
     fn every_element_equals_the_scalar_reference_with_any_vectors(case in cases()) {
         let expected = case.expected();
         prop_assert_eq!(&case.run(0..case.elements(), false), &expected);
-        prop_assert_eq!(&case.run(0..case.elements(), wide_vectors()), &expected);
+        prop_assert_eq!(&case.run(0..case.elements(), has_wide_vectors()), &expected);
     }
 
     #[test]
     fn a_range_may_be_cut_anywhere(case in cases(), cut: prop::sample::Index) {
         let cut = cut.index(case.elements() + 1);
-        let mut pieces = case.run(0..cut, wide_vectors());
-        pieces.extend(case.run(cut..case.elements(), wide_vectors()));
-        prop_assert_eq!(pieces, case.run(0..case.elements(), wide_vectors()));
+        let mut pieces = case.run(0..cut, has_wide_vectors());
+        pieces.extend(case.run(cut..case.elements(), has_wide_vectors()));
+        prop_assert_eq!(pieces, case.run(0..case.elements(), has_wide_vectors()));
     }
 
     #[test]
@@ -270,7 +270,8 @@ fn one(op: ReduceOp, dtype: Dtype, column: &[(u64, f64)]) -> u64 {
     u64::from_le_bytes(out)
 }
 
-const FLOATS: [(Dtype, u64, u64); 4] = [
+/// The bits of the canonical NaN and of infinity for each float dtype.
+const FLOAT_SPECIALS: [(Dtype, u64, u64); 4] = [
     (Dtype::F32, 0x7fc0_0000, 0x7f80_0000),
     (Dtype::F64, 0x7ff8 << 48, 0x7ff0 << 48),
     (Dtype::F16, 0x7e00, 0x7c00),
@@ -279,7 +280,7 @@ const FLOATS: [(Dtype, u64, u64); 4] = [
 
 #[test]
 fn every_nan_is_the_canonical_one() {
-    for (dtype, canonical, infinity) in FLOATS {
+    for (dtype, canonical, infinity) in FLOAT_SPECIALS {
         for op in ReduceOp::ALL {
             let signalling = infinity + 1;
             assert_eq!(one(op, dtype, &[(signalling, 1.0)]), canonical, "{dtype} {op}");
@@ -295,7 +296,7 @@ fn every_nan_is_the_canonical_one() {
 
 #[test]
 fn the_sign_of_zero_orders_and_survives() {
-    for (dtype, ..) in FLOATS {
+    for (dtype, ..) in FLOAT_SPECIALS {
         let minus = 1 << (dtype.size() * 8 - 1);
         for column in [[(0, 1.0), (minus, 1.0)], [(minus, 1.0), (0, 1.0)]] {
             assert_eq!(one(ReduceOp::Min, dtype, &column), minus);
@@ -309,7 +310,7 @@ fn the_sign_of_zero_orders_and_survives() {
 
 #[test]
 fn an_operand_without_weight_is_not_read() {
-    for (dtype, canonical, infinity) in FLOATS {
+    for (dtype, canonical, infinity) in FLOAT_SPECIALS {
         let column = [(canonical, 0.0), (5, 2.0), (infinity, 0.0)];
         assert_eq!(one(ReduceOp::Avg, dtype, &column), 5, "a subnormal, unchanged");
         assert_eq!(one(ReduceOp::Avg, dtype, &[(5, 0.0), (6, 0.0)]), canonical);
@@ -321,7 +322,7 @@ fn an_operand_without_weight_is_not_read() {
 
 #[test]
 fn the_mean_of_the_greatest_numbers_is_finite() {
-    for (dtype, _, infinity) in FLOATS {
+    for (dtype, _, infinity) in FLOAT_SPECIALS {
         let sign = 1 << (dtype.size() * 8 - 1);
         let greatest = infinity - 1;
         for count in 1..70_u32 {

@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use units::TimeNs;
 
-/// 64: commits of one rank that may wait; more mean that the rank ignores the answers.
+/// 64 commits of one rank may wait for confirmation. Another is refused, since the rank ignores the
+/// answers.
 pub const COMMITS_MAX: usize = 64;
-/// 1,024. Questions of one peer that may wait; beyond, the epoch ends.
+/// 1,024 questions (Ask) of one peer about commits may wait for an answer. One more ends the epoch.
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
-const ASKS_MAX: usize = 1024;
+const COMMIT_QUESTIONS_MAX: usize = 1024;
 
 /// The commits of all local ranks, and the reports of all gateways.
 #[derive(Debug)]
@@ -37,9 +38,9 @@ pub(in crate::session) struct Commits {
 /// The commits of one local rank.
 #[derive(Debug, Default)]
 struct RankCommits {
-    /// The first collective that none of its commits covers.
+    /// The first collective that no commit of this rank covers.
     covered: Sequence,
-    /// Whether it committed anything in this epoch.
+    /// Whether the rank committed anything in this epoch.
     commits_here: bool,
     /// Commits that wait, in order.
     pending: VecDeque<PendingCommit>,
@@ -58,17 +59,17 @@ pub(in crate::session) struct PendingCommit {
 /// Reports from and to one peer.
 #[derive(Debug, Default)]
 struct PeerReports {
-    /// Collectives whose results all its ranks have, as far as it has reported.
+    /// Collectives whose results all ranks of the peer have, as far as it has reported.
     done: SequenceRanges,
-    /// Its questions that wait for an answer.
+    /// The peer's questions that wait for an answer.
     asked: BTreeSet<(Sequence, Sequence)>,
-    /// The last question sent to it, and the last answer.
+    /// The last question and the last answer that were sent to the peer.
     ask_sent: Option<(Sequence, Sequence)>,
     done_sent: Option<(Sequence, Sequence)>,
 }
 
 impl Commits {
-    /// No commit.
+    /// Creates the table without commits, for the ranks and peers of the local gateway.
     pub fn new(local: &LocalGateway) -> Self {
         let fabric = local.fabric();
         let ranks = fabric.gateway(local.id()).ranks.clone();
@@ -81,13 +82,13 @@ impl Commits {
         }
     }
 
-    /// The last step known to be complete in every region.
+    /// Returns the last step known to be complete in every region, in any epoch.
     pub fn committed(&self) -> Option<Committed> {
         self.committed
     }
 
-    /// A rank asks to hear when all that it posted since its last commit is complete in every
-    /// region. The outcome reaches it as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    /// Takes a rank's commit of all collectives that the rank posted since its previous commit. The
+    /// answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
     pub fn handle_commit(
         &mut self,
         rank: RankId,
@@ -96,7 +97,8 @@ impl Commits {
         cx: &mut Context<'_>,
     ) {
         let Commit { epoch, step, timeout } = commit;
-        let (Some(local), Some(posts)) = (self.ranks.get_mut(&rank), collectives.rank(rank)) else {
+        let (Some(local), Some(posts)) = (self.ranks.get_mut(&rank), collectives.local_rank(rank))
+        else {
             return;
         };
         if !cx.epoch.is_active() || epoch != cx.epoch.number() {
@@ -105,7 +107,7 @@ impl Commits {
                  complete in every region"
             );
             let failure = Failure::new(FailureCode::EpochEnded, text);
-            return refuse(rank, step, failure, cx.actions);
+            return refuse_commit(rank, step, failure, cx.actions);
         }
         let twice = local.pending.iter().any(|pending| pending.step == step);
         if twice || local.pending.len() >= COMMITS_MAX {
@@ -114,36 +116,37 @@ impl Commits {
             } else {
                 format!("step {step}: {COMMITS_MAX} commits of rank {rank} wait already")
             };
-            return refuse(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
+            return refuse_commit(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
         }
         let range = std::mem::replace(&mut local.covered, posts.next)..posts.next;
         local.commits_here = true;
         let mut failed = collectives.failures().range(range.clone());
         if let Some((_, cause)) = failed.next() {
-            let failure = self.failure(step, &range, cause, cx.epoch.local());
-            return refuse(rank, step, failure, cx.actions);
+            let failure = self.commit_failure(step, &range, cause, cx.epoch.local());
+            return refuse_commit(rank, step, failure, cx.actions);
         }
         let (begun, expiry) = (cx.now, cx.now + timeout);
         local.pending.push_back(PendingCommit { step, range: range.clone(), begun, expiry });
         let ready = cx.epoch.ready_peers();
         for peer in &ready {
-            self.ask(*peer, &range, cx);
+            self.send_ask(*peer, &range, cx);
         }
         if self.done.contains(&range) {
-            ready.iter().for_each(|peer| self.tell_done(*peer, &range, cx));
+            ready.iter().for_each(|peer| self.send_done(*peer, &range, cx));
         }
-        self.confirm(cx);
+        self.confirm_complete(cx);
     }
 
-    /// A rank is gone: its commits are not answered.
-    pub fn detach(&mut self, rank: RankId) {
+    /// Drops the waiting commits of a detached rank without an answer.
+    pub fn drop_commits_of_rank(&mut self, rank: RankId) {
         if let Some(local) = self.ranks.get_mut(&rank) {
             local.pending.clear();
         }
     }
 
-    /// All local ranks have the result of a collective.
-    pub fn note_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+    /// Records that all local ranks have a collective's result. Sends Done for each asked or
+    /// committed range of collectives that is complete now.
+    pub fn note_collective_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
         if !cx.epoch.is_active() {
             return;
         }
@@ -154,18 +157,18 @@ impl Commits {
             let asked = self.peers.get(&peer).map(|peer| peer.asked.clone()).unwrap_or_default();
             for (from, below) in asked.into_iter().chain(mine.iter().copied()) {
                 if (from..below).contains(&sequence) && self.done.contains(&(from..below)) {
-                    self.tell_done(peer, &(from..below), cx);
+                    self.send_done(peer, &(from..below), cx);
                 }
             }
         }
-        self.confirm(cx);
+        self.confirm_complete(cx);
     }
 
-    /// A peer reports that all its ranks have some collectives. `oldest` is the first collective
-    /// that some local rank has not posted.
+    /// Records a peer's report (Done) that all its ranks have the results of a range of
+    /// collectives. `oldest` is the first collective that some local rank has not posted.
     ///
     /// # Errors
-    /// [`PeerError::TooFarAhead`].
+    /// [`PeerError::TooFarAhead`]: the range ends too far beyond `oldest`.
     pub fn handle_done(
         &mut self,
         from: GatewayId,
@@ -173,15 +176,16 @@ impl Commits {
         oldest: Sequence,
         cx: &mut Context<'_>,
     ) -> Result<(), PeerError> {
-        overreach::check_end(range.end, oldest)?;
+        overreach::check_overreach(range.end, oldest)?;
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.done.insert(range);
         }
-        self.confirm(cx);
+        self.confirm_complete(cx);
         Ok(())
     }
 
-    /// A peer asks for the report about some collectives.
+    /// Answers a peer's question (Ask) whether all local ranks have a range of collectives, now or
+    /// once they do. `oldest` is the first collective that some local rank has not posted.
     ///
     /// # Errors
     /// [`PeerError::TooFarAhead`] and [`PeerError::TooManyAsks`].
@@ -192,20 +196,21 @@ impl Commits {
         oldest: Sequence,
         cx: &mut Context<'_>,
     ) -> Result<(), PeerError> {
-        overreach::check_end(range.end, oldest)?;
+        overreach::check_overreach(range.end, oldest)?;
         if self.done.contains(&range) {
-            self.tell_done(from, &range, cx);
+            self.send_done(from, &range, cx);
         } else if let Some(peer) = self.peers.get_mut(&from) {
             peer.asked.insert((range.start, range.end));
-            if peer.asked.len() > ASKS_MAX {
-                return Err(PeerError::TooManyAsks { limit: ASKS_MAX });
+            if peer.asked.len() > COMMIT_QUESTIONS_MAX {
+                return Err(PeerError::TooManyAsks { limit: COMMIT_QUESTIONS_MAX });
             }
         }
         Ok(())
     }
 
-    /// The facts about commits that a peer needs.
-    pub fn facts_for(&self, peer: GatewayId, epoch: &EpochState) -> Vec<Message> {
+    /// Builds the Done and Ask messages that bring a peer up to date about commits; none outside an
+    /// epoch.
+    pub fn catch_up_messages(&self, peer: GatewayId, epoch: &EpochState) -> Vec<Message> {
         let Some(peer) = self.peers.get(&peer).filter(|_| epoch.is_active()) else {
             return vec![];
         };
@@ -220,33 +225,39 @@ impl Commits {
         done.chain(ask).collect()
     }
 
-    /// A collective failed: so do the commits that cover it.
-    pub fn fail_covering(&mut self, sequence: Sequence, cause: &Failure, cx: &mut Context<'_>) {
-        self.fail(|pending| pending.range.contains(&sequence), cause, cx);
+    /// Fails the waiting commits that cover a failed collective, and drops peers' questions about
+    /// that collective.
+    pub fn fail_commits_covering(
+        &mut self,
+        sequence: Sequence,
+        cause: &Failure,
+        cx: &mut Context<'_>,
+    ) {
+        self.fail_commits(|pending| pending.range.contains(&sequence), cause, cx);
         for peer in self.peers.values_mut() {
             peer.asked.retain(|(from, below)| !(*from..*below).contains(&sequence));
         }
     }
 
-    /// The epoch ends: all commits that wait fail.
+    /// Fails all waiting commits, since the epoch ends.
     pub fn fail_all(&mut self, cause: &Failure, cx: &mut Context<'_>) {
-        self.fail(|_| true, cause, cx);
+        self.fail_commits(|_| true, cause, cx);
     }
 
-    /// Fails commits whose timeout has passed.
-    pub fn expire(&mut self, cx: &mut Context<'_>) {
+    /// Fails the waiting commits whose timeout has passed.
+    pub fn fail_expired(&mut self, cx: &mut Context<'_>) {
         let cause = Failure::new(FailureCode::TimedOut, "the timeout passed");
         let now = cx.now;
-        self.fail(|pending| now >= pending.expiry, &cause, cx);
+        self.fail_commits(|pending| now >= pending.expiry, &cause, cx);
     }
 
-    /// The time at which the first commit expires.
-    pub fn expiry(&self) -> Option<TimeNs> {
+    /// Returns the time at which the first waiting commit times out.
+    pub fn next_expiry(&self) -> Option<TimeNs> {
         self.ranks.values().flat_map(|rank| &rank.pending).map(|pending| pending.expiry).min()
     }
 
-    /// Fails some of the commits that wait.
-    fn fail(
+    /// Fails the waiting commits that `which` selects, then confirms those that waited behind them.
+    fn fail_commits(
         &mut self,
         which: impl Fn(&PendingCommit) -> bool,
         cause: &Failure,
@@ -259,16 +270,17 @@ impl Commits {
             let (failed, left): (VecDeque<_>, VecDeque<_>) = pending.partition(&which);
             local.pending = left;
             for pending in failed {
-                let failure = self.failure(pending.step, &pending.range, cause, cx.epoch.local());
-                refuse(rank, pending.step, failure, cx.actions);
+                let failure =
+                    self.commit_failure(pending.step, &pending.range, cause, cx.epoch.local());
+                refuse_commit(rank, pending.step, failure, cx.actions);
             }
         }
-        // The next in line may have waited for one of these only.
-        self.confirm(cx);
+        // The commits behind the failed ones may be complete already.
+        self.confirm_complete(cx);
     }
 
-    /// An epoch begins with this collective. `committed` is the last step that some gateway knows
-    /// to be complete.
+    /// Replaces each rank's commits for an epoch whose first collective is `next`. `committed` is
+    /// the last step that some gateway knows to be complete.
     pub fn begin_epoch(&mut self, next: Sequence, committed: Option<Committed>) {
         self.committed = self.committed.max(committed);
         for rank in self.ranks.values_mut() {
@@ -276,13 +288,13 @@ impl Commits {
         }
     }
 
-    /// An epoch ended: its reports are void.
+    /// Forgets the reports from and to peers, which are void once their epoch ended.
     pub fn end_epoch(&mut self) {
         self.done = SequenceRanges::default();
         self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());
     }
 
-    /// Commits that wait, by rank.
+    /// Iterates over the commits that wait, with their ranks.
     pub fn pending(&self) -> impl Iterator<Item = (RankId, &PendingCommit)> {
         self.ranks
             .iter()
@@ -294,9 +306,14 @@ impl Commits {
         self.ranks.values().all(|rank| rank.pending.is_empty())
     }
 
-    /// Whether an attached rank that commits its steps has posted collectives that no commit of its covers yet.
-    /// A drain waits for that commit.
-    pub fn owes(&self, rank: RankId, posts: &LocalRank, collectives: &Collectives) -> bool {
+    /// Whether a drain must wait for another commit of a rank. True for an attached rank that
+    /// commits in this epoch and has posted uncommitted collectives, none of which failed.
+    pub fn is_commit_due(
+        &self,
+        rank: RankId,
+        posts: &LocalRank,
+        collectives: &Collectives,
+    ) -> bool {
         let Some(local) = self.ranks.get(&rank) else { return false };
         let mut failed = collectives.failures().range(local.covered..posts.next);
         posts.attached
@@ -305,20 +322,27 @@ impl Commits {
             && failed.next().is_none()
     }
 
-    /// Gateways that have not reported some collectives.
-    pub fn awaited(&self, range: &Range<Sequence>, local: &LocalGateway) -> Vec<GatewayId> {
+    /// Returns the gateways, this one included, that are not known to have the results of a whole
+    /// range of collectives.
+    pub fn unreported_gateways(
+        &self,
+        range: &Range<Sequence>,
+        local: &LocalGateway,
+    ) -> Vec<GatewayId> {
         let gateways = local.fabric().gateway_ids();
-        gateways.filter(|id| self.known_done(*id, range.start, local) < range.end).collect()
+        gateways.filter(|id| self.first_unreported(*id, range.start, local) < range.end).collect()
     }
 
-    fn confirm(&mut self, cx: &mut Context<'_>) {
+    /// Confirms each rank's commits in order, as far as every gateway has reported their
+    /// collectives.
+    fn confirm_complete(&mut self, cx: &mut Context<'_>) {
         if !cx.epoch.is_active() {
             return;
         }
         for (rank, local) in &mut self.ranks {
             while let Some(PendingCommit { step, range, .. }) = local.pending.front() {
                 let everywhere = self.done.contains(range)
-                    && (mutant::is(Mutant::ConfirmAlone)
+                    && (mutant::is_mutant_active(Mutant::ConfirmAlone)
                         || self.peers.values().all(|peer| peer.done.contains(range)));
                 if !everywhere {
                     break;
@@ -331,37 +355,48 @@ impl Commits {
         }
     }
 
-    fn ask(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
+    /// Asks a peer to report a range of collectives, unless the last question was equal or the
+    /// report is here.
+    fn send_ask(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let is_new = peer.ask_sent.replace((range.start, range.end)) != peer.ask_sent;
         if is_new && !peer.done.contains(range) {
             let (epoch, from, below) = (cx.epoch.number(), range.start, range.end);
-            cx.actions.message(to, Message::Ask { epoch, from, below });
+            cx.actions.push_message(to, Message::Ask { epoch, from, below });
         }
     }
 
-    fn tell_done(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
+    /// Reports to a peer that all local ranks have a range of collectives, unless the last report
+    /// was equal.
+    fn send_done(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.asked.remove(&(range.start, range.end));
         let is_new = peer.done_sent.replace((range.start, range.end)) != peer.done_sent;
         if is_new && !range.is_empty() {
             let (epoch, from, below) = (cx.epoch.number(), range.start, range.end);
-            cx.actions.message(to, Message::Done { epoch, from, below });
+            cx.actions.push_message(to, Message::Done { epoch, from, below });
         }
     }
 
-    /// The first collective from `start` on that a gateway is not known to have.
-    fn known_done(&self, gateway: GatewayId, start: Sequence, local: &LocalGateway) -> Sequence {
+    /// Returns the first collective, from `start` on, whose result a gateway's ranks are not known
+    /// to have.
+    fn first_unreported(
+        &self,
+        gateway: GatewayId,
+        start: Sequence,
+        local: &LocalGateway,
+    ) -> Sequence {
         let done = if gateway == local.id() {
             Some(&self.done)
         } else {
             self.peers.get(&gateway).map(|peer| &peer.done)
         };
-        done.map_or(start, |done| done.known_from(start))
+        done.map_or(start, |done| done.first_missing_from(start))
     }
 
-    /// The failure of a commit, with the collectives that each region is known to have.
-    fn failure(
+    /// Builds the failure of a commit, whose text names the collectives that each region is known
+    /// to have.
+    fn commit_failure(
         &self,
         step: Step,
         range: &Range<Sequence>,
@@ -377,7 +412,8 @@ impl Commits {
         let mut regions: BTreeMap<Sequence, Vec<&str>> = BTreeMap::new();
         for region in local.fabric().regions() {
             let known = region.gateways.clone();
-            let known = known.map(|id| self.known_done(GatewayId(id), range.start, local)).min();
+            let known =
+                known.map(|id| self.first_unreported(GatewayId(id), range.start, local)).min();
             let below = known.unwrap_or(range.start).clamp(range.start, range.end);
             regions.entry(below).or_default().push(&region.name);
         }
@@ -394,6 +430,7 @@ impl Commits {
     }
 }
 
-fn refuse(rank: RankId, step: Step, failure: Failure, actions: &mut ActionQueue) {
+/// Notifies a rank that the commit of a step failed.
+fn refuse_commit(rank: RankId, step: Step, failure: Failure, actions: &mut ActionQueue) {
     actions.notify(rank, RankEvent::CommitFailed { step, failure });
 }

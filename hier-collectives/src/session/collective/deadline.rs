@@ -9,22 +9,26 @@ use crate::wire::Message;
 use std::num::NonZeroU64;
 use units::{Span, TimeNs};
 
-/// 10 s without progress are no stall, whatever the link. It is longer than an outage of 5 s and
-/// its detection, and below QUIC's idle timeout of 15 s, so that the error names what is missing.
+/// 10 s: the least time without progress that is a stall and fails a collective, on any link.
+/// Longer than an outage of 5 s with its detection, shorter than QUIC's idle timeout of 15 s. So
+/// the failure can name the segments that are missing.
 /// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
 const STALL_MIN: Span = Span::from_secs(10);
-/// The deadline is max(10 RTT + 20 segments at the job's share of the link's rate, `STALL_MIN`).
+/// 10 round trips of the slowest link are part of the stall deadline: max(10 RTT + 20 segments at
+/// the job's share of the link's rate, `STALL_MIN`).
 const STALL_ROUND_TRIPS: u64 = 10;
-/// 20 segments: the deadline includes the time to send so many at the job's share of the slowest link.
+/// 20 segments: the stall deadline includes the time to send so many at the job's share of the
+/// slowest link.
 const STALL_SEGMENTS: u64 = 20;
-/// 1 s. The interval at which gateways report progress while a collective or a segment takes
-/// longer: well within `STALL_MIN`, and too rare to cost anything.
+/// 1 s between two progress reports of a gateway, while a collective or a segment takes longer.
+/// Well within `STALL_MIN`, and too rare to cost anything.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
-pub const MOVING_EVERY: Span = Span::from_secs(1);
-/// 16: each so many peers lengthen the interval by [`MOVING_EVERY`], since all report to all.
-const MOVING_PEERS: u64 = 16;
-/// 3: the interval is at most so many times [`MOVING_EVERY`].
-const MOVING_FACTOR_MAX: u64 = 3;
+pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
+/// 16 peers: each so many add one [`PROGRESS_REPORT_INTERVAL`] to the time between reports, since
+/// all gateways report to all.
+const PEERS_PER_INTERVAL_STEP: u64 = 16;
+/// 3: the time between two progress reports is at most so many times [`PROGRESS_REPORT_INTERVAL`].
+const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.
 #[derive(Debug)]
@@ -38,20 +42,22 @@ pub(in crate::session) struct Deadlines {
 }
 
 impl Deadlines {
+    /// Creates the deadlines of a job whose share of a link is 1 / `one_in` while all jobs use that
+    /// link.
     pub fn new(one_in: NonZeroU64) -> Self {
         Self { one_in, elsewhere: TimeNs::default(), reported: None }
     }
 
-    /// Another gateway reports progress.
-    pub fn note_elsewhere(&mut self, now: TimeNs) {
+    /// Records that another gateway reported progress, which defers the stall deadline.
+    pub fn note_remote_progress(&mut self, now: TimeNs) {
         self.elsewhere = now;
     }
 
-    /// Reports progress here to all peers, unless that was done a short time ago.
-    pub fn report(&mut self, cx: &mut Context<'_>) {
-        let peers = cx.epoch.members().len() as u64;
-        let factor = (1 + peers / MOVING_PEERS).min(MOVING_FACTOR_MAX);
-        let every = Span::from_ns(MOVING_EVERY.ns() * factor);
+    /// Sends a progress report (Moving) to all peers in the epoch, at most once per interval.
+    pub fn report_progress(&mut self, cx: &mut Context<'_>) {
+        let peers = cx.epoch.members().peer_count() as u64;
+        let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
+        let every = Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor);
         if self.reported.is_some_and(|reported| cx.now < reported + every) {
             return;
         }
@@ -60,8 +66,14 @@ impl Deadlines {
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
     }
 
-    /// The time at which a collective fails. `moved` is the time of the last progress here.
-    pub fn of(&self, collective: &Collective, moved: TimeNs, epoch: &EpochState) -> Option<TimeNs> {
+    /// Returns the time at which a collective fails: by stall once all ranks have posted, before
+    /// that by the posters' timeouts. `moved` is the time of the last progress on this gateway.
+    pub fn deadline_of(
+        &self,
+        collective: &Collective,
+        moved: TimeNs,
+        epoch: &EpochState,
+    ) -> Option<TimeNs> {
         match (collective.phase, collective.complete) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
             (_, Some(complete)) => {
@@ -71,7 +83,8 @@ impl Deadlines {
         }
     }
 
-    /// The time without progress, once everybody has posted, that counts as a stall.
+    /// Returns the stall deadline: the time without progress, after the last post, that fails a
+    /// collective.
     fn stall_span(&self, epoch: &EpochState) -> Span {
         let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
         let links = epoch.local().fabric().links().iter();
@@ -84,7 +97,8 @@ impl Deadlines {
         Span::from_ns(spans.max().unwrap_or(0)).max(STALL_MIN)
     }
 
-    /// The failure of a collective in which nothing moves. `missing` names what did not come.
+    /// Builds the failure of a collective that reached its stall deadline. `missing` names the
+    /// segments and receipts that did not come.
     pub fn stall_failure(
         &self,
         sequence: Sequence,
@@ -103,13 +117,14 @@ impl Deadlines {
              the link, at least \
              {STALL_MIN}); missing on gateway {}: {text}; {}, see the link",
             epoch.local().own_name(),
-            collective.buffers()
+            collective.buffer_state_text()
         );
         Failure::new(FailureCode::Stalled, text)
     }
 }
 
-/// The failure of a collective that some ranks did not post in time.
+/// Builds the failure of a collective that some ranks, named in `awaited`, did not post within the
+/// posters' timeout.
 pub(in crate::session) fn expiry_failure(
     sequence: Sequence,
     collective: &Collective,
@@ -118,7 +133,7 @@ pub(in crate::session) fn expiry_failure(
     let text = format!(
         "collective {sequence}: the timeout passed waiting for {}; {}",
         awaited.join(", "),
-        collective.buffers()
+        collective.buffer_state_text()
     );
     Failure::new(FailureCode::TimedOut, text)
 }

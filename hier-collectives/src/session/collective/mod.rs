@@ -6,6 +6,7 @@
 
 pub(super) mod commits;
 pub(super) mod deadline;
+mod outcomes;
 pub(super) mod overreach;
 pub(super) mod posts;
 pub(super) mod sequence_ranges;

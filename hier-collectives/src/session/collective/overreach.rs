@@ -1,31 +1,37 @@
-//! Ranks that run further ahead of their group, or ask more, than a gateway remembers.
+//! Ranks that run too far ahead of the oldest collective, or ask too much: their epoch ends.
 //!
 //! After a timeout a rank may go on alone: each collective that it posted fails, and is remembered
-//! until the others have posted it too. Past [`MAX_AHEAD`] the epoch ends instead. That is the
-//! group's own affair: connections, which other groups share, go on.
+//! until the other ranks have posted it too. Past [`COLLECTIVES_AHEAD_MAX`] the epoch ends instead.
+//! Connections, which other jobs share, go on.
 
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::post::{Failure, FailureCode};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 
-/// 1,024. Collectives that a peer or a rank may be ahead of the oldest; beyond, the epoch ends.
+/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest unposted one.
+/// Beyond, the epoch ends.
 /// Tested by `ranks_too_far_apart_end_the_epoch`.
-pub(in crate::session) const MAX_AHEAD: u64 = 1024;
+pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 
-/// Refuses a range of collectives that ends too far beyond the oldest one.
+/// Refuses a range of collectives that ends, at `below`, more than `COLLECTIVES_AHEAD_MAX` beyond
+/// the oldest unposted collective.
 ///
 /// # Errors
 /// [`PeerError::TooFarAhead`].
-pub(in crate::session) fn check_end(below: Sequence, oldest: Sequence) -> Result<(), PeerError> {
-    if below.0 > oldest.0 + MAX_AHEAD {
-        return Err(PeerError::TooFarAhead { sequence: below, limit: MAX_AHEAD });
+pub(in crate::session) fn check_overreach(
+    below: Sequence,
+    oldest: Sequence,
+) -> Result<(), PeerError> {
+    if below.0 > oldest.0 + COLLECTIVES_AHEAD_MAX {
+        return Err(PeerError::TooFarAhead { sequence: below, limit: COLLECTIVES_AHEAD_MAX });
     }
     Ok(())
 }
 
-/// The end of an epoch in which a peer's ranks went too far, as [`PeerError::is_of_ranks`] says.
-pub(in crate::session) fn of_peer(
+/// Builds the failure that ends the epoch when a peer's ranks cause `error`, as
+/// [`PeerError::is_caused_by_ranks`] says.
+pub(in crate::session) fn peer_overreach_failure(
     local: &LocalGateway,
     from: GatewayId,
     error: &PeerError,
@@ -42,18 +48,20 @@ pub(in crate::session) fn of_peer(
     Failure::new(FailureCode::EpochEnded, text)
 }
 
-/// The end of an epoch in which a local rank went too far; none while it may post `sequence`.
-pub(in crate::session) fn of_rank(
+/// Builds the failure that ends the epoch when a local rank posts too far beyond the oldest
+/// unposted collective. None while `sequence` is near enough.
+pub(in crate::session) fn rank_overreach_failure(
     local: &LocalGateway,
     rank: RankId,
     sequence: Sequence,
     oldest: Sequence,
 ) -> Option<Failure> {
-    if sequence.0 < oldest.0 + MAX_AHEAD {
+    if sequence.0 < oldest.0 + COLLECTIVES_AHEAD_MAX {
         return None;
     }
     let text = format!(
-        "{} is at collective {sequence}, another rank here at {oldest}: {MAX_AHEAD} apart",
+        "{} is at collective {sequence}, another rank here at {oldest}: \
+         {COLLECTIVES_AHEAD_MAX} apart",
         local.rank_name(rank)
     );
     Some(Failure::new(FailureCode::EpochEnded, text))

@@ -4,14 +4,17 @@ use crate::ids::Sequence;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// 1,024. Ranges kept; beyond that the oldest is forgotten. One suffices until something fails.
-const RANGES_MAX: usize = 1024;
+/// 1,024 ranges: the most of one set. Beyond, the lowest is forgotten. One suffices until a
+/// collective fails.
+const SEQUENCE_RANGES_MAX: usize = 1024;
 
 /// A set of collectives that only grows, such as those that are complete somewhere.
 #[derive(Debug, Default)]
 pub(in crate::session) struct SequenceRanges(BTreeMap<Sequence, Sequence>);
 
 impl SequenceRanges {
+    /// Adds a range of sequences and merges it with the ranges that it touches. Forgets the lowest
+    /// range beyond [`SEQUENCE_RANGES_MAX`].
     pub fn insert(&mut self, range: Range<Sequence>) {
         if range.is_empty() {
             return;
@@ -25,21 +28,23 @@ impl SequenceRanges {
             (start, end) = (start.min(from), end.max(below));
         }
         self.0.insert(start, end);
-        if self.0.len() > RANGES_MAX {
+        if self.0.len() > SEQUENCE_RANGES_MAX {
             self.0.pop_first();
         }
     }
 
+    /// Whether every sequence of a range is in the set.
     pub fn contains(&self, range: &Range<Sequence>) -> bool {
-        range.is_empty() || self.known_from(range.start) >= range.end
+        range.is_empty() || self.first_missing_from(range.start) >= range.end
     }
 
-    /// The first collective from `start` on that is not in the set.
-    pub fn known_from(&self, start: Sequence) -> Sequence {
+    /// Returns the first sequence from `start` on that is not in the set.
+    pub fn first_missing_from(&self, start: Sequence) -> Sequence {
         let before = self.0.range(..=start).next_back();
         before.map_or(start, |(_, below)| start.max(*below))
     }
 
+    /// Iterates over the ranges of the set, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = Range<Sequence>> {
         self.0.iter().map(|(from, below)| *from..*below)
     }
@@ -61,7 +66,7 @@ mod tests {
             }
             for from in 0..70 {
                 let known = (from..).find(|n| !set.contains(n)).expect("finite");
-                prop_assert_eq!(kept.known_from(Sequence(from)), Sequence(known));
+                prop_assert_eq!(kept.first_missing_from(Sequence(from)), Sequence(known));
             }
             let all: Vec<u64> = kept.iter().flat_map(|range| range.start.0..range.end.0).collect();
             prop_assert_eq!(all, set.into_iter().collect::<Vec<_>>());

@@ -48,6 +48,7 @@ pub(in crate::session) enum Phase {
 }
 
 impl Collective {
+    /// Creates a collective that no rank has posted.
     pub fn new(epoch: Epoch) -> Self {
         Self {
             epoch,
@@ -64,15 +65,15 @@ impl Collective {
         }
     }
 
-    /// The news of posts, or of the failure, that a peer needs. `ranks` is the number of local
-    /// ranks.
-    pub fn facts(&self, sequence: Sequence, ranks: usize) -> Vec<Message> {
+    /// Builds the announcements of posts, or of the failure, that bring a peer up to date about
+    /// this collective. `ranks` is the number of local ranks.
+    pub fn catch_up_messages(&self, sequence: Sequence, ranks: usize) -> Vec<Message> {
         let epoch = self.epoch;
         if let Some(failure) = &self.failure {
             return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
         }
         let Some((_, descriptor)) = self.descriptor else { return vec![] };
-        // Once all have posted, one announcement says as much as all of them.
+        // Once all ranks have posted, one announcement is enough.
         let all = self.posts.len() == ranks;
         let posts = self.posts.keys().take(if all { 1 } else { usize::MAX });
         let announce = |rank: &RankId| {
@@ -82,8 +83,8 @@ impl Collective {
         posts.map(announce).collect()
     }
 
-    /// The content of local buffers if the collective ends now, in words.
-    pub fn buffers(&self) -> &'static str {
+    /// Describes in words what the ranks' buffers hold if the collective ends now.
+    pub fn buffer_state_text(&self) -> &'static str {
         match self.phase {
             Phase::Ready | Phase::Leaving => "result ready here",
             _ => "contributions intact",

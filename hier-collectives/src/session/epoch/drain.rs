@@ -1,18 +1,19 @@
-//! An orderly shutdown: posted collectives finish, new ones fail, and peers are told.
+//! An orderly shutdown: posted collectives finish, new ones fail, and peers are notified.
 
 use crate::ids::Sequence;
 use crate::post::{Failure, FailureCode};
 
 /// The collectives that a gateway in shutdown takes no part in any more.
 #[derive(Debug)]
-pub(in crate::session) struct Closing {
+pub(in crate::session) struct DrainCutoff {
     /// The first collective that some gateway does not post.
     from: Sequence,
     failure: Failure,
 }
 
-impl Closing {
-    /// The gateway of this name posts nothing from `from` on.
+impl DrainCutoff {
+    /// Creates the cutoff of the gateway with this name, whose ranks post nothing from sequence
+    /// `from` on.
     pub fn new(gateway: &str, from: Sequence) -> Self {
         let text = format!(
             "gateway {gateway} is shutting down and takes no collective from {from} on; \
@@ -21,22 +22,25 @@ impl Closing {
         Self { from, failure: Failure::new(FailureCode::ShuttingDown, text) }
     }
 
-    pub fn from(&self) -> Sequence {
+    /// Returns the first sequence that the gateway in shutdown takes no part in.
+    pub fn first_sequence(&self) -> Sequence {
         self.from
     }
 
+    /// Returns the failure of every collective from the cutoff on.
     pub fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// The failure of a collective that cannot be posted any more.
-    pub fn failure_of(&self, sequence: Sequence) -> Option<Failure> {
+    /// Returns the failure of a collective from the cutoff on; none for earlier ones.
+    pub fn failure_for(&self, sequence: Sequence) -> Option<Failure> {
         (sequence >= self.from).then(|| self.failure.clone())
     }
 }
 
-/// The failure with which a drain ends the epoch, when `unfinished` collectives are left.
-pub(in crate::session) fn end_of_drain(gateway: &str, unfinished: usize) -> Failure {
+/// Builds the failure with which a drain ends the epoch. `unfinished` is the number of collectives
+/// that are left.
+pub(in crate::session) fn drain_end_failure(gateway: &str, unfinished: usize) -> Failure {
     let rest = if unfinished == 0 {
         "what was posted is finished".to_owned()
     } else {

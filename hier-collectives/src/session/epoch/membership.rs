@@ -9,16 +9,16 @@ use crate::topology::{Fabric, LinkState};
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The gateway that opens epochs and plans: the first by name.
-pub(in crate::session) const FIRST: GatewayId = GatewayId(0);
+/// Gateway 0, the first by name, which begins epochs and makes plans.
+pub(in crate::session) const FIRST_GATEWAY: GatewayId = GatewayId(0);
 
 /// A member's request to enter the next epoch.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::session) struct Join {
+pub(in crate::session) struct JoinRequest {
     pub boot: BootId,
-    /// The last epoch it was in.
+    /// The last epoch that the member was in.
     pub last: Epoch,
-    /// One past the highest sequence that it knows of.
+    /// One past the highest sequence that the member knows of.
     pub next: Sequence,
     pub committed: Option<Committed>,
 }
@@ -35,7 +35,7 @@ pub(in crate::session) struct EpochStart {
     pub committed: Option<Committed>,
 }
 
-/// All other gateways, and the ways to them.
+/// All other gateways, and the routes to them.
 #[derive(Debug)]
 pub(in crate::session) struct Membership {
     routes: Routes,
@@ -44,65 +44,71 @@ pub(in crate::session) struct Membership {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// The connection to it, or to the neighbour that passes messages on to it, is up.
+    /// The connection to the peer, or to the neighbour that passes messages on to it, is up.
     up: bool,
-    /// The last epoch for which it sent Ready.
+    /// The last epoch for which the peer sent Ready.
     ready: Epoch,
-    /// The link to it by its own fabric file, from its last Ready.
+    /// The link to the peer by the peer's own fabric file, from its last Ready.
     link: Option<LinkState>,
-    /// Its request to enter the next epoch; the first gateway alone keeps it.
-    joined: Option<Join>,
+    /// The peer's request to enter the next epoch; the first gateway alone keeps it.
+    joined: Option<JoinRequest>,
 }
 
 impl Membership {
+    /// Creates the members of a fabric, none of which gateway `me` can reach yet.
     pub fn new(fabric: &Fabric, me: GatewayId) -> Self {
         let others = fabric.gateway_ids().filter(|id| *id != me);
         let peers = others.map(|id| (id, Peer::default())).collect();
-        Self { routes: Routes::of(fabric, me), peers }
+        Self { routes: Routes::from_gateway(fabric, me), peers }
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
+    /// Iterates over all other gateways, reachable or not.
+    pub fn peer_ids(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.keys().copied()
     }
 
-    pub fn len(&self) -> usize {
+    /// Returns the number of other gateways.
+    pub fn peer_count(&self) -> usize {
         self.peers.len()
     }
 
+    /// Whether a gateway is another member of the fabric.
     pub fn contains(&self, peer: GatewayId) -> bool {
         self.peers.contains_key(&peer)
     }
 
+    /// Whether a peer can be reached.
     pub fn is_up(&self, peer: GatewayId) -> bool {
         self.peers.get(&peer).is_some_and(|peer| peer.up)
     }
 
+    /// Whether all peers can be reached.
     pub fn all_up(&self) -> bool {
         self.peers.values().all(|peer| peer.up)
     }
 
-    /// Peers that can be reached.
-    pub fn up(&self) -> impl Iterator<Item = GatewayId> {
+    /// Iterates over the peers that can be reached.
+    pub fn reachable_peers(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.iter().filter(|(_, peer)| peer.up).map(|(id, _)| *id)
     }
 
-    /// Peers that can be reached and are in this epoch.
-    pub fn ready_for(&self, epoch: Epoch) -> impl Iterator<Item = GatewayId> {
+    /// Iterates over the peers that can be reached and sent Ready for an epoch.
+    pub fn peers_ready_for(&self, epoch: Epoch) -> impl Iterator<Item = GatewayId> {
         let ready = move |(_, peer): &(&GatewayId, &Peer)| peer.up && peer.ready == epoch;
         self.peers.iter().filter(ready).map(|(id, _)| *id)
     }
 
-    /// Whether the peer sent Ready for this epoch, whether or not it can be reached.
+    /// Whether a peer's last Ready was for this epoch, whether or not the peer can be reached.
     pub fn sent_ready(&self, peer: GatewayId, epoch: Epoch) -> bool {
         self.peers.get(&peer).is_some_and(|peer| peer.ready == epoch)
     }
 
-    /// The link to a peer, by the peer's own fabric file.
-    pub fn link_of(&self, peer: GatewayId) -> Option<LinkState> {
+    /// Returns the link to a peer by the peer's own fabric file; none before its first Ready.
+    pub fn reported_link(&self, peer: GatewayId) -> Option<LinkState> {
         self.peers.get(&peer)?.link
     }
 
-    /// A neighbour can be reached, and with it the peers behind it.
+    /// Marks a neighbour and the peers behind it as reachable.
     pub fn mark_up(&mut self, neighbour: GatewayId) {
         for id in self.routes.reached_through(neighbour) {
             if let Some(peer) = self.peers.get_mut(&id) {
@@ -111,15 +117,16 @@ impl Membership {
         }
     }
 
-    /// A neighbour itself cannot be reached any more; false when there is no such peer.
+    /// Marks a neighbour, but not the peers behind it, as unreachable. Returns false when there is
+    /// no such peer.
     pub fn mark_down(&mut self, neighbour: GatewayId) -> bool {
         let Some(peer) = self.peers.get_mut(&neighbour) else { return false };
         peer.up = false;
         true
     }
 
-    /// Forgets a neighbour and the peers behind it.
-    pub fn forget(&mut self, neighbour: GatewayId) {
+    /// Resets all that is known of a neighbour and of the peers behind it.
+    pub fn reset_peers_through(&mut self, neighbour: GatewayId) {
         for id in self.routes.reached_through(neighbour) {
             if let Some(peer) = self.peers.get_mut(&id) {
                 *peer = Peer::default();
@@ -127,32 +134,34 @@ impl Membership {
         }
     }
 
-    /// A neighbour and the peers behind it.
-    pub fn through(&self, neighbour: GatewayId) -> Vec<GatewayId> {
+    /// Returns a neighbour and the peers behind it.
+    pub fn peers_through(&self, neighbour: GatewayId) -> Vec<GatewayId> {
         self.routes.reached_through(neighbour).collect()
     }
 
-    /// Peers without a connection to this gateway.
-    pub fn distant(&self) -> Vec<GatewayId> {
-        self.ids().filter(|id| !self.routes.is_direct(*id)).collect()
+    /// Returns the peers without a connection to this gateway, which are reached through others.
+    pub fn indirect_peers(&self) -> Vec<GatewayId> {
+        self.peer_ids().filter(|id| !self.routes.is_direct(*id)).collect()
     }
 
     /// Whether some peers are reached through others.
-    pub fn is_partial(&self) -> bool {
+    pub fn has_indirect_peers(&self) -> bool {
         self.routes.is_partial()
     }
 
-    /// Asks peers on this side of a neighbour to repeat their messages: some that passed through
-    /// here to the neighbour may be lost, and their senders cannot know.
+    /// Sends Repeat to the reachable peers that are not behind a neighbour. Their messages through
+    /// this gateway to that neighbour may be lost, and they cannot know.
     pub fn ask_to_repeat(&self, neighbour: GatewayId, actions: &mut ActionQueue) {
-        if !self.is_partial() {
+        if !self.has_indirect_peers() {
             return;
         }
         let behind: BTreeSet<GatewayId> = self.routes.reached_through(neighbour).collect();
-        actions.broadcast(self.up().filter(|id| !behind.contains(id)), &Message::Repeat);
+        actions
+            .broadcast(self.reachable_peers().filter(|id| !behind.contains(id)), &Message::Repeat);
     }
 
-    /// A peer is ready for an epoch. False when it has been ready for a later one.
+    /// Records a peer's Ready for an epoch, with the link by the peer's fabric file. Returns false
+    /// when the peer was ready for a later epoch.
     pub fn note_ready(&mut self, from: GatewayId, epoch: Epoch, link: Option<LinkState>) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else { return false };
         if epoch < peer.ready {
@@ -162,18 +171,20 @@ impl Membership {
         true
     }
 
-    pub fn note_join(&mut self, from: GatewayId, join: Join) {
+    /// Records a peer's request to enter the next epoch.
+    pub fn note_join(&mut self, from: GatewayId, join: JoinRequest) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.joined = Some(join);
         }
     }
 
-    /// The request of every peer in order; none unless all can be reached and have asked.
-    pub fn all_joined(&self) -> Option<Vec<Join>> {
+    /// Returns the requests of all peers to enter, by gateway number; none unless all are reachable
+    /// and have asked.
+    pub fn all_joined(&self) -> Option<Vec<JoinRequest>> {
         self.peers.values().map(|peer| peer.joined.filter(|_| peer.up)).collect()
     }
 
-    /// An epoch ended: requests to enter it are void.
+    /// Drops all requests to enter, which are void once an epoch ended.
     pub fn end_epoch(&mut self) {
         self.peers.values_mut().for_each(|peer| peer.joined = None);
     }

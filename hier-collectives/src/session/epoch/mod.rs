@@ -8,4 +8,5 @@ pub(super) mod drain;
 pub(super) mod link_reports;
 pub(super) mod membership;
 pub(super) mod plan_schedule;
+mod replanning;
 pub(super) mod state;

@@ -6,7 +6,7 @@
 //! the old plan everywhere, and those from it on follow the new one. Until then, messages about a
 //! collective that is held back may be meant for a plan that is not known here yet.
 
-use super::membership::FIRST;
+use super::membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::plan::{self, Plan, Role, trees_max};
 use crate::session::action::PeerError;
@@ -15,7 +15,8 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8: earlier plans of an epoch that are kept at least: late messages name collectives of them.
+/// 8 plans of an epoch that are in force no more are kept at least, since late messages name their
+/// collectives.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 
@@ -61,6 +62,7 @@ pub(in crate::session) struct PlanSwitch {
 }
 
 impl PlanSchedule {
+    /// Creates the schedule of an epoch that begins with this plan.
     pub fn new(plan: Plan, local: &LocalGateway) -> Self {
         Self {
             roles: plan.roles(local.id()),
@@ -73,39 +75,41 @@ impl PlanSchedule {
         }
     }
 
-    /// The plan in force.
+    /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// This gateway's roles in the trees of the plan in force.
+    /// Returns this gateway's roles in the trees of the plan in force.
     pub fn roles(&self) -> &[Role] {
         &self.roles
     }
 
+    /// Returns the memory for partials of subtrees under the plan in force.
     pub fn relay_window(&self) -> ByteCount {
         self.relay_window
     }
 
+    /// Returns the plans that are in force no more, oldest first.
     #[cfg(test)]
-    pub fn earlier(&self) -> &[EarlierPlan] {
+    pub fn earlier_plans(&self) -> &[EarlierPlan] {
         &self.earlier
     }
 
-    /// The plan of a collective, and this gateway's roles in it.
+    /// Returns the plan that a collective follows, and this gateway's roles in its trees.
     pub fn plan_of(&self, sequence: Sequence) -> (&Plan, &[Role]) {
         let earlier = self.earlier.iter().find(|earlier| sequence < earlier.below);
         earlier.map_or((&self.plan, &self.roles), |earlier| (&earlier.plan, &earlier.roles))
     }
 
-    /// Whether a collective waits for a plan that is not known yet.
+    /// Whether a collective is held back, since it may follow a plan that is not known here yet.
     pub fn is_held(&self, sequence: Sequence) -> bool {
         self.held.is_some_and(|held| sequence >= held)
     }
 
-    /// Whether a tree is of a collective's plan, as far as that is known here. `next_plan` is the
-    /// plan that this gateway would open an epoch with.
-    pub fn may_have(
+    /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.
+    /// `next_plan`, or else the fabric, bounds the trees of such a plan.
+    pub fn may_have_tree(
         &self,
         sequence: Sequence,
         tree: TreeIndex,
@@ -117,12 +121,13 @@ impl PlanSchedule {
         tree < self.plan_of(sequence).1.len() || (self.is_held(sequence) && tree < most)
     }
 
+    /// Whether a change of the plan is under way on the first gateway.
     pub fn is_changing(&self) -> bool {
         self.change.is_some()
     }
 
-    /// Begins a change on the first gateway, which itself starts nothing from `held` on. Returns
-    /// the number of the change; none when one is under way or the plan is in force already.
+    /// Begins a change of the plan on the first gateway, which starts no collective from `held` on.
+    /// Returns the change's number; none when one is under way or the plan is in force.
     pub fn begin_change(&mut self, plan: Plan, held: Sequence) -> Option<u32> {
         if self.change.is_some() || self.plan == plan {
             return None;
@@ -133,8 +138,8 @@ impl PlanSchedule {
         Some(self.changes)
     }
 
-    /// Holds back collectives from `oldest` on, as the first gateway asked.
-    pub fn pause(&mut self, change: u32, oldest: Sequence) {
+    /// Holds back collectives from `oldest` on for a change that the first gateway began.
+    pub fn hold_back_from(&mut self, change: u32, oldest: Sequence) {
         // While something is held back, the change before has not arrived: it is repeated later.
         if change > self.changes && self.held.is_none() {
             self.changes = change;
@@ -142,12 +147,13 @@ impl PlanSchedule {
         }
     }
 
-    /// The answer to Pause, while something is held back.
+    /// Builds the answer to Pause, while collectives are held back.
     pub fn paused_message(&self, epoch: Epoch) -> Option<Message> {
         Some(Message::Paused { epoch, change: self.changes, from: self.held? })
     }
 
-    /// A member holds back collectives from `held` on. Returns the switch once all `members` do.
+    /// Records on the first gateway that a member holds back collectives from `held` on. Returns
+    /// the switch once all `members` do.
     pub fn note_paused(
         &mut self,
         member: GatewayId,
@@ -167,17 +173,17 @@ impl PlanSchedule {
         Some(PlanSwitch { from: paused.into_values().max().unwrap_or(held), plan })
     }
 
-    /// The message with which the first gateway completes a change.
+    /// Builds the message with which the first gateway completes a change of the plan.
     pub fn change_message(&self, epoch: Epoch, switch: &PlanSwitch) -> Message {
         let PlanSwitch { from, plan } = switch;
         Message::Change { epoch, change: self.changes, from: *from, plan: plan.clone() }
     }
 
-    /// Whether to make the switch of a change that the first gateway completed.
+    /// Whether to make the switch of a completed change; false when the message is a repeat.
     ///
     /// # Errors
     /// [`PeerError::BadPlan`]: nothing is held back for this change.
-    pub fn accepts(&self, change: u32, switch: &PlanSwitch) -> Result<bool, PeerError> {
+    pub fn accepts_switch(&self, change: u32, switch: &PlanSwitch) -> Result<bool, PeerError> {
         match self.held {
             Some(held) if self.changes == change && switch.from >= held => Ok(true),
             // The message was repeated.
@@ -187,8 +193,9 @@ impl PlanSchedule {
         }
     }
 
-    /// Makes the switch. `oldest` is the oldest live collective: plans of none are dropped.
-    pub fn switch(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
+    /// Puts the plan of a switch in force. Drops earlier plans that no live collective follows;
+    /// `oldest` is the oldest live one.
+    pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
         self.relay_window = plan::relay_bytes(local.fabric(), local.id(), &plan);
         let roles = std::mem::replace(&mut self.roles, plan.roles(local.id()));
@@ -204,13 +211,17 @@ impl PlanSchedule {
         self.held = None;
     }
 
-    /// The facts about changes that a peer needs: on the first gateway the last complete change
-    /// and the one under way, elsewhere the answer to Pause. The peer has earlier changes already,
-    /// since it paused for the one after.
-    pub fn facts_for(&self, peer: GatewayId, me: GatewayId, epoch: Epoch) -> Vec<Message> {
+    /// Builds the messages about plan changes that bring a peer up to date. The first gateway
+    /// repeats the last complete change and the one under way; others repeat their answer to Pause.
+    /// The peer has earlier changes already, since it paused for the next one.
+    pub fn catch_up_messages(&self, peer: GatewayId, me: GatewayId, epoch: Epoch) -> Vec<Message> {
         let change = self.changes;
-        if me != FIRST {
-            return self.paused_message(epoch).filter(|_| peer == FIRST).into_iter().collect();
+        if me != FIRST_GATEWAY {
+            return self
+                .paused_message(epoch)
+                .filter(|_| peer == FIRST_GATEWAY)
+                .into_iter()
+                .collect();
         }
         let under_way = self.change.as_ref().map(|_| Message::Pause { epoch, change });
         let complete = self.earlier.last().map(|last| Message::Change {

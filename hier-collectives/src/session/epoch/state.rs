@@ -1,67 +1,68 @@
 //! The state of a gateway's epoch, and the events that begin and end epochs.
 
-use super::drain::Closing;
-use super::link_reports::{self, LinkReports};
-use super::membership::{EpochStart, FIRST, Join, Membership};
-use super::plan_schedule::{PlanSchedule, PlanSwitch};
-use crate::ids::{BootId, Epoch, GatewayId, RegionId, Sequence, TreeIndex};
+use super::drain::DrainCutoff;
+use super::link_reports::LinkReports;
+use super::membership::{EpochStart, FIRST_GATEWAY, JoinRequest, Membership};
+use super::plan_schedule::PlanSchedule;
+use crate::ids::{BootId, Epoch, GatewayId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{Plan, Tree};
 use crate::post::{Committed, Failure, FailureCode};
-use crate::session::action::{Action, Note, PeerError};
+use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
-use crate::topology::{Fabric, Link, LinkState};
+use crate::topology::{Link, LinkState};
 use crate::wire::Message;
-use std::sync::Arc;
 use units::TimeNs;
 
-/// 2^62. Epochs and collectives that a peer names are below: nobody counts as far, and what
-/// follows can still be counted. Tested by `numbers_that_nobody_reaches_are_refused`.
-const NUMBERS_MAX: u64 = 1 << 62;
+/// 2^62: epochs and sequences that a peer names must be below. Nobody counts as far, and the
+/// numbers that follow still fit 64 bits.
+/// Tested by `numbers_that_nobody_reaches_are_refused`.
+const PEER_NUMBERS_BOUND: u64 = 1 << 62;
 
 /// The epoch as this gateway sees it.
 #[derive(Debug)]
 pub(in crate::session) struct EpochState {
-    local: LocalGateway,
+    pub(super) local: LocalGateway,
     boot: BootId,
     /// The plan of the epochs that this gateway opens, if it is the first by name.
-    next_plan: Plan,
-    members: Membership,
+    pub(super) next_plan: Plan,
+    pub(super) members: Membership,
     /// The number of the last epoch this gateway was in.
-    number: Epoch,
+    pub(super) number: Epoch,
     /// Present while the epoch lives.
-    active: Option<ActiveEpoch>,
+    pub(super) active: Option<ActiveEpoch>,
     /// The failure that ended the last epoch, for peers that have not received it.
     ended: Option<Failure>,
-    links: LinkReports,
+    pub(super) links: LinkReports,
     /// The time when a drain ends at the latest, once one has begun.
-    draining: Option<TimeNs>,
+    pub(super) draining: Option<TimeNs>,
 }
 
 /// The part that lives as long as the epoch.
 #[derive(Debug)]
-struct ActiveEpoch {
-    plans: PlanSchedule,
+pub(super) struct ActiveEpoch {
+    pub(super) plans: PlanSchedule,
     boots: Vec<BootId>,
     /// The number of the epoch's first collective.
     first: Sequence,
-    closing: Option<Closing>,
+    pub(super) closing: Option<DrainCutoff>,
 }
 
 /// The answer to a peer's request to enter the next epoch.
 #[derive(Debug)]
 pub(in crate::session) enum JoinReply {
-    /// It asked before it received Begin of this epoch: repeat that.
+    /// The peer asked before it received Begin of this epoch: repeat Begin.
     RepeatBegin,
-    /// It left the epoch, which ends here as well.
+    /// The peer left the epoch, which ends here as well.
     EndEpoch(Failure),
     /// No epoch is under way: keep the request.
     Keep,
 }
 
 impl EpochState {
-    /// No epoch, with no peer up.
+    /// Creates the state before the first epoch, with no peer up. `next_plan` is the plan of epochs
+    /// that this gateway opens.
     pub fn new(local: LocalGateway, boot: BootId, next_plan: Plan) -> Self {
         Self {
             members: Membership::new(local.fabric(), local.id()),
@@ -76,71 +77,79 @@ impl EpochState {
         }
     }
 
+    /// Returns this gateway's place in the fabric.
     pub fn local(&self) -> &LocalGateway {
         &self.local
     }
 
+    /// Returns the id of this gateway.
     pub fn me(&self) -> GatewayId {
         self.local.id()
     }
 
+    /// Returns the other gateways, with their reachability and requests.
     pub fn members(&self) -> &Membership {
         &self.members
     }
 
+    /// Returns the other gateways, to record their events.
     pub fn members_mut(&mut self) -> &mut Membership {
         &mut self.members
     }
 
+    /// Returns the number of the last epoch that this gateway was in.
     pub fn number(&self) -> Epoch {
         self.number
     }
 
+    /// Whether this gateway is in an epoch now.
     pub fn is_active(&self) -> bool {
         self.active.is_some()
     }
 
-    /// Whether an epoch is the one under way.
+    /// Whether a number is that of the epoch under way.
     pub fn is_current(&self, epoch: Epoch) -> bool {
-        self.is_active() && (epoch == self.number || mutant::is(Mutant::IgnoreEpochs))
+        self.is_active() && (epoch == self.number || mutant::is_mutant_active(Mutant::IgnoreEpochs))
     }
 
-    /// The plans of the epoch, while it lives.
+    /// Returns the plans of the epoch under way.
     pub fn plans(&self) -> Option<&PlanSchedule> {
         self.active.as_ref().map(|active| &active.plans)
     }
 
-    /// The plan in force, while the epoch lives.
+    /// Returns the plan in force, while an epoch lives.
     pub fn plan(&self) -> Option<&Plan> {
         self.plans().map(PlanSchedule::plan)
     }
 
-    /// Whether a collective waits for a plan that is not known yet.
+    /// Whether a collective is held back, since it may follow a plan that is not known here yet.
     pub fn is_held(&self, sequence: Sequence) -> bool {
         self.plans().is_some_and(|plans| plans.is_held(sequence))
     }
 
-    /// Whether a tree is of a collective's plan, as far as that is known here.
-    pub fn may_have(&self, sequence: Sequence, tree: TreeIndex) -> bool {
-        let may =
-            |plans: &PlanSchedule| plans.may_have(sequence, tree, &self.next_plan, &self.local);
+    /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.
+    pub fn may_have_tree(&self, sequence: Sequence, tree: TreeIndex) -> bool {
+        let may = |plans: &PlanSchedule| {
+            plans.may_have_tree(sequence, tree, &self.next_plan, &self.local)
+        };
         self.plans().is_some_and(may)
     }
 
-    /// Peers that can be reached and are in the epoch.
+    /// Returns the peers that can be reached and are in this gateway's epoch; none outside an
+    /// epoch.
     pub fn ready_peers(&self) -> Vec<GatewayId> {
         if !self.is_active() {
             return vec![];
         }
-        self.members.ready_for(self.number).collect()
+        self.members.peers_ready_for(self.number).collect()
     }
 
-    /// Whether a peer is in our epoch.
+    /// Whether a peer is in this gateway's epoch, whether or not the peer can be reached.
     pub fn has_member(&self, peer: GatewayId) -> bool {
         self.is_active() && self.members.sent_ready(peer, self.number)
     }
 
-    /// The link to a peer by our fabric file; none inside a region.
+    /// Returns the link to a peer by this gateway's fabric file; none inside a region.
     pub fn link_to(&self, peer: GatewayId) -> Option<&Link> {
         self.local.link_to(peer)
     }
@@ -148,26 +157,30 @@ impl EpochState {
 
 /// Entering and leaving.
 impl EpochState {
-    /// Asks the first gateway for the next epoch, once all peers can be reached. `next` is one past
-    /// the highest sequence known here.
+    /// Asks the first gateway for the next epoch (Join), once all peers can be reached. `next` is
+    /// one past the highest sequence known here.
     pub fn request_entry(
         &self,
         next: Sequence,
         committed: Option<Committed>,
         actions: &mut ActionQueue,
     ) {
-        if self.is_active() || self.draining.is_some() || self.me() == FIRST {
+        if self.is_active() || self.draining.is_some() || self.me() == FIRST_GATEWAY {
             return;
         }
         if self.members.all_up() {
             let (boot, last) = (self.boot, self.number);
-            actions.message(FIRST, Message::Join { boot, last, next, committed });
+            actions.push_message(FIRST_GATEWAY, Message::Join { boot, last, next, committed });
         }
     }
 
-    /// On the first gateway: the next epoch, once all peers have asked for it.
-    pub fn opening(&self, next: Sequence, committed: Option<Committed>) -> Option<EpochStart> {
-        if self.me() != FIRST || self.is_active() || self.draining.is_some() {
+    /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it.
+    pub fn next_epoch_start(
+        &self,
+        next: Sequence,
+        committed: Option<Committed>,
+    ) -> Option<EpochStart> {
+        if self.me() != FIRST_GATEWAY || self.is_active() || self.draining.is_some() {
             return None;
         }
         let joins = self.members.all_joined()?;
@@ -182,8 +195,9 @@ impl EpochState {
         })
     }
 
-    /// Enters an epoch and tells the peers. `committed` is the last step known to be complete.
-    pub fn enter(
+    /// Enters an epoch and sends Ready to all peers, after Begin on the first gateway. `committed`
+    /// is the last step known to be complete.
+    pub fn enter_epoch(
         &mut self,
         start: EpochStart,
         committed: Option<Committed>,
@@ -193,7 +207,7 @@ impl EpochState {
         self.number = epoch;
         self.links.forget_others(self.local.id());
         self.ended = None;
-        actions.push(Action::Note(Note::EpochBegan {
+        actions.push(Action::Note(SessionNote::EpochBegan {
             epoch,
             next,
             algorithm: plan.algorithm.name(),
@@ -202,21 +216,22 @@ impl EpochState {
         }));
         let plans = PlanSchedule::new(plan, &self.local);
         self.active = Some(ActiveEpoch { plans, boots, first: next, closing: None });
-        for to in self.members.up() {
-            let begin = (self.me() == FIRST).then(|| self.begin_message(committed)).flatten();
-            actions.messages(to, begin);
-            actions.message(to, self.ready_message(to));
+        for to in self.members.reachable_peers() {
+            let begin =
+                (self.me() == FIRST_GATEWAY).then(|| self.begin_message(committed)).flatten();
+            actions.push_messages(to, begin);
+            actions.push_message(to, self.ready_message(to));
         }
     }
 
     /// Skips an epoch that ended before it began.
-    pub fn skip(&mut self, epoch: Epoch) {
+    pub fn skip_epoch(&mut self, epoch: Epoch) {
         self.number = epoch;
     }
 
-    /// Tells the peers, except the one that said so, that the epoch ends. It lives on until
-    /// [`EpochState::leave`].
-    pub fn tell_end(
+    /// Sends End to all ready peers except the one that the failure came from. The epoch lives on
+    /// until [`EpochState::leave_epoch`].
+    pub fn announce_end(
         &self,
         failure: &Failure,
         except: Option<GatewayId>,
@@ -227,18 +242,19 @@ impl EpochState {
         actions.broadcast(others, &message);
     }
 
-    /// Leaves the epoch.
-    pub fn leave(&mut self) {
+    /// Leaves the epoch, and drops its plans and all requests to enter.
+    pub fn leave_epoch(&mut self) {
         self.active = None;
         self.members.end_epoch();
     }
 
-    /// Keeps the failure that ended the epoch for peers that have not received it.
-    pub fn note_end(&mut self, failure: Failure) {
+    /// Keeps the failure that ended the epoch for peers that have not received End.
+    pub fn keep_end_failure(&mut self, failure: Failure) {
         self.ended = Some(failure);
     }
 
-    /// Repeats to a peer that this gateway entered the epoch, or left it.
+    /// Tells a peer again that this gateway entered the epoch, with Begin and Ready, or left it,
+    /// with End.
     pub fn repeat_entry(
         &self,
         peer: GatewayId,
@@ -246,21 +262,22 @@ impl EpochState {
         actions: &mut ActionQueue,
     ) {
         if !self.is_active() {
-            actions.messages(peer, self.end_message());
+            actions.push_messages(peer, self.end_message());
             return;
         }
-        if self.me() == FIRST {
-            actions.messages(peer, self.begin_message(committed));
+        if self.me() == FIRST_GATEWAY {
+            actions.push_messages(peer, self.begin_message(committed));
         }
-        actions.message(peer, self.ready_message(peer));
+        actions.push_message(peer, self.ready_message(peer));
     }
 
-    /// The message that this gateway has left the last epoch.
+    /// Builds End of the last epoch that this gateway left; none after its start.
     pub fn end_message(&self) -> Option<Message> {
         let failure = self.ended.clone()?;
         Some(Message::End { epoch: self.number, failure })
     }
 
+    /// Builds Begin of the epoch under way; none outside an epoch.
     pub fn begin_message(&self, committed: Option<Committed>) -> Option<Message> {
         let active = self.active.as_ref()?;
         let (boots, plan) = (active.boots.clone(), active.plans.plan().clone());
@@ -268,19 +285,20 @@ impl EpochState {
         Some(Message::Begin { epoch, next, boots, plan, committed })
     }
 
+    /// Builds Ready for a peer, with the link to it by this gateway's fabric file.
     fn ready_message(&self, to: GatewayId) -> Message {
-        Message::Ready { epoch: self.number, link: self.link_to(to).map(LinkState::of) }
+        Message::Ready { epoch: self.number, link: self.link_to(to).map(LinkState::from_fabric) }
     }
 
-    /// A peer asks to enter the next epoch.
+    /// Decides how to answer a peer's request to enter the next epoch (Join).
     ///
     /// # Errors
     /// [`PeerError`]: this gateway opens no epochs, or a number is too large.
-    pub fn check_join(&self, from: GatewayId, join: &Join) -> Result<JoinReply, PeerError> {
-        if self.me() != FIRST {
+    pub fn check_join(&self, from: GatewayId, join: &JoinRequest) -> Result<JoinReply, PeerError> {
+        if self.me() != FIRST_GATEWAY {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        check_numbers(join.last, join.next)?;
+        check_peer_numbers(join.last, join.next)?;
         let Some(active) = &self.active else { return Ok(JoinReply::Keep) };
         let known = active.boots.get(usize::from(from.0)) == Some(&join.boot);
         if known && join.last < self.number {
@@ -290,15 +308,15 @@ impl EpochState {
         Ok(JoinReply::EndEpoch(Failure::new(FailureCode::EpochEnded, text)))
     }
 
-    /// The first gateway begins an epoch: whether this gateway takes part in it.
+    /// Whether this gateway enters an epoch that the first gateway begins.
     ///
     /// # Errors
     /// [`PeerError`]: the sender may not begin epochs, or the message is malformed.
     pub fn check_begin(&self, from: GatewayId, start: &EpochStart) -> Result<bool, PeerError> {
-        if from != FIRST {
+        if from != FIRST_GATEWAY {
             return Err(PeerError::NotYours("begin"));
         }
-        check_numbers(start.epoch, start.next)?;
+        check_peer_numbers(start.epoch, start.next)?;
         let gateways = u16::try_from(self.local.fabric().gateways().len()).unwrap_or(u16::MAX);
         if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
@@ -308,11 +326,12 @@ impl EpochState {
         Ok(start.epoch > self.number && mine == self.boot && self.draining.is_none())
     }
 
-    /// Checks a peer's plan: segments at most 16 times shorter or longer than ours, no more trees than
-    /// this fabric can need, valid as `prove` says, and edges only between connected gateways.
-    fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
+    /// Checks a peer's plan. Its segments may be at most 16 times shorter or longer than ours, its
+    /// trees no more than this fabric can need. It must be valid as `Plan::prove` says, with edges
+    /// only between connected gateways.
+    pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
         let fabric = self.local.fabric();
-        plan.is_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;
+        plan.check_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;
         let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
         plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
         let unlinked = |(one, other): &(GatewayId, GatewayId)| !fabric.connects(*one, *other);
@@ -325,233 +344,64 @@ impl EpochState {
     }
 }
 
-/// Plans.
+/// The drain, and the messages that bring a peer up to date.
 impl EpochState {
-    /// Takes a better plan for the epochs to come and, on the first gateway, for the one under way
-    /// from `oldest` on. Segments keep their size. Returns the switch when nobody else is awaited.
-    pub fn propose_plan(
-        &mut self,
-        plan: Plan,
-        oldest: Sequence,
-        actions: &mut ActionQueue,
-    ) -> Option<PlanSwitch> {
-        let Some(active) = &mut self.active else {
-            self.next_plan = plan;
-            return None;
-        };
-        let plan = Plan { segment: active.plans.plan().segment, ..plan };
-        self.next_plan = plan.clone();
-        if self.local.id() != FIRST {
-            return None;
-        }
-        let change = active.plans.begin_change(plan, oldest)?;
-        actions.broadcast(self.ready_peers(), &Message::Pause { epoch: self.number, change });
-        self.note_paused(FIRST, change, oldest, actions)
-    }
-
-    /// The first gateway asks to hold back collectives from `oldest` on.
-    ///
-    /// # Errors
-    /// [`PeerError::NotYours`]: it is not the first gateway.
-    pub fn handle_pause(
-        &mut self,
-        from: GatewayId,
-        change: u32,
-        oldest: Sequence,
-        actions: &mut ActionQueue,
-    ) -> Result<(), PeerError> {
-        if from != FIRST {
-            return Err(PeerError::NotYours("pause"));
-        }
-        let Some(active) = &mut self.active else { return Ok(()) };
-        active.plans.pause(change, oldest);
-        actions.messages(FIRST, active.plans.paused_message(self.number));
-        Ok(())
-    }
-
-    /// A member holds back collectives from `held` on.
-    ///
-    /// # Errors
-    /// [`PeerError::NotYours`]: this gateway makes no plans.
-    pub fn handle_paused(
-        &mut self,
-        from: GatewayId,
-        change: u32,
-        held: Sequence,
-        actions: &mut ActionQueue,
-    ) -> Result<Option<PlanSwitch>, PeerError> {
-        if self.me() != FIRST {
-            return Err(PeerError::NotYours("paused"));
-        }
-        Ok(self.note_paused(from, change, held, actions))
-    }
-
-    /// The first gateway completed a change: the switch to make, unless the message is repeated.
-    ///
-    /// # Errors
-    /// [`PeerError`]: the sender may not change plans, or the plan is invalid.
-    pub fn handle_change(
-        &self,
-        from: GatewayId,
-        change: u32,
-        switch: PlanSwitch,
-    ) -> Result<Option<PlanSwitch>, PeerError> {
-        if from != FIRST {
-            return Err(PeerError::NotYours("change"));
-        }
-        self.check_plan(&switch.plan)?;
-        let Some(plans) = self.plans() else { return Ok(None) };
-        Ok(plans.accepts(change, &switch)?.then_some(switch))
-    }
-
-    fn note_paused(
-        &mut self,
-        member: GatewayId,
-        change: u32,
-        held: Sequence,
-        actions: &mut ActionQueue,
-    ) -> Option<PlanSwitch> {
-        let members = self.members.len() + 1;
-        let active = self.active.as_mut()?;
-        let switch = active.plans.note_paused(member, change, held, members)?;
-        let message = active.plans.change_message(self.number, &switch);
-        actions.broadcast(self.ready_peers(), &message);
-        Some(switch)
-    }
-
-    /// Puts another plan in force. `oldest` is the oldest live collective.
-    pub fn switch_plan(
-        &mut self,
-        switch: PlanSwitch,
-        oldest: Option<Sequence>,
-        actions: &mut ActionQueue,
-    ) {
-        let Some(active) = &mut self.active else { return };
-        let PlanSwitch { from, plan } = &switch;
-        actions.push(Action::Note(Note::PlanChanged {
-            from: *from,
-            algorithm: plan.algorithm.name(),
-            reason: plan.reason.clone(),
-            plan_hash: plan.hash(),
-        }));
-        let oldest = oldest.unwrap_or(*from);
-        active.plans.switch(switch, oldest, &self.local);
-    }
-}
-
-/// Links.
-impl EpochState {
-    /// This gateway measured the link to another region: reports it when it changed.
-    pub fn handle_link(&mut self, to: RegionId, state: LinkState, actions: &mut ActionQueue) {
-        let me = self.me();
-        if !self.links.record(me, to, state) || me == FIRST {
-            return;
-        }
-        if self.is_active() {
-            actions.message(FIRST, Message::Link { epoch: self.number, to, state });
-        }
-    }
-
-    /// A peer reports a link of its region.
-    ///
-    /// # Errors
-    /// [`PeerError::NotYours`]: this gateway makes no plans, or the peer has no such link.
-    pub fn handle_report(
-        &mut self,
-        from: GatewayId,
-        to: RegionId,
-        state: LinkState,
-    ) -> Result<(), PeerError> {
-        let fabric = self.local.fabric();
-        let linked = fabric.link(fabric.gateway(from).region, to).is_some();
-        if self.me() != FIRST || !linked {
-            return Err(PeerError::NotYours("link report"));
-        }
-        self.links.record(from, to, state);
-        Ok(())
-    }
-
-    /// On the first gateway: a collective completed. Has a plan made when links have differed from
-    /// the plan in force for long enough.
-    pub fn weigh_links(&mut self, actions: &mut ActionQueue) {
-        let Some(active) = &self.active else { return };
-        let leaving = self.draining.is_some() || active.closing.is_some();
-        if self.me() != FIRST || active.plans.is_changing() || leaving {
-            return;
-        }
-        if let Some(reported) = self.links.weigh(self.local.fabric()) {
-            actions.push(Action::Plan(Arc::new(reported)));
-        }
-    }
-
-    /// The answer to [`Action::Plan`]: the plan, if it is better than the one in force over the
-    /// links as reported.
-    pub fn judge_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
-        self.links.end_planning();
-        let in_force = self.active.as_ref()?.plans.plan();
-        let before = self.links.planned_for(reported.links());
-        let segment = in_force.segment;
-        let mut plan = Plan { segment, ..plan? }.with_express_limit(self.local.fabric());
-        if !link_reports::is_faster(&plan, in_force, reported) {
-            return None;
-        }
-        plan.reason += &link_reports::changes_in_words(&before, reported);
-        Some(plan)
-    }
-}
-
-/// The drain, and facts to repeat.
-impl EpochState {
-    /// The time when a drain ends at the latest, once one has begun.
-    pub fn draining(&self) -> Option<TimeNs> {
+    /// Returns the time at which a drain ends at the latest; none before a drain.
+    pub fn drain_end(&self) -> Option<TimeNs> {
         self.draining
     }
 
-    /// Begins a drain, or shortens one; true when it began.
-    pub fn drain(&mut self, until: TimeNs) -> bool {
+    /// Begins a drain that ends at `until`, or shortens the drain under way. Returns whether a
+    /// drain began.
+    pub fn begin_drain(&mut self, until: TimeNs) -> bool {
         let began = self.draining.is_none();
         self.draining = Some(self.draining.map_or(until, |before| before.min(until)));
         began
     }
 
-    /// Tells the peers that no rank of this gateway posts anything from `from` on.
-    pub fn tell_drain(&self, from: Sequence, actions: &mut ActionQueue) {
+    /// Sends Drain to the peers: no rank of this gateway posts anything from sequence `from` on.
+    pub fn announce_drain(&self, from: Sequence, actions: &mut ActionQueue) {
         actions.broadcast(self.ready_peers(), &Message::Drain { epoch: self.number, from });
     }
 
-    /// No rank of `gateway` posts anything from `from` on. Returns the failure of those
-    /// collectives; none when they are closed already.
-    pub fn close(&mut self, gateway: GatewayId, from: Sequence) -> Option<Failure> {
+    /// Closes collectives from sequence `from` on, since no rank of `gateway` posts them. Returns
+    /// their failure; none when they were closed before.
+    pub fn close_from(&mut self, gateway: GatewayId, from: Sequence) -> Option<Failure> {
         let active = self.active.as_mut()?;
-        if active.closing.as_ref().is_some_and(|closing| closing.from() <= from) {
+        if active.closing.as_ref().is_some_and(|closing| closing.first_sequence() <= from) {
             return None;
         }
-        let closing = active.closing.insert(Closing::new(self.local.gateway_name(gateway), from));
+        let closing =
+            active.closing.insert(DrainCutoff::new(self.local.gateway_name(gateway), from));
         Some(closing.failure().clone())
     }
 
-    /// The failure of a collective that cannot be posted any more.
-    pub fn closed_for(&self, sequence: Sequence) -> Option<Failure> {
-        self.active.as_ref()?.closing.as_ref()?.failure_of(sequence)
+    /// Returns the failure of a collective that a drain has closed; none if it may be posted.
+    pub fn closing_failure(&self, sequence: Sequence) -> Option<Failure> {
+        self.active.as_ref()?.closing.as_ref()?.failure_for(sequence)
     }
 
-    /// The facts that a peer needs about drain, plans and links.
-    pub fn facts_for(&self, peer: GatewayId) -> Vec<Message> {
+    /// Builds the messages about drain, plans and links that bring a peer up to date.
+    pub fn catch_up_messages(&self, peer: GatewayId) -> Vec<Message> {
         let Some(active) = &self.active else { return vec![] };
         let (me, epoch) = (self.me(), self.number);
         let closing = active.closing.as_ref().filter(|_| self.draining.is_some());
-        let drain = closing.map(|closing| Message::Drain { epoch, from: closing.from() });
+        let drain = closing.map(|closing| Message::Drain { epoch, from: closing.first_sequence() });
         let mut facts: Vec<Message> = drain.into_iter().collect();
-        facts.extend(active.plans.facts_for(peer, me, epoch));
-        if peer == FIRST {
-            facts.extend(self.links.messages(me, epoch));
+        facts.extend(active.plans.catch_up_messages(peer, me, epoch));
+        if peer == FIRST_GATEWAY {
+            facts.extend(self.links.own_messages(me, epoch));
         }
         facts
     }
 }
 
-fn check_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
-    if epoch.0 >= NUMBERS_MAX || next.0 >= NUMBERS_MAX {
+/// Refuses epochs and sequences so large that nobody reaches them by counting.
+///
+/// # Errors
+/// [`PeerError::Uncountable`]: a number is not below [`PEER_NUMBERS_BOUND`].
+fn check_peer_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
+    if epoch.0 >= PEER_NUMBERS_BOUND || next.0 >= PEER_NUMBERS_BOUND {
         return Err(PeerError::Uncountable { epoch, next });
     }
     Ok(())

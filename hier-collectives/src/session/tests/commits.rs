@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Any order, lanes lost on the way: every commit is confirmed, in order, and (checked by
-    /// the world) never before all ranks have what it covers.
+    /// In any order of events and with lost lanes, every commit is confirmed, in order. The world
+    /// checks that all ranks have the results of its collectives by then.
     #[test]
     fn every_commit_is_confirmed_once_every_rank_has_all(seed: u64, steps in steps()) {
         let mut world = pair(seed);
@@ -25,8 +25,8 @@ proptest! {
         world.assert_clean();
     }
 
-    /// The connection is lost at any point: every commit gets one answer, and if one rank was
-    /// told that a step is complete, the next epoch tells all.
+    /// The connection is lost at any point: every commit gets one answer. If one rank was notified
+    /// that a step is complete, the next epoch notifies all.
     #[test]
     fn a_step_confirmed_to_one_rank_is_known_to_all(
         seed: u64, steps in steps(), after in 0..40usize, more in 0..200usize,
@@ -47,7 +47,7 @@ proptest! {
             let asked = world.steps.keys().filter(|(of, _)| of.0 == rank).count();
             let answered = committed(&world, rank).len() + commit_failures(&world, rank).len();
             prop_assert_eq!(answered, asked);
-            prop_assert_eq!(told_committed(&world, rank), last);
+            prop_assert_eq!(notified_committed(&world, rank), last);
         }
         post_and_run_all(&mut world, 50);
         for rank in 0..RANKS {
@@ -87,16 +87,16 @@ fn a_failed_commit_names_the_collectives_of_each_region() {
     assert_eq!(failures.len(), 1);
     let Failure { code, text } = &failures[0];
     assert_eq!(*code, FailureCode::RegionLost);
-    let told = [
+    let parts = [
         "step 8 is not known to be complete",
         "collectives 0 to 2",
         "at least those below 2: region r0, region r1",
         "gateway g1 cannot be reached",
     ];
-    for part in told {
+    for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
-    assert_eq!((told_committed(&world, 0), told_committed(&world, 2)), (Some(7), Some(7)));
+    assert_eq!((notified_committed(&world, 0), notified_committed(&world, 2)), (Some(7), Some(7)));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_unanswered_commit_ends_with_its_timeout() {
     assert_eq!(failures[0].code, FailureCode::TimedOut, "{}", failures[0]);
 }
 
-/// A lane dies with every word about a commit on it: all of it is said again.
+/// A lane is lost with every message about a commit on it: all of them are repeated.
 #[test]
 fn commit_reports_lost_with_their_lane_are_repeated() {
     let mut world = pair(4);
@@ -191,8 +191,8 @@ fn a_commit_fails_at_once_when_its_collective_fails() {
     assert_eq!(failures[0].code, FailureCode::Disagreement, "{}", failures[0]);
 }
 
-/// Commits that are given up leave questions behind at the other region: too many of them are
-/// the group's own affair.
+/// Commits that time out leave questions behind at the other region. Too many of them end the epoch
+/// and no connection.
 #[test]
 fn too_many_commit_questions_end_the_epoch_alone() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
@@ -205,7 +205,10 @@ fn too_many_commit_questions_end_the_epoch_alone() {
         session.handle_message(asker, Message::Ask { epoch, from, below }, now).err()
     });
     let error = refused.expect("2080 questions");
-    assert!(matches!(error, PeerError::TooManyAsks { .. }) && error.is_of_ranks(), "{error}");
+    assert!(
+        matches!(error, PeerError::TooManyAsks { .. }) && error.is_caused_by_ranks(),
+        "{error}"
+    );
     session.handle_overreach(asker, &error, now);
     world.run();
     for rank in 0..2 {

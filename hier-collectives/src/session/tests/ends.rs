@@ -12,8 +12,8 @@ use units::*;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// A rank attaches again in the middle: streams of the old epoch go on for a while and
-    /// read slots, but nobody gets a wrong sum (checked by the world), and every post ends.
+    /// A rank attaches again in the middle, while streams of the old epoch still read slots. No
+    /// rank gets a wrong sum (checked by the world), and every post ends.
     #[test]
     fn an_epoch_that_ends_under_open_streams_spoils_no_sum(
         seed: u64, after in 0..200usize, who in 0..RANKS, lengths in proptest::collection::vec(0u64..200, 1..5),
@@ -41,8 +41,8 @@ proptest! {
         world.assert_clean();
     }
 
-    /// A gateway drains at any point: what its ranks have all posted is finished, the rest
-    /// fails everywhere naming it, commits that wait are confirmed, then the epoch ends.
+    /// A gateway drains at any point. Collectives that all its ranks have posted finish, others
+    /// fail everywhere and name the gateway, waiting commits are confirmed, then the epoch ends.
     #[test]
     fn a_drain_finishes_posted_collectives_and_fails_the_rest(
         seed: u64, steps in steps(), after in 1..30usize, who in 0..2u16,
@@ -62,7 +62,7 @@ proptest! {
             (0..RANKS).map(posts).min().expect("ranks")
         };
         let finished = posted_by_all(&world);
-        let from = world.session(gateway).collectives.oldest();
+        let from = world.session(gateway).collectives.oldest_unposted();
         world.session(gateway).handle_drain(Span::from_secs(30), now);
         world.collect(gateway);
         world.run();
@@ -73,7 +73,7 @@ proptest! {
             };
             let refused = buffers.filter(refused).count();
             let failed = world.count(rank, |e| matches!(e, RankEvent::Failed { .. }));
-            prop_assert_eq!(failed, refused, "told at once, rank {}", rank);
+            prop_assert_eq!(failed, refused, "failed at once, rank {}", rank);
         }
         // Time passes only when nothing else happens.
         while let Some(at) = world.session(gateway).poll_timeout() {
@@ -128,7 +128,7 @@ fn a_drain_waits_for_the_commit_of_complete_collectives() {
                 world.commit(RankId(rank), 1, 1..2);
             }
         } else {
-            // Its next post is refused, so it knows.
+            // The rank's next post is refused.
             world.post(RankId(2), 2, 10);
         }
         world.run();
@@ -174,8 +174,8 @@ fn a_gateway_outside_any_epoch_is_drained_at_once() {
     assert!(world.session(WEST).is_drained());
 }
 
-/// West's epoch ends while its last segments are still on the way: they may be read from the
-/// rank's slots until their streams have stopped, and be whole in the east before it hears.
+/// West's epoch ends while its last segments are still on the way. Their streams may read the
+/// rank's slots until they stop, and may be whole in the east before End arrives there.
 #[test]
 fn slots_are_freed_only_when_no_stream_reads_them() {
     for complete_in_west in [true, false] {
@@ -217,8 +217,8 @@ fn slots_are_freed_only_when_no_stream_reads_them() {
     }
 }
 
-/// In a tree only the root is a neighbour: all the same nobody's progress has a deadline before
-/// the last post anywhere, and everybody can say who is awaited.
+/// In a tree only the root is a neighbour. Still no stall deadline runs before the last post
+/// anywhere, and every gateway can name the awaited ranks.
 #[test]
 fn deadlines_start_at_the_last_post_anywhere() {
     let plan = plan_of(vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)])]);
@@ -253,7 +253,7 @@ fn deadlines_start_at_the_last_post_anywhere() {
     world.assert_clean();
 }
 
-/// Of a gateway without peers nothing else moves.
+/// On a gateway without peers only local tasks make progress.
 #[test]
 fn local_work_under_way_is_no_stall() {
     let mut world = World::new(&[2], plan_of(vec![tree(1, &[0], &[])]), 3, 1 << 20);
@@ -273,7 +273,7 @@ fn local_work_under_way_is_no_stall() {
     assert!(rounds > 5, "{rounds} tasks are no test");
 }
 
-/// However much of a collective is here, its receipts are said again as a few ranges.
+/// However many segments of a collective are here, their receipts are repeated as a few ranges.
 #[test]
 fn repeats_after_a_lost_lane_stay_bounded() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1 << 20);
@@ -286,7 +286,7 @@ fn repeats_after_a_lost_lane_stay_bounded() {
     for rank in 0..2 {
         world.post(RankId(rank), 0, 10_000);
     }
-    // All of it arrives, and nobody hears that it did.
+    // All segments arrive, and all receipts are lost.
     loop {
         for queue in world.messages.values_mut() {
             queue.retain(|message| !matches!(message, Message::Receipt { .. }));

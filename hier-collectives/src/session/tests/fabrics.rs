@@ -78,7 +78,7 @@ pub(super) fn shapes() -> Vec<(usize, Vec<Tree>)> {
         (4, vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)]), tree(1, &[2, 3], &[(0, 2), (1, 2)])]),
         (2, apart(1, 0, [&[(1, 0)], &[(1, 0)]]).to_vec()),
         (4, {
-            // Here 1 hands its partial up to 2 and the result to 2 down; there everything turns.
+            // Gateway 1 sends its partial up to 2, and the result down to 2.
             let [up, down] = apart(3, 0, [&[(1, 2), (2, 0), (3, 2)], &[(1, 0), (2, 1), (3, 1)]]);
             let [too, also] = apart(2, 3, [&[(0, 3), (1, 0), (2, 0)], &[(0, 2), (1, 2), (2, 3)]]);
             vec![up, down, tree(1, &[1, 2], &[(0, 1), (3, 1)]), too, also]

@@ -15,7 +15,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::*;
 
-/// One gateway of two, and what its shell would hold.
+/// One gateway of two, with the tasks, leases and posts that its engine would hold.
 struct Victim {
     dice: Dice,
     me: GatewayId,
@@ -28,7 +28,7 @@ struct Victim {
     tasks: Vec<TaskId>,
     leases: Vec<LeaseId>,
     cancelled: Vec<Sequence>,
-    /// Posts that were not answered yet.
+    /// Posts without an answer, by rank and sequence.
     waiting: BTreeMap<(RankId, Sequence), u32>,
 }
 
@@ -66,7 +66,7 @@ impl Victim {
         victim
     }
 
-    /// A number that something may depend on.
+    /// A number that the session may depend on.
     fn number(&mut self) -> u64 {
         let next = self.next.values().next().map_or(0, |next| next.0);
         let edges = [0, 1, 2, next, next + 1, next + 1023, next + 1024, (1 << 62) - 1, 1 << 62];
@@ -184,7 +184,7 @@ impl Victim {
 
     /// As the engine does.
     fn accuse(&mut self, error: &PeerError) {
-        if error.is_of_ranks() {
+        if error.is_caused_by_ranks() {
             self.session.handle_overreach(self.peer, error, self.now);
         } else {
             self.session.handle_peer_down(self.peer, "accused", self.now);
@@ -218,7 +218,7 @@ impl Victim {
         }
     }
 
-    fn shell_acts(&mut self) {
+    fn engine_acts(&mut self) {
         match self.dice.roll(4) {
             0 if !self.tasks.is_empty() => {
                 let task = self.tasks.swap_remove(self.dice.roll(self.tasks.len()));
@@ -243,10 +243,11 @@ impl Victim {
         }
     }
 
-    /// The assertions of the shell about actions, and the notifications of ranks.
+    /// Takes all actions as the engine does, asserts its rules, and notes what ranks are notified
+    /// of.
     fn drain(&mut self) {
         while let Some(action) = self.session.poll_action() {
-            let length = |view: &View| view.range.end - view.range.start;
+            let length = |view: &BufferView| view.range.end - view.range.start;
             match action {
                 Action::Reduce { task, inputs, out, .. } => {
                     let same = inputs.iter().all(|input| length(&input.view) == length(&out));
@@ -263,7 +264,7 @@ impl Victim {
             }
         }
         let status = self.session.status();
-        assert!(status.collectives.len() as u64 <= 2 * overreach::MAX_AHEAD);
+        assert!(status.collectives.len() as u64 <= 2 * overreach::COLLECTIVES_AHEAD_MAX);
     }
 
     fn hear(&mut self, rank: RankId, event: &RankEvent) {
@@ -284,7 +285,7 @@ impl Victim {
         }
     }
 
-    /// The peer falls silent, time passes, and the shell finishes what it began.
+    /// The peer sends nothing more, time passes, and the engine finishes its tasks and leases.
     fn end(&mut self) {
         self.session.handle_peer_down(self.peer, "silent", self.now);
         self.drain();
@@ -321,7 +322,7 @@ proptest! {
                 }
                 2 | 3 => victim.arrival(),
                 4 => victim.own_rank_acts(),
-                _ => victim.shell_acts(),
+                _ => victim.engine_acts(),
             }
             victim.drain();
             // It knows how to meet, or little would happen.
@@ -336,7 +337,7 @@ proptest! {
 
 impl Victim {
     fn meet(&mut self) {
-        let (last, next) = (self.session.status().epoch, self.session.collectives.next());
+        let (last, next) = (self.session.status().epoch, self.session.collectives.next_sequence());
         let boots = vec![BootId(100), BootId(101)];
         let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
         let epoch = Epoch(last.0 + 1);
@@ -354,8 +355,8 @@ impl Victim {
     }
 }
 
-/// A plan may differ from what we would make of the fabric as far as plans do. Beyond that it is
-/// only good for making us cut a buffer into more than we can keep account of.
+/// A peer's plan may differ from our own as far as plans of one fabric do. Beyond that it is
+/// refused, since it would cut a buffer into too many segments.
 #[test]
 fn a_plan_of_absurd_segments_or_trees_is_refused() {
     let plan = |bytes: u64, trees: usize| Plan {
@@ -379,9 +380,9 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
         let boots = vec![BootId(100), BootId(101)];
         let (epoch, next) = (Epoch(1), Sequence(0));
         let message = Message::Begin { epoch, next, boots, plan, committed: None };
-        let told = session.handle_message(GatewayId(0), message, TimeNs::from_ns(2));
-        assert_eq!(session.status().plan.is_some(), told.is_ok());
-        (session, told)
+        let result = session.handle_message(GatewayId(0), message, TimeNs::from_ns(2));
+        assert_eq!(session.status().plan.is_some(), result.is_ok());
+        (session, result)
     };
     for (bytes, trees, good) in [
         (1 << 20, 1, true),
@@ -393,8 +394,8 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
         (1 << 20, 18, false),
         (1 << 20, 65_535, false),
     ] {
-        let told = begin(plan(bytes, trees)).1;
-        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+        let result = begin(plan(bytes, trees)).1;
+        assert_eq!(result.is_ok(), good, "{trees} trees, {bytes} bytes: {result:?}");
         // Nor in the middle of an epoch.
         let mut session = begin(plan(1 << 20, 1)).0;
         let (epoch, change, from) = (Epoch(1), 1, Sequence(0));
@@ -402,7 +403,7 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
         let pause = Message::Pause { epoch, change };
         session.handle_message(GatewayId(0), pause, now).expect("may pause");
         let message = Message::Change { epoch, change, from, plan: plan(bytes, trees) };
-        let told = session.handle_message(GatewayId(0), message, now);
-        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+        let result = session.handle_message(GatewayId(0), message, now);
+        assert_eq!(result.is_ok(), good, "{trees} trees, {bytes} bytes: {result:?}");
     }
 }

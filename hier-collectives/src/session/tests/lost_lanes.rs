@@ -26,8 +26,8 @@ fn a_failure_lost_with_its_lane_is_repeated() {
     assert!(world.sessions.iter().all(|session| session.collectives.is_empty()));
 }
 
-/// Whether the first gateway leaves an epoch before the other was ready for it, or a lane
-/// takes the news with it: the next epoch begins all the same.
+/// The first gateway leaves an epoch before the other is ready for it, or a lane is lost with its
+/// End: the next epoch begins all the same.
 #[test]
 fn an_end_reaches_a_peer_that_missed_it() {
     for lost_with_its_lane in [false, true] {
@@ -42,7 +42,7 @@ fn an_end_reaches_a_peer_that_missed_it() {
                 world.session(one).handle_lane_lost(other);
             }
         } else {
-            // A new epoch: the first gateway enters it, and leaves it before the other's word.
+            // The first gateway enters a new epoch, and leaves it before the other's Ready.
             world.session(second).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
             world.collect(second);
             while world.session(first).epoch.number() == Epoch(1) {
@@ -64,8 +64,8 @@ fn an_end_reaches_a_peer_that_missed_it() {
     }
 }
 
-/// The other gateway gives up on what is done here: its word ends the epoch, so that neither
-/// waits for receipts that never come nor takes the next collective for the last.
+/// The other gateway fails a collective that is complete here. Its Fail ends the epoch, so that
+/// neither gateway waits for receipts that never come or takes the next collective for the last.
 #[test]
 fn a_remote_failure_of_a_completed_collective_ends_the_epoch() {
     for freed in [false, true] {
@@ -106,7 +106,7 @@ fn a_remote_failure_of_a_completed_collective_ends_the_epoch() {
     }
 }
 
-/// A collective is done at one end and its receipts die with a lane: they are repeated.
+/// A collective is complete at one end and its receipts are lost with a lane: they are repeated.
 #[test]
 fn receipts_lost_with_their_lane_are_repeated() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
@@ -132,7 +132,7 @@ fn receipts_lost_with_their_lane_are_repeated() {
     world.assert_clean();
 }
 
-/// One end notices that the lane is dead before the other does, whose answers go into it.
+/// One end notices that the lane is lost before the other does, whose answers are lost on it.
 #[test]
 fn receipts_are_repeated_when_one_end_notices_late() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);

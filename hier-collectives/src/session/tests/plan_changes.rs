@@ -14,7 +14,7 @@ use std::sync::Arc;
 use units::*;
 
 fn world(ranks: &[u32]) -> World {
-    let plan = plan(&fabric(ranks)).expect("a plan");
+    let plan = make_plan(&fabric(ranks)).expect("a plan");
     World::new(ranks, Plan { segment: ByteCount::new(128), ..plan }, 7, 1000)
 }
 
@@ -23,14 +23,14 @@ fn state(kbits: u64) -> LinkState {
     LinkState { rate, rtt: Span::from_ms(2), loss: Fraction::default() }
 }
 
-/// `at` finds its link to a region to be like this.
+/// Gateway `at` measures its link to a region with this rate and loss.
 fn find(world: &mut World, at: u16, to: u16, state: LinkState) {
     world.session(GatewayId(at)).handle_link(RegionId(to), state);
     world.collect(GatewayId(at));
     world.run();
 }
 
-/// One collective; returns how many plans are in force after it, and the first one's hash.
+/// Runs one collective; returns how many plans are in force after it, and the first one's hash.
 fn collective(world: &mut World, sequence: u64) -> (usize, u64) {
     for rank in 0..world.fabric.world_size() {
         world.post(RankId(rank), sequence, 20);
@@ -55,7 +55,7 @@ fn a_link_that_stays_changed_is_planned_for_once() {
     assert!(plans[3..].iter().all(|(_, hash)| *hash == plans[3].1), "{plans:x?}");
     let reason = &world.session(GatewayId(1)).plan().expect("an epoch").reason;
     assert!(reason.contains("link r1-r2 now carries 300 kbit/s at 2 ms"), "{reason}");
-    // What it was before is planned for as well.
+    // A plan is also made when the link is as before again.
     find(&mut world, 2, 1, state(1000));
     let after: Vec<usize> = (12..16).map(|at| collective(&mut world, at).0).collect();
     assert_eq!(after, [1; 4]);
@@ -100,8 +100,8 @@ fn a_report_of_an_unknown_link_is_refused() {
     let now = world.now;
     for (at, to) in [(0, 9), (0, 2), (1, 1)] {
         let message = Message::Link { epoch, to: RegionId(to), state: state(300) };
-        let told = world.session(GatewayId(at)).handle_message(GatewayId(2), message, now);
-        assert!(matches!(told, Err(PeerError::NotYours(_))), "{at} {to}: {told:?}");
+        let result = world.session(GatewayId(at)).handle_message(GatewayId(2), message, now);
+        assert!(matches!(result, Err(PeerError::NotYours(_))), "{at} {to}: {result:?}");
     }
 }
 
@@ -137,7 +137,7 @@ fn a_plan_change_lost_with_its_lane_is_repeated() {
     world.assert_clean();
 }
 
-/// However often the plan changes meanwhile, what began under one ends under it.
+/// However often the plan changes meanwhile, a collective ends under the plan that it began with.
 #[test]
 fn a_long_collective_outlives_many_plans() {
     let (east, west) = (tree(1, &[1], &[(0, 1)]), tree(1, &[0], &[(1, 0)]));
@@ -169,7 +169,7 @@ fn a_long_collective_outlives_many_plans() {
     world.assert_clean();
 }
 
-/// All messages of sessions arrive, and not a byte of data.
+/// Delivers all messages of sessions and no segment.
 fn hear_all(world: &mut World) {
     let next = |world: &mut World| {
         let (pair, queue) = world.messages.iter_mut().find(|(_, queue)| !queue.is_empty())?;
@@ -182,21 +182,21 @@ fn hear_all(world: &mut World) {
     }
 }
 
-/// One file says that the link is a thousand times as fast as the other does, and loses: what goes
-/// ahead of the other's post is what the other keeps room for.
+/// One fabric file gives a link a thousand times the rate of the other file, with loss. Bytes sent
+/// before the other end's post stay within the room that it keeps.
 #[test]
 fn a_sender_respects_the_smaller_unsolicited_window() {
     let (ranks, segment) = ([1, 1], 128);
-    for boaster in 0..2 {
+    for fast in 0..2 {
         let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
-        let mut world = World::with_fabrics(boasting(boaster), plan, 7, 1 << 20);
-        let (me, other) = (GatewayId(boaster), GatewayId(1 - boaster));
-        world.post(RankId(boaster.into()), 0, 40_000);
+        let mut world = World::with_fabrics(one_fast_fabric(fast), plan, 7, 1 << 20);
+        let (me, other) = (GatewayId(fast), GatewayId(1 - fast));
+        world.post(RankId(fast.into()), 0, 40_000);
         world.run();
         let early: u64 = world.session(me).transfer.unsolicited_bytes_to(other);
         let kept = 4 * segment;
         assert!((segment..=kept).contains(&early), "{early} bytes early, {kept} are kept");
-        world.post(RankId(u32::from(1 - boaster)), 0, 40_000);
+        world.post(RankId(u32::from(1 - fast)), 0, 40_000);
         world.run();
         for rank in 0..ranks.len() {
             let rank = u32::try_from(rank).expect("small");
@@ -206,7 +206,7 @@ fn a_sender_respects_the_smaller_unsolicited_window() {
     }
 }
 
-/// And parity goes along with no more than either has room for, whoever boasts.
+/// Bytes with parity stay within the room of both ends, whichever file has the fast link.
 #[test]
 fn parity_uses_the_window_of_both_fabric_files() {
     let plan = Plan { segment: ByteCount::new(64 << 10), ..plan_of(vec![tree(1, &[0, 1], &[])]) };
@@ -218,26 +218,29 @@ fn parity_uses_the_window_of_both_fabric_files() {
         };
         [room(0), room(1)]
     };
-    let boast = tails(vec![boasting(0)[0].clone(); 2]);
-    assert!(boast[0].0 > 0 && boast.iter().all(|(kept, sent)| kept == sent), "{boast:?}");
-    for boaster in 0..2 {
-        let of = tails(boasting(boaster));
-        assert_eq!(of[usize::from(boaster)], (boast[0].0, 0), "the other keeps none");
-        assert_eq!(of[usize::from(1 - boaster)], (0, 0));
+    let both_fast = tails(vec![one_fast_fabric(0)[0].clone(); 2]);
+    assert!(
+        both_fast[0].0 > 0 && both_fast.iter().all(|(kept, sent)| kept == sent),
+        "{both_fast:?}"
+    );
+    for fast in 0..2 {
+        let of = tails(one_fast_fabric(fast));
+        assert_eq!(of[usize::from(fast)], (both_fast[0].0, 0), "the other keeps none");
+        assert_eq!(of[usize::from(1 - fast)], (0, 0));
     }
 }
 
-/// Two fabric files, of which one says that the link is fast and loses packets.
-fn boasting(boaster: u16) -> Vec<Arc<Fabric>> {
+/// Two fabric files, one of which has a fast link that loses packets.
+fn one_fast_fabric(fast: u16) -> Vec<Arc<Fabric>> {
     let rate = BitRate::from_bits_per_second(1_000_000_000);
     let loss = Fraction::from_ppb(10_000_000).expect("below 1");
     let mut fabrics = vec![fabric(&[1, 1]); 2];
-    fabrics[usize::from(boaster)] = fabric_with(&[1, 1], rate, loss);
+    fabrics[usize::from(fast)] = fabric_with(&[1, 1], rate, loss);
     fabrics
 }
 
-/// A line of three, the first gateway at one end. While nobody is in an epoch there are no facts to
-/// say again: only a Repeat makes the other end join once more, and a lane may take that with it.
+/// Three gateways in a line, the first at one end. Outside an epoch nothing is repeated: only
+/// Repeat makes the other end send Join once more, and Repeat may be lost with a lane.
 #[test]
 fn a_repeat_lost_with_its_lane_is_sent_again() {
     let (first, middle, last) = (GatewayId(0), GatewayId(1), GatewayId(2));

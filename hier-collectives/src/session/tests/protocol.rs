@@ -62,7 +62,7 @@ fn messages_against_the_protocol_are_refused() {
     let grant = Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 1 };
     let result = session.handle_message(GatewayId(0), grant, now);
     assert!(matches!(result, Err(PeerError::NoSuchTree(TreeIndex(1)))), "{result:?}");
-    // What a header said first is what memory was set aside for.
+    // Memory was reserved by the first header.
     assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
     assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
     for other in [header(0, 0, 16), SegmentHeader { digest: 2, ..header(0, 0, 8) }] {
@@ -71,8 +71,8 @@ fn messages_against_the_protocol_are_refused() {
     }
 }
 
-/// Early segments fill the room, then it is an overrun; short ones fill it too, and those of no
-/// bytes.
+/// Segments without a grant fill the unsolicited window, then they are an overrun. So do short
+/// segments and empty ones.
 #[test]
 fn unsolicited_segments_are_bounded_however_short() {
     for bytes in [128, 1, 0] {
@@ -89,12 +89,15 @@ fn unsolicited_segments_are_bounded_however_short() {
             session.handle_arrival(GatewayId(0), &header(segment)).err()
         });
         assert!(matches!(overrun, Some(PeerError::UnsolicitedOverrun { .. })), "{overrun:?}");
-        assert!(u64::from(taken) < 2 * overreach::MAX_AHEAD, "{taken} segments of {bytes} bytes");
+        assert!(
+            u64::from(taken) < 2 * overreach::COLLECTIVES_AHEAD_MAX,
+            "{taken} segments of {bytes} bytes"
+        );
     }
 }
 
-/// An epoch that was begun on an old request would give out numbers that are in use: it is left
-/// at once for one above them.
+/// An epoch that was begun on an old request would reuse sequences: it is left at once for an epoch
+/// above them.
 #[test]
 fn an_epoch_that_begins_too_low_is_skipped() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
@@ -120,7 +123,7 @@ fn an_epoch_that_begins_too_low_is_skipped() {
     }
 }
 
-/// Numbers so large that the next ones could not be counted are refused, not taken over.
+/// Numbers so large that the next ones could not be counted are refused.
 #[test]
 fn numbers_that_nobody_reaches_are_refused() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
@@ -141,8 +144,8 @@ fn numbers_that_nobody_reaches_are_refused() {
     }
 }
 
-/// A stream of the old epoch still writes when the next one begins: its number is not used
-/// again while it lives.
+/// A stream of the old epoch still writes when the next one begins: its sequence is not reused
+/// while it lives.
 #[test]
 fn a_sequence_in_use_is_not_given_out_again() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
@@ -185,13 +188,14 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
 }
 
-/// A rank that goes on alone is remembered up to a maximum; then its job starts afresh, here
-/// and at the peers, and no connection ends over it.
+/// Posts of a rank that runs ahead alone are remembered up to a maximum. Then the epoch ends, here
+/// and at the peers, and no connection does.
 #[test]
 fn ranks_too_far_apart_end_the_epoch() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 6, 1000);
     let (epoch, first) = world.epoch_of(RankId(0));
-    // No average of integers: each fails at once, and waits to be told to the other ranks.
+    // Integers have no average: each post fails at once, and the failure waits for the other ranks'
+    // posts.
     let descriptor = Descriptor {
         op: ReduceOp::Avg,
         dtype: Dtype::I64,
@@ -200,7 +204,7 @@ fn ranks_too_far_apart_end_the_epoch() {
         pattern: Pattern::AllReduce,
     };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
-    for ahead in 0..=overreach::MAX_AHEAD {
+    for ahead in 0..=overreach::COLLECTIVES_AHEAD_MAX {
         assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");
         let sequence = Sequence(first.0 + ahead);
         let post = Post { epoch, sequence, descriptor, weight, timeout };
@@ -211,13 +215,16 @@ fn ranks_too_far_apart_end_the_epoch() {
     for rank in 0..3 {
         assert_eq!(world.epoch_of(RankId(rank)).0, Epoch(epoch.0 + 1));
     }
-    // A peer whose ranks are alone at it is heard of before it ends its own epoch.
+    // A peer's ranks run ahead, and their announcements arrive before the peer ends its epoch.
     let (epoch, first) = world.epoch_of(RankId(2));
-    let sequence = Sequence(first.0 + overreach::MAX_AHEAD);
+    let sequence = Sequence(first.0 + overreach::COLLECTIVES_AHEAD_MAX);
     let failure = Failure::new(FailureCode::TimedOut, "t");
     let session = world.session(GatewayId(1));
     let far = session.handle_message(GatewayId(0), Message::Fail { epoch, sequence, failure }, now);
-    assert_eq!(far, Err(PeerError::TooFarAhead { sequence, limit: overreach::MAX_AHEAD }));
+    assert_eq!(
+        far,
+        Err(PeerError::TooFarAhead { sequence, limit: overreach::COLLECTIVES_AHEAD_MAX })
+    );
     session.handle_overreach(GatewayId(0), &far.expect_err("too far"), now);
     world.run();
     let (epoch, next) = world.epoch_of(RankId(0));

@@ -9,7 +9,7 @@ use crate::post::*;
 use proptest::prelude::*;
 use std::collections::*;
 
-/// Every rank posts collectives of these lengths, in any interleaving; each ends well everywhere.
+/// Every rank posts collectives of these lengths, in any interleaving; each completes everywhere.
 fn all_post_and_end(world: &mut World, lengths: &[u64]) -> Result<(), TestCaseError> {
     all_post(world, lengths, |_| {});
     for rank in 0..world.fabric.world_size() {
@@ -79,8 +79,8 @@ proptest! {
         all_post_and_end(&mut world, &posts.iter().map(length).collect::<Vec<_>>())?;
     }
 
-    /// The plan changes while collectives are under way and lanes are lost: nothing fails,
-    /// everything adds up.
+    /// The plan changes while collectives are under way and lanes are lost: nothing fails, and all
+    /// sums are right.
     #[test]
     fn a_plan_changes_between_two_collectives_everywhere(
         seed: u64,

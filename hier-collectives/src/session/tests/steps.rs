@@ -1,4 +1,4 @@
-//! Stories of posts and commits for tests.
+//! Scripts of posts and commits for tests.
 
 use super::fabrics::*;
 use super::world::*;
@@ -32,7 +32,7 @@ pub(super) fn commit_failures(world: &World, rank: u32) -> Vec<Failure> {
 }
 
 /// The last committed step of which a rank was notified when its last epoch began.
-pub(super) fn told_committed(world: &World, rank: u32) -> Option<u64> {
+pub(super) fn notified_committed(world: &World, rank: u32) -> Option<u64> {
     let began = world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
         RankEvent::EpochBegan { committed, .. } => Some(*committed),
         _ => None,

@@ -34,7 +34,7 @@ fn missing_rank_is_named_by(impatient: GatewayId) {
     }
     assert_eq!(failure_of(&world, 0), Some(FailureCode::TimedOut));
     assert_eq!(failure_of(&world, 2), Some(FailureCode::TimedOut));
-    // The late rank hears of it when it comes.
+    // The late rank is notified of the failure when it posts.
     world.post(RankId(1), 0, 10);
     world.run();
     assert_eq!(failure_of(&world, 1), Some(FailureCode::TimedOut));
@@ -86,7 +86,7 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
             break;
         }
     }
-    // What is said again moves nothing, and puts nothing off.
+    // Repeated messages are no progress, and defer no deadline.
     let at = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
     let (least, wait) = (Span::from_secs(10), at.since(world.now));
     assert!(wait > Span::from_ms(9_990) && wait <= least, "{wait}");
@@ -109,8 +109,8 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
         });
         let Failure { code, text } = failure.expect("failed");
         assert_eq!(code, FailureCode::Stalled);
-        for told in ["nothing moved for 10 s", "7 segments (800 bytes; the first is 0 of tree 0)"] {
-            assert!(text.contains(told), "{told:?} is not in {text:?}");
+        for part in ["nothing moved for 10 s", "7 segments (800 bytes; the first is 0 of tree 0)"] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
         assert!(text.contains("missing on gateway g0") && text.contains("gateway g1"), "{text}");
     }
@@ -143,8 +143,8 @@ fn arriving_bytes_defer_a_stall_everywhere() {
             world.session(GatewayId(id)).handle_timeout(now);
             world.collect(GatewayId(id));
         }
-        world.session(GatewayId(1)).handle_moving(arriving, now);
-        world.session(GatewayId(1)).handle_moving(arriving, now);
+        world.session(GatewayId(1)).handle_arrival_progress(arriving, now);
+        world.session(GatewayId(1)).handle_arrival_progress(arriving, now);
         world.collect(GatewayId(1));
         let said = world.messages.values().flatten();
         assert_eq!(said.filter(|m| matches!(m, Message::Moving { .. })).count(), 2);
@@ -159,7 +159,7 @@ fn arriving_bytes_defer_a_stall_everywhere() {
     assert!((0..3).all(|rank| failure_of(&world, rank) == Some(FailureCode::Stalled)));
 }
 
-/// Its gateway has the result, and others hold what it sent until their ranks post.
+/// The gateway has the result, and others hold its segments until their ranks post.
 #[test]
 fn an_untaken_broadcast_ends_with_its_roots_timeout() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
@@ -203,7 +203,7 @@ fn memory_of_a_failed_collective_starts_the_next() {
     assert_eq!(world.count(0, ready), 0, "the memory is in use");
     let now = world.now;
     let failure = Failure::new(FailureCode::Stalled, "t");
-    world.session(GatewayId(0)).fail(Sequence(0), failure, None, now);
+    world.session(GatewayId(0)).fail_collective(Sequence(0), failure, None, now);
     world.run();
     for rank in 0..3 {
         assert_eq!(failure_of(&world, rank), Some(FailureCode::Stalled));

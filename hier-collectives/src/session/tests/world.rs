@@ -17,7 +17,7 @@ use units::*;
 /// The memory of one gateway in a world.
 pub(super) type Memory = BTreeMap<Buffer, Vec<i64>>;
 
-/// The tests' only source of chance: splitmix64.
+/// The tests' only random numbers: splitmix64.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -35,7 +35,7 @@ pub(super) struct Stream {
     pub(super) from: GatewayId,
     pub(super) to: GatewayId,
     pub(super) header: SegmentHeader,
-    pub(super) source: View,
+    pub(super) source: BufferView,
     pub(super) arrival: Option<Arrival>,
 }
 
@@ -56,10 +56,10 @@ pub(super) struct World {
     pub(super) cuts_left: u32,
     /// Collectives that are not all-reduces.
     pub(super) patterns: BTreeMap<u64, Pattern>,
-    /// Gateways on which something failed: there, a task or a stream under way may outlive the
-    /// release of its scratch, as it does in the shell, which counts references.
+    /// Gateways on which something failed. There a task or stream under way may outlive the release
+    /// of its scratch, as in the engine, which counts references.
     pub(super) failed: BTreeSet<GatewayId>,
-    /// Scratch that was released there.
+    /// Scratch that was released, by gateway and buffer.
     pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
     /// The collectives that commits cover, by rank and step.
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
@@ -199,7 +199,7 @@ impl World {
                 }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
                 Action::Plan(as_found) => {
-                    let (plan, now) = (plan(&as_found).ok(), self.now);
+                    let (plan, now) = (make_plan(&as_found).ok(), self.now);
                     self.session(me).handle_planned(&as_found, plan, now);
                 }
                 Action::Receipted { .. } | Action::Note(_) => {}
@@ -254,20 +254,23 @@ impl World {
         self.events.get_mut(&rank).expect("known").push(event);
     }
 
-    /// All ranks have had the results of a step, as far as anybody said what it covers.
+    /// Asserts that all ranks have had the results of a step, as far as its collectives are known.
     fn assert_complete(&self, told: RankId, step: Step) {
         for ((_, _), range) in self.steps.iter().filter(|((_, of), _)| *of == step) {
             for (rank, events) in &self.events {
                 for sequence in range.clone().map(Sequence) {
                     let ready = |event: &RankEvent| matches!(event, RankEvent::ResultReady { sequence: of, .. } if *of == sequence);
                     let has = events.iter().any(ready);
-                    assert!(has, "rank {told} was told of step {step}; {rank} lacks {sequence}");
+                    assert!(
+                        has,
+                        "rank {told} was notified of step {step}; {rank} lacks {sequence}"
+                    );
                 }
             }
         }
     }
 
-    /// Streams in end at once; streams out go on until [`World::stop`].
+    /// Ends streams in at once; streams out go on until [`World::stop`].
     pub(super) fn cancel(&mut self, me: GatewayId, sequence: Sequence) {
         self.failed.insert(me);
         self.stopping.push((me, sequence));
@@ -291,7 +294,7 @@ impl World {
         }
     }
 
-    /// The connection between two gateways is lost with all that is on it, and had again.
+    /// Loses the connection between two gateways with all that is on it, and opens it again.
     pub(super) fn lose_connection(&mut self, one: GatewayId, other: GatewayId) {
         self.drop_connection(one, other);
         let now = self.now;
@@ -301,8 +304,8 @@ impl World {
         }
     }
 
-    /// The lane of control messages between two gateways is lost with those under way, each way
-    /// from some message on; what comes after goes over another.
+    /// Loses the lane of control messages between two gateways, each way from some message on.
+    /// Later messages go over another lane.
     pub(super) fn lose_lane(&mut self, one: GatewayId, other: GatewayId) {
         for pair in [(one, other), (other, one)] {
             let under_way = self.messages.get(&pair).map_or(0, VecDeque::len);
@@ -448,7 +451,7 @@ impl World {
         self.collect(me);
     }
 
-    pub(super) fn read(&self, me: GatewayId, view: &View) -> Vec<i64> {
+    pub(super) fn read(&self, me: GatewayId, view: &BufferView) -> Vec<i64> {
         let buffer = self.memory[usize::from(me.0)].get(&view.buffer);
         if view.range.is_empty() {
             return vec![];
@@ -464,7 +467,7 @@ impl World {
         }
     }
 
-    pub(super) fn store(&mut self, me: GatewayId, view: &View, data: &[i64]) {
+    pub(super) fn store(&mut self, me: GatewayId, view: &BufferView, data: &[i64]) {
         let memory = &mut self.memory[usize::from(me.0)];
         let buffer = match self.released.get_mut(&(me, view.buffer)) {
             Some(released) => {
@@ -498,7 +501,7 @@ impl World {
     }
 }
 
-pub(super) fn elements(view: &View) -> std::ops::Range<usize> {
+pub(super) fn elements(view: &BufferView) -> std::ops::Range<usize> {
     let at = |bytes: u64| usize::try_from(bytes / 8).expect("small");
     at(view.range.start)..at(view.range.end)
 }
@@ -514,7 +517,7 @@ pub(super) fn lease_of(stream: &Stream) -> Option<LeaseId> {
     stream.arrival.as_ref().and_then(lease_in)
 }
 
-/// The last failure a rank was told of.
+/// The last failure that a rank was notified of.
 pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
     world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
         RankEvent::Failed { failure, .. } => Some(failure.code),
@@ -522,15 +525,15 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
     })
 }
 
-/// Granted segments that wait for those of other peers stay within one window for each peer.
-/// Partials that wait for results stay within one window of ours. Both are shared by all
+/// Asserts that granted segments which wait for other peers' stay within one window for each peer,
+/// and partials that wait for results within one window of ours. Both windows are shared by all
 /// collectives, and each tree may round up to a segment. All memory together stays within the
-/// plan's bound. Where collectives fail, both ends give windows back by themselves, so that for a
-/// moment they may be used twice.
+/// plan's bound. When collectives fail, each end gives windows back by itself, so for a moment they
+/// may be used twice.
 fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount) {
     let Some(plans) = session.epoch.plans() else { return };
     let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
-    for peer in session.epoch.members().ids() {
+    for peer in session.epoch.members().peer_ids() {
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
         let bytes = session.transfer.waiting_bytes_from(peer, exists);
         let window = result_window(fabric, me, peer, plan).get();
@@ -538,8 +541,8 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }
     // Collectives under an earlier plan go on in its windows.
-    let plans = || plans.earlier().iter().map(|earlier| &earlier.plan).chain([plan]);
-    let memory_of = |plan: &Plan| plan.memory(fabric, me, partials);
+    let plans = || plans.earlier_plans().iter().map(|earlier| &earlier.plan).chain([plan]);
+    let memory_of = |plan: &Plan| plan.memory_bound(fabric, me, partials);
     let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
     let relayed = session.transfer.relayed_bytes();
     assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");

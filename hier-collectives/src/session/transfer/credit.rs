@@ -1,7 +1,7 @@
 //! Credit: grants to peers and to this gateway as a relay, and grants and receipts from peers.
 
-use super::flow::Flow;
-use super::segment::{PartState, Payload};
+use super::flow::TransferFlow;
+use super::segment::{SegmentPayload, TransferPart};
 use super::state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan;
@@ -23,11 +23,12 @@ struct GrantWindow {
 }
 
 impl Transfer {
-    /// Grants credit to a peer. Segments that meet posted memory are granted up to it. Segments
-    /// that wait here for those of others are granted one window beyond the last result, shared by
-    /// all collectives, the oldest first, so that one always goes on. Partials of children take
-    /// memory here until the result comes, so this gateway grants them to itself in the same way.
-    pub(super) fn grant(&mut self, to: GatewayId, cx: &mut Context<'_>) {
+    /// Grants credit to a peer or, as a relay of partials, to this gateway itself. Segments that
+    /// meet posted memory are granted up to it. Segments that wait here for those of other peers
+    /// are granted one window beyond the last result. All collectives share that window, the oldest
+    /// first, so that one always advances. Partials of children take memory here until the result
+    /// comes, so this gateway grants them to itself.
+    pub(super) fn grant_credit(&mut self, to: GatewayId, cx: &mut Context<'_>) {
         let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
         let Some(plans) = cx.epoch.plans() else { return };
         let plan = plans.plan();
@@ -42,22 +43,26 @@ impl Transfer {
         let mut opened = Vec::new();
         // Partials that were passed on are held until their receipts are in, also when the result
         // is ready here.
-        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.moves()) {
-            for (tree, limit) in window.limits(flow) {
+        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
+            for (tree, limit) in window.raised_limits(flow) {
                 let granted = flow.grants_out.insert((to, tree), limit).unwrap_or(0);
                 if to != me {
                     let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
-                    cx.actions.message(to, message);
+                    cx.actions.push_message(to, message);
                     continue;
                 }
-                let key = |segment| segment_key(*sequence, tree, segment);
-                opened.extend((granted..limit).map(key));
+                opened.extend((granted..limit).map(|segment| SegmentKey {
+                    sequence: *sequence,
+                    tree,
+                    segment: SegmentIndex(segment),
+                }));
             }
         }
-        opened.into_iter().for_each(|key| self.advance(key, cx));
+        opened.into_iter().for_each(|key| self.advance_segment(key, cx));
     }
 
-    /// A peer allows us to send the first `limit` segments of a tree.
+    /// Records that a peer accepts the first `limit` segments of a tree, and sends those that are
+    /// ready.
     pub fn handle_grant(
         &mut self,
         from: GatewayId,
@@ -66,16 +71,17 @@ impl Transfer {
         limit: u32,
         cx: &mut Context<'_>,
     ) {
-        let granted = self.flow(sequence).grants_in.entry((from, tree)).or_default();
+        let granted = self.flow_or_new(sequence).grants_in.entry((from, tree)).or_default();
         // A repeated grant moves nothing.
         if limit > *granted {
             *granted = limit;
             self.moved = cx.now;
         }
-        self.send_ready(from, cx);
+        self.send_ready_segments(from, cx);
     }
 
-    /// A peer holds some segments of a tree.
+    /// Records a peer's receipts for some segments of a tree. Frees their memory and windows, and
+    /// sends segments that waited for these.
     pub fn handle_receipts(
         &mut self,
         from: GatewayId,
@@ -85,7 +91,7 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) {
         let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
-        self.unsolicited.receipted(from, key(segments.start)..key(segments.end));
+        self.unsolicited.release_receipted(from, key(segments.start)..key(segments.end));
         let part = self.flows.get(&sequence).and_then(|f| f.parts.get(usize::from(tree.0)));
         let out = part.and_then(|part| part.out.get(&from));
         let due = out.into_iter().flat_map(|out| out.due.range(segments.clone()));
@@ -95,13 +101,13 @@ impl Transfer {
             relayed |= self.handle_receipt(from, key, cx);
         }
         if relayed {
-            self.grant(cx.epoch.me(), cx);
+            self.grant_credit(cx.epoch.me(), cx);
         }
-        self.send_ready(from, cx);
+        self.send_ready_segments(from, cx);
     }
 
-    /// The first receipt of a segment that was sent. True when memory of the relay may have become
-    /// free.
+    /// Records the first receipt of a segment that was sent. Returns whether memory for relayed
+    /// partials may have become free.
     fn handle_receipt(&mut self, from: GatewayId, key: SegmentKey, cx: &mut Context<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return false };
         let Some(part) = flow.parts.get_mut(usize::from(key.tree.0)) else { return false };
@@ -109,41 +115,42 @@ impl Transfer {
         outbound.due.remove(&key.segment.0);
         cx.actions.push(Action::Receipted { from, key });
         self.moved = cx.now;
-        let of_partial = outbound.payload == Payload::Partial;
-        let (hands_up, relays) = (part.only_hands_up(), part.needs_partial_task());
-        let segment = part.segment(key.segment.0);
+        let of_partial = outbound.payload == SegmentPayload::Partial;
+        let (hands_up, relays) = (part.only_sends_partial(), part.needs_partial_task());
+        let segment = part.segment_mut(key.segment.0);
         segment.receipts_due -= 1;
         segment.partial_due -= u16::from(of_partial);
         if hands_up {
-            self.result_in_place(key, cx);
+            self.handle_result_in_place(key, cx);
         } else if of_partial {
-            self.release_if_done(key, cx);
+            self.release_partials_if_done(key, cx);
         }
         of_partial && relays
     }
 }
 
 impl GrantWindow {
-    /// The trees of a collective of which more may be granted, with the new limits.
-    fn limits(&mut self, flow: &Flow) -> Vec<(TreeIndex, u32)> {
+    /// Returns the trees of a collective for which more may be granted, with their new limits in
+    /// segments.
+    fn raised_limits(&mut self, flow: &TransferFlow) -> Vec<(TreeIndex, u32)> {
         let (to, me, window) = (self.to, self.me, self.left);
-        let reserve = &mut self.reserves[flow.class() as usize];
+        let reserve = &mut self.reserves[flow.size_class() as usize];
         let relayed = (to == me && *reserve > 0).then(|| flow.relayed_bytes(me));
         let reserved = relayed.filter(|relayed| relayed <= reserve);
         *reserve -= reserved.unwrap_or(0);
         let waiting = flow.parts.iter().filter(|part| part.is_buffered_here(to, me));
-        let all: u64 = waiting.map(|part| u64::from(part.count())).sum();
+        let all: u64 = waiting.map(|part| u64::from(part.segment_count())).sum();
         let mut limits = Vec::new();
         for (tree, part) in flow.parts.iter().enumerate() {
             let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
             let granted = flow.grants_out.get(&(to, tree)).copied().unwrap_or(0);
             let spared = reserved.is_some() && part.is_buffered_here(to, me);
             let limit = if part.comes_down_from(to) || spared {
-                part.count()
-            } else if part.streams_from(me) == Some(to) {
+                part.segment_count()
+            } else if part.streaming_peer(me) == Some(to) {
                 part.local_prefix
             } else if part.is_buffered_here(to, me) {
-                self.take_share(part, window, all, granted)
+                self.take_tree_share(part, window, all, granted)
             } else {
                 continue;
             };
@@ -154,18 +161,15 @@ impl GrantWindow {
         limits
     }
 
-    /// The limit of one tree. Trees advance together, so each takes its share of the window.
-    fn take_share(&mut self, part: &PartState, window: u64, all: u64, granted: u32) -> u32 {
-        let share = (window * u64::from(part.count())).div_ceil(all.max(1));
+    /// Takes one tree's share out of the window, and returns the tree's new limit in segments.
+    /// Trees advance together, so each gets a share by its segments.
+    fn take_tree_share(&mut self, part: &TransferPart, window: u64, all: u64, granted: u32) -> u32 {
+        let share = (window * u64::from(part.segment_count())).div_ceil(all.max(1));
         let share = u32::try_from(share).unwrap_or(u32::MAX);
         let first_buffered_segment = part.first_buffered_segment(self.to, self.me);
-        let limit = part.count().min(first_buffered_segment.saturating_add(share));
+        let limit = part.segment_count().min(first_buffered_segment.saturating_add(share));
         let taken = limit.max(granted).saturating_sub(first_buffered_segment);
         self.left = self.left.saturating_sub(u64::from(taken));
         limit
     }
-}
-
-fn segment_key(sequence: Sequence, tree: TreeIndex, segment: u32) -> SegmentKey {
-    SegmentKey { sequence, tree, segment: SegmentIndex(segment) }
 }

@@ -1,6 +1,6 @@
 //! The bytes of one collective on this gateway.
 
-use super::segment::{Incoming, PartState, TreeOperation};
+use super::segment::{IncomingSegment, TransferPart, TreeOperation};
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::Operation;
@@ -15,7 +15,7 @@ use units::TimeNs;
 
 /// The collective that is carried out: agreed on by all local ranks.
 #[derive(Debug)]
-pub(in crate::session) struct Work {
+pub(in crate::session) struct CollectiveWork {
     pub descriptor: Descriptor,
     /// The local ranks, with their weights.
     pub weights: BTreeMap<RankId, f64>,
@@ -23,7 +23,7 @@ pub(in crate::session) struct Work {
 
 /// The stages of a collective's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Stage {
+pub(super) enum FlowStage {
     /// Local ranks have not posted: peers may send segments and grants.
     #[default]
     Waiting,
@@ -39,13 +39,13 @@ pub(super) enum Stage {
 
 /// The segments of one collective, its grants, and the users of its memory.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
-    pub stage: Stage,
+pub(super) struct TransferFlow {
+    pub stage: FlowStage,
     /// Present once it has started.
-    pub work: Option<Work>,
+    pub work: Option<CollectiveWork>,
     /// One part for each tree of the plan, once it has started.
-    pub parts: Vec<PartState>,
-    pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), Incoming>,
+    pub parts: Vec<TransferPart>,
+    pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), IncomingSegment>,
     /// Segments that peers allow us to send.
     pub grants_in: BTreeMap<(GatewayId, TreeIndex), u32>,
     /// Segments that we allow peers, and ourselves as a relay, to send.
@@ -60,79 +60,93 @@ pub(super) struct Flow {
     pub wan_end: TimeNs,
 }
 
-impl Flow {
-    /// The class of its buffer; large until it has started.
-    pub fn class(&self) -> SizeClass {
+impl TransferFlow {
+    /// Returns the size class of the collective's buffer; large until the collective has started.
+    pub fn size_class(&self) -> SizeClass {
         self.work.as_ref().map_or(SizeClass::Large, |work| work.descriptor.size_class())
     }
 
-    /// Whether several local ranks contribute, so that their partials take memory.
+    /// Whether several local ranks contribute, so that their partials take gateway memory.
     pub fn has_partials(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.weights.len() > 1)
     }
 
-    /// Whether segments may be granted and sent.
-    pub fn moves(&self) -> bool {
-        matches!(self.stage, Stage::Moving | Stage::Delivered)
+    /// Whether segments may be granted and sent: the collective has started, and neither failed nor
+    /// been abandoned.
+    pub fn is_moving(&self) -> bool {
+        matches!(self.stage, FlowStage::Moving | FlowStage::Delivered)
     }
 
-    /// Whether nothing touches its memory any more.
-    pub fn is_still(&self) -> bool {
+    /// Whether no task, lease or stream touches the collective's memory any more.
+    pub fn is_quiescent(&self) -> bool {
         self.busy == 0 && !self.cancelling
     }
 
-    /// Whether all parts are in every local result slot.
+    /// Whether all parts are in every local result slot, before the collective is marked as
+    /// delivered.
     pub fn is_delivered(&self) -> bool {
-        self.stage == Stage::Moving
+        self.stage == FlowStage::Moving
             && self.busy == 0
-            && self.parts.iter().all(|part| part.delivered == part.count())
+            && self.parts.iter().all(|part| part.delivered == part.segment_count())
     }
 
-    /// Whether the result contains the parts of all ranks, so that all have posted. A part that
-    /// only goes up proves nothing, unless its results came along another tree.
+    /// Whether the result contains contributions of all ranks, so that all must have posted. A part
+    /// that only goes up proves nothing, unless its results came along another tree.
     pub fn proves_all_posted(&self) -> bool {
-        let sums = |part: &PartState| part.follows || part.phases.up && !part.only_hands_up();
-        let parts = || self.parts.iter().filter(|part| part.count() > 0);
+        let sums =
+            |part: &TransferPart| part.follows || part.phases.up && !part.only_sends_partial();
+        let parts = || self.parts.iter().filter(|part| part.segment_count() > 0);
         let followed = parts().any(|part| part.follows);
-        parts().all(|part| sums(part) || followed && part.only_hands_up())
+        parts().all(|part| sums(part) || followed && part.only_sends_partial())
     }
 
-    /// Whether a segment was sent that has no receipt yet.
-    pub fn sends_due(&self) -> bool {
+    /// Whether some segment was sent that has no receipt yet.
+    pub fn has_unreceipted_sends(&self) -> bool {
         self.parts.iter().flat_map(|part| part.out.values()).any(|out| !out.due.is_empty())
     }
 
-    pub fn receipts_due(&self) -> bool {
-        let due = |part: &PartState| part.segments.iter().any(|s| s.receipts_due > 0);
+    /// Whether some segment, sent or still to be sent, has no receipt yet.
+    pub fn has_receipts_due(&self) -> bool {
+        let due = |part: &TransferPart| part.segments.iter().any(|s| s.receipts_due > 0);
         self.parts.iter().any(due)
     }
 
-    /// Bytes of subtrees' partials that are held here, or may come to be.
+    /// Returns the bytes of subtrees' partials that this gateway holds, or may come to hold.
     pub fn relayed_bytes(&self, me: GatewayId) -> u64 {
-        let held = |part: &PartState| {
+        let held = |part: &TransferPart| {
             let done = part.first_buffered_segment(me, me);
-            let rest = if done < part.count() { part.part.segment(done).start } else { u64::MAX };
+            let rest = if done < part.segment_count() {
+                part.part.segment_range(done).start
+            } else {
+                u64::MAX
+            };
             part.part.range.end.saturating_sub(rest)
         };
         self.parts.iter().filter(|part| part.is_buffered_here(me, me)).map(held).sum()
     }
 
-    /// Local ranks that get the result; it is made in the first one's slot.
+    /// Returns the local ranks that get the result, which is made in the slot of the first.
     pub fn result_ranks(&self) -> Vec<RankId> {
-        let Some(Work { descriptor, weights }) = &self.work else { return vec![] };
+        let Some(CollectiveWork { descriptor, weights }) = &self.work else { return vec![] };
         match descriptor.pattern {
             Pattern::Reduce { to } => weights.contains_key(&to).then_some(to).into_iter().collect(),
             _ => weights.keys().copied().collect(),
         }
     }
 
-    /// The slot in which the result is made; nothing is made where no local rank gets it.
+    /// Returns the slot in which the result is made. Nothing is made where no local rank gets the
+    /// result.
     pub fn result_slot(&self, sequence: Sequence) -> Buffer {
         Buffer::Result(sequence, self.result_ranks().first().copied().unwrap_or_default())
     }
 
-    /// The grants and receipts that a peer needs.
-    pub fn facts_for(&self, peer: GatewayId, epoch: Epoch, sequence: Sequence) -> Vec<Message> {
+    /// Builds the grants and receipts that bring a peer up to date.
+    pub fn catch_up_messages(
+        &self,
+        peer: GatewayId,
+        epoch: Epoch,
+        sequence: Sequence,
+    ) -> Vec<Message> {
         let ours = self.grants_out.iter().filter(|((to, _), _)| *to == peer);
         let grants = ours.map(|((_, tree), limit)| Message::Grant {
             epoch,
@@ -140,13 +154,14 @@ impl Flow {
             tree: *tree,
             limit: *limit,
         });
-        let receipts = self.receipted(peer).into_iter();
+        let receipts = self.receipted_ranges(peer).into_iter();
         let receipt = |(tree, segments)| Message::Receipt { epoch, sequence, tree, segments };
         grants.chain(receipts.map(receipt)).collect()
     }
 
-    /// Segments of a peer that have their receipt: a few ranges of each tree, however many.
-    fn receipted(&self, peer: GatewayId) -> Vec<(TreeIndex, Range<u32>)> {
+    /// Returns the segments of a peer that have been receipted, as a few ranges of each tree,
+    /// however many.
+    fn receipted_ranges(&self, peer: GatewayId) -> Vec<(TreeIndex, Range<u32>)> {
         let mut ranges: Vec<(TreeIndex, Range<u32>)> = Vec::new();
         let theirs = self.incoming.iter().filter(|((from, ..), i)| *from == peer && i.receipted);
         for ((_, tree, SegmentIndex(segment)), _) in theirs {
@@ -158,12 +173,12 @@ impl Flow {
         ranges
     }
 
-    /// The first peer that sent a segment with our descriptor's digest whose tree, index or length the plan
-    /// does not contain.
+    /// Returns the first peer that sent a segment with our descriptor's digest whose tree, index or
+    /// length the plan does not contain.
     pub fn sender_of_invalid_segment(&self, me: GatewayId) -> Option<GatewayId> {
         let is_due = |from: GatewayId, tree: TreeIndex, segment: SegmentIndex, bytes: u32| {
             let part = self.parts.get(usize::from(tree.0));
-            part.is_some_and(|part| fits(part, from, me, segment, bytes))
+            part.is_some_and(|part| part_expects_segment(part, from, me, segment, bytes))
         };
         let mut incoming = self.incoming.iter();
         let sender_of_invalid_segment = incoming.find(|((from, tree, segment), incoming)| {
@@ -173,38 +188,38 @@ impl Flow {
     }
 }
 
-/// Whether a part has a segment of so many bytes that comes from a peer.
-pub(super) fn fits(
-    part: &PartState,
+/// Whether a part expects a segment with this index and length, in bytes, from a peer.
+pub(super) fn part_expects_segment(
+    part: &TransferPart,
     from: GatewayId,
     me: GatewayId,
     segment: SegmentIndex,
     bytes: u32,
 ) -> bool {
-    let range = part.part.segment(segment.0);
-    segment.0 < part.count()
+    let range = part.part.segment_range(segment.0);
+    segment.0 < part.segment_count()
         && part.expects_from(from, me)
         && range.end - range.start == u64::from(bytes)
 }
 
-/// The parts of a collective on this gateway, tree by tree; none outside an epoch. A root of a
-/// reduction or broadcast is at the top of all trees.
-pub(super) fn parts_of(
+/// Builds the parts of a collective on this gateway, one for each tree; none outside an epoch. The
+/// root of a reduction or broadcast is at the top of all trees.
+pub(super) fn parts_of_collective(
     epoch: &EpochState,
     sequence: Sequence,
     descriptor: &Descriptor,
-) -> Vec<PartState> {
+) -> Vec<TransferPart> {
     let Some(plans) = epoch.plans() else { return vec![] };
     let me = epoch.me();
     let (plan, roles) = plans.plan_of(sequence);
-    let parts = shard::parts(plan, descriptor.bytes()).into_iter();
-    let operation = descriptor.pattern.over(epoch.local().fabric());
+    let parts = shard::divide_buffer(plan, descriptor.bytes()).into_iter();
+    let operation = descriptor.pattern.over_gateways(epoch.local().fabric());
     let operation = operation.unwrap_or(Operation::AllReduce);
     let roles = match operation {
         Operation::AllReduce | Operation::Barrier => roles.to_vec(),
         rooted => plan.rooted_for(rooted).roles(me),
     };
-    let operations = plan.trees.iter().map(|tree| TreeOperation::of(operation, tree));
+    let operations = plan.trees.iter().map(|tree| TreeOperation::for_tree(operation, tree));
     let parts = parts.zip(operations).zip(roles);
-    parts.map(|((part, operation), role)| PartState::new(part, role, operation, me)).collect()
+    parts.map(|((part, operation), role)| TransferPart::new(part, role, operation, me)).collect()
 }

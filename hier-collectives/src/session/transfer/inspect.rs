@@ -1,10 +1,10 @@
 //! Views of the transfer for tests.
 
-use super::flow::Flow;
+use super::flow::TransferFlow;
 use super::state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::ids::GatewayId;
-use crate::session::action::{Buffer, View};
+use crate::session::action::{Buffer, BufferView};
 use crate::session::epoch::state::EpochState;
 
 impl Transfer {
@@ -16,22 +16,24 @@ impl Transfer {
         assert!(self.unsolicited.is_empty(), "{:?}", self.unsolicited);
     }
 
-    /// Bytes sent to a peer beyond its grants.
+    /// Returns the bytes sent to a peer beyond its grants that have no receipt.
     pub fn unsolicited_bytes_to(&self, to: GatewayId) -> u64 {
         self.unsolicited.sent_bytes(to)
     }
 
-    /// Bytes with parity that we keep room for from a peer, and that we may have under way to it.
+    /// Returns the bytes with parity that this gateway keeps room for from a peer, and those that
+    /// it may send.
     pub fn tail_windows(&self, epoch: &EpochState, peer: GatewayId) -> (u64, u64) {
         let kept = UnsolicitedWindow::kept_for(epoch, peer);
-        (kept.tail_bytes, UnsolicitedWindow::at(epoch, peer).tail_bytes)
+        (kept.tail_bytes, UnsolicitedWindow::kept_by(epoch, peer).tail_bytes)
     }
 
-    /// Granted bytes from a peer that wait in scratch; `exists` says of which buffers.
+    /// Returns the granted bytes from a peer that wait in scratch; `exists` tells which buffers
+    /// still exist.
     pub fn waiting_bytes_from(&self, from: GatewayId, exists: impl Fn(&Buffer) -> bool) -> u64 {
         let incoming = self.flows.values().flat_map(|flow| &flow.incoming);
         let waiting = incoming.filter(|((of, ..), incoming)| {
-            let in_scratch = |view: &&View| matches!(view.buffer, Buffer::Scratch(_));
+            let in_scratch = |view: &&BufferView| matches!(view.buffer, Buffer::Scratch(_));
             let landed = incoming.landed_in.as_ref().filter(in_scratch);
             // Segments that were added have given back their scratch.
             let held = landed.is_some_and(|view| exists(&view.buffer));
@@ -40,9 +42,9 @@ impl Transfer {
         waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum()
     }
 
-    /// Bytes of partials that were made of those of children.
+    /// Returns the bytes of partials that were made of partials of children.
     pub fn relayed_bytes(&self) -> u64 {
-        let of_flow = |flow: &Flow| -> u64 {
+        let of_flow = |flow: &TransferFlow| -> u64 {
             let own = usize::from(flow.has_partials());
             let parts = flow.parts.iter().filter(|part| part.needs_partial_task());
             let segments = parts.flat_map(|part| &part.segments);

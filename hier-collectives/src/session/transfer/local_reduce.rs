@@ -1,11 +1,11 @@
 //! A collective starts: local contributions become local partials, in order.
 
-use super::flow::{Flow, Stage, Work, parts_of};
-use super::segment::PartState;
+use super::flow::{CollectiveWork, FlowStage, TransferFlow, parts_of_collective};
+use super::segment::TransferPart;
 use super::state::{ReduceTask, Transfer};
 use crate::descriptor::Pattern;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Buffer, Input};
+use crate::session::action::{Action, Buffer, ReduceInput};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
@@ -13,42 +13,47 @@ use crate::wire::SegmentKey;
 use units::{ByteCount, TimeNs};
 
 impl Transfer {
-    /// Starts a collective that every local rank has posted.
+    /// Starts the transfer of a collective that every local rank has posted.
     ///
     /// # Errors
     /// A peer that sent, under our descriptor, a segment that the plan does not have. Nothing has
     /// moved then.
-    pub fn start(
+    pub fn start_collective(
         &mut self,
         sequence: Sequence,
-        work: Work,
+        work: CollectiveWork,
         cx: &mut Context<'_>,
     ) -> Result<(), GatewayId> {
-        let parts = parts_of(cx.epoch, sequence, &work.descriptor);
+        let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor);
         let digest = work.descriptor.digest();
-        let flow = self.flow(sequence);
+        let flow = self.flow_or_new(sequence);
         flow.parts = parts;
-        flow.stage = Stage::Moving;
+        flow.stage = FlowStage::Moving;
         flow.work = Some(work);
         (flow.wan_begin, flow.wan_end) = (TimeNs::default(), TimeNs::default());
-        self.drop_other_shapes(sequence, digest, cx.actions);
-        if let Some(from) = self.flow(sequence).sender_of_invalid_segment(cx.epoch.me()) {
+        self.drop_segments_of_other_digest(sequence, digest, cx.actions);
+        if let Some(from) = self.flow_or_new(sequence).sender_of_invalid_segment(cx.epoch.me()) {
             return Err(from);
         }
-        self.start_locals(cx);
-        let arrived = self.flow(sequence).incoming.iter().filter(|(_, i)| i.landed);
+        self.start_local_reductions(cx);
+        let arrived = self.flow_or_new(sequence).incoming.iter().filter(|(_, i)| i.landed);
         let key = |tree, segment| SegmentKey { sequence, tree, segment };
         let arrived: Vec<_> = arrived.map(|((_, tree, segment), _)| key(*tree, *segment)).collect();
         for key in arrived {
-            self.advance(key, cx);
+            self.advance_segment(key, cx);
         }
-        self.send_everywhere(cx);
+        self.send_to_all_peers(cx);
         Ok(())
     }
 
-    /// Forgets segments that came early under another descriptor. The announcement that says where
-    /// the descriptors differ, and fails the collective, is on its way.
-    fn drop_other_shapes(&mut self, sequence: Sequence, digest: u64, actions: &mut ActionQueue) {
+    /// Forgets segments that came before the local posts under another descriptor. The peer's
+    /// announcement, which fails the collective, is on its way.
+    fn drop_segments_of_other_digest(
+        &mut self,
+        sequence: Sequence,
+        digest: u64,
+        actions: &mut ActionQueue,
+    ) {
         let Some(flow) = self.flows.get_mut(&sequence) else { return };
         for ((from, _, _), incoming) in
             flow.incoming.extract_if(.., |_, incoming| incoming.digest != digest)
@@ -57,9 +62,9 @@ impl Transfer {
                 actions.push(Action::CancelLease(lease));
             }
             if let Some(view) = &incoming.landed_in {
-                actions.release(view);
+                actions.release_scratch(view);
             }
-            self.unsolicited.give_back(from, incoming.unsolicited_bytes);
+            self.unsolicited.refund_peer(from, incoming.unsolicited_bytes);
         }
     }
 
@@ -74,16 +79,17 @@ impl Transfer {
     ///
     /// Each class has an order and memory of its own. So a small operation does not wait until a
     /// large one has started, and no class can hold memory that another waits for.
-    pub fn start_locals(&mut self, cx: &mut Context<'_>) {
-        let moving = self.flows.iter().filter(|(_, flow)| flow.stage == Stage::Moving);
-        let moving: Vec<_> = moving.map(|(sequence, flow)| (*sequence, flow.class())).collect();
+    pub fn start_local_reductions(&mut self, cx: &mut Context<'_>) {
+        let moving = self.flows.iter().filter(|(_, flow)| flow.stage == FlowStage::Moving);
+        let moving: Vec<_> =
+            moving.map(|(sequence, flow)| (*sequence, flow.size_class())).collect();
         for class in SizeClass::ALL {
             'class: for (sequence, _) in moving.iter().filter(|(_, of)| *of == class) {
                 while let Some(tree) =
-                    self.flows.get(sequence).and_then(|flow| next_local_tree(&flow.parts))
+                    self.flows.get(sequence).and_then(|flow| next_local_reduction_tree(&flow.parts))
                 {
                     // Never a later one instead: each could hold memory that another waits for.
-                    if !self.start_local(*sequence, tree, cx) {
+                    if !self.start_local_reduction(*sequence, tree, cx) {
                         break 'class;
                     }
                 }
@@ -91,46 +97,52 @@ impl Transfer {
         }
     }
 
-    /// Starts the next local reduction of a tree; false when there is no memory for it.
-    fn start_local(&mut self, sequence: Sequence, tree: TreeIndex, cx: &mut Context<'_>) -> bool {
+    /// Starts the next local reduction of a tree. Returns false when there is no memory for its
+    /// partial.
+    fn start_local_reduction(
+        &mut self,
+        sequence: Sequence,
+        tree: TreeIndex,
+        cx: &mut Context<'_>,
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(&sequence) else { return false };
-        let (slot, class) = (flow.result_slot(sequence), flow.class());
-        let Flow { work: Some(work), parts, busy, .. } = flow else { return false };
+        let (slot, class) = (flow.result_slot(sequence), flow.size_class());
+        let TransferFlow { work: Some(work), parts, busy, .. } = flow else { return false };
         let part = &mut parts[usize::from(tree.0)];
         let index = part.next_local;
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
         if let Pattern::Broadcast { from } = work.descriptor.pattern {
             part.next_local += 1;
             if work.weights.contains_key(&from) {
-                let from = part.view(index, Buffer::Contribution(sequence, from));
-                let to = part.view(index, slot);
-                part.segment(index).combining = true;
+                let from = part.segment_view(index, Buffer::Contribution(sequence, from));
+                let to = part.segment_view(index, slot);
+                part.segment_mut(index).combining = true;
                 *busy += 1;
                 let task = self.handles.begin_task(key, ReduceTask::Result);
                 cx.actions.push(Action::Copy { task, from, to: vec![to] });
             }
             return true;
         }
-        let contributions = work.weights.iter().map(|(rank, weight)| Input {
-            view: part.view(index, Buffer::Contribution(sequence, *rank)),
+        let contributions = work.weights.iter().map(|(rank, weight)| ReduceInput {
+            view: part.segment_view(index, Buffer::Contribution(sequence, *rank)),
             weight: *weight,
         });
-        let mut inputs: Vec<Input> = contributions.collect();
+        let mut inputs: Vec<ReduceInput> = contributions.collect();
         if let [_] = inputs[..] {
             part.next_local += 1;
-            part.segment(index).local = inputs.pop();
-            self.advance(key, cx);
+            part.segment_mut(index).local = inputs.pop();
+            self.advance_segment(key, cx);
             return true;
         }
-        let range = part.part.segment(index);
+        let range = part.part.segment_range(index);
         let bytes = range.end - range.start;
-        if !has_memory(self.partials, class, self.partial_bytes[class as usize], bytes) {
+        if !has_partial_memory(self.partials, class, self.partial_bytes[class as usize], bytes) {
             return false;
         }
         part.next_local += 1;
         self.partial_bytes[class as usize] += bytes;
-        let out = self.handles.scratch(bytes);
-        part.segment(index).scratch.push(out.clone());
+        let out = self.handles.new_scratch(bytes);
+        part.segment_mut(index).scratch.push(out.clone());
         *busy += 1;
         let task = self.handles.begin_task(key, ReduceTask::Local);
         let (op, dtype) = (work.descriptor.op, work.descriptor.dtype);
@@ -139,16 +151,19 @@ impl Transfer {
     }
 }
 
-/// Whether a class has memory for another partial of so many bytes; one always has.
-fn has_memory(partials: ByteCount, class: SizeClass, held: u64, bytes: u64) -> bool {
-    held == 0 || held + bytes <= class.partials(partials.get())
+/// Whether a class that holds `held` bytes of partials has memory for `bytes` more. A class without
+/// partials always has.
+fn has_partial_memory(partials: ByteCount, class: SizeClass, held: u64, bytes: u64) -> bool {
+    held == 0 || held + bytes <= class.partials_bytes(partials.get())
 }
 
-/// The tree with the next local reduction: the one that is least far into its part, so that all
-/// owners' ports are in use at once however little memory there is; of equals the first.
-fn next_local_tree(parts: &[PartState]) -> Option<TreeIndex> {
-    let under_way = (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.count());
-    let far = |p: &PartState, count: u32| u64::from(p.next_local) * u64::from(count);
-    let least = under_way.min_by(|(_, a), (_, b)| far(a, b.count()).cmp(&far(b, a.count())));
+/// Returns the tree whose next local reduction starts: the one that is least far into its part. So
+/// all owners' ports are in use at once, however little memory there is.
+fn next_local_reduction_tree(parts: &[TransferPart]) -> Option<TreeIndex> {
+    let under_way =
+        (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.segment_count());
+    let far = |p: &TransferPart, count: u32| u64::from(p.next_local) * u64::from(count);
+    let least = under_way
+        .min_by(|(_, a), (_, b)| far(a, b.segment_count()).cmp(&far(b, a.segment_count())));
     least.map(|(tree, _)| tree)
 }

@@ -1,51 +1,51 @@
 //! The way of a segment from partials to result, as far as its inputs allow.
 
-use super::flow::{Flow, Stage};
+use super::flow::{FlowStage, TransferFlow};
 use super::state::{ReduceTask, Transfer, send_receipt};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::Upstream;
-use crate::session::action::{Action, Buffer, Input, TaskId, View};
+use crate::session::action::{Action, Buffer, BufferView, ReduceInput, TaskId};
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 
 impl Transfer {
-    /// A task is done. Returns its collective, while that is known.
+    /// Takes the end of a reduction or copy. Returns its collective, unless that is forgotten.
     pub fn handle_task_done(&mut self, task: TaskId, cx: &mut Context<'_>) -> Option<Sequence> {
         let (key, task) = self.handles.end_task(task)?;
         let flow = self.flows.get_mut(&key.sequence)?;
         flow.busy -= 1;
-        if flow.stage == Stage::Failed {
+        if flow.stage == FlowStage::Failed {
             return Some(key.sequence);
         }
         self.moved = cx.now;
         let part = &mut flow.parts[usize::from(key.tree.0)];
-        let segment = part.segment(key.segment.0);
+        let segment = part.segment_mut(key.segment.0);
         match task {
             ReduceTask::Local => {
                 let input = segment.scratch.last().cloned();
                 let weight = flow.work.iter().flat_map(|work| work.weights.values()).sum();
-                segment.local = input.map(|view| Input { view, weight });
-                self.advance(key, cx);
-                self.send_everywhere(cx);
+                segment.local = input.map(|view| ReduceInput { view, weight });
+                self.advance_segment(key, cx);
+                self.send_to_all_peers(cx);
             }
-            ReduceTask::Partial => self.partial_made(key, cx),
+            ReduceTask::Partial => self.handle_partial_made(key, cx),
             ReduceTask::Result => {
                 segment.combining = false;
                 let peers = match part.role.upstream {
                     Upstream::Parent(parent) => vec![parent],
                     Upstream::RootSet(_) => part.remote_operands(cx.epoch.me()),
                 };
-                self.consume_inputs(key, &peers, cx);
-                self.result_in_place(key, cx);
+                self.release_inputs(key, &peers, cx);
+                self.handle_result_in_place(key, cx);
             }
             ReduceTask::Deliver => part.delivered += 1,
         }
         Some(key.sequence)
     }
 
-    /// The partial of a subtree is in our scratch.
-    fn partial_made(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    /// Takes a subtree's partial that a task has made in scratch: frees its inputs and sends it on.
+    fn handle_partial_made(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let children = part.role.children.clone();
@@ -53,26 +53,27 @@ impl Transfer {
             let incoming = flow.incoming.get(&(*child, key.tree, key.segment));
             incoming.map(|incoming| incoming.weight)
         });
-        let segment = part.segment(key.segment.0);
+        let segment = part.segment_mut(key.segment.0);
         let own = segment.local.as_ref().map_or(0.0, |input| input.weight);
         let weight = weights.sum::<f64>() + own;
         segment.combining = false;
-        segment.partial = segment.scratch.last().map(|view| Input { view: view.clone(), weight });
-        self.consume_inputs(key, &children, cx);
-        self.advance(key, cx);
-        self.send_everywhere(cx);
+        segment.partial =
+            segment.scratch.last().map(|view| ReduceInput { view: view.clone(), weight });
+        self.release_inputs(key, &children, cx);
+        self.advance_segment(key, cx);
+        self.send_to_all_peers(cx);
     }
 
-    /// Takes a segment as far as it can go.
-    pub(super) fn advance(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    /// Takes a segment as far from partials to result as the inputs that are here allow.
+    pub(super) fn advance_segment(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let me = cx.epoch.me();
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let Some(part) = flow.parts.get_mut(usize::from(key.tree.0)) else { return };
         let index = key.segment.0;
         if !part.phases.up {
-            return self.take_result(key, cx);
+            return self.take_parent_result(key, cx);
         }
-        if part.segment(index).partial.is_none() {
+        if part.segment_mut(index).partial.is_none() {
             if part.needs_partial_task() {
                 // Its memory is held until the result is here.
                 let open = flow.grants_out.get(&(me, key.tree)).copied().unwrap_or(0);
@@ -80,11 +81,11 @@ impl Transfer {
                     return;
                 }
                 let children = part.role.children.clone();
-                return self.combine(key, ReduceTask::Partial, &children, cx);
+                return self.start_reduce_task(key, ReduceTask::Partial, &children, cx);
             }
-            part.segment(index).partial = part.segment(index).local.clone();
+            part.segment_mut(index).partial = part.segment_mut(index).local.clone();
         }
-        while part.local_prefix < part.count()
+        while part.local_prefix < part.segment_count()
             && part.segments[part.local_prefix as usize].partial.is_some()
         {
             part.local_prefix += 1;
@@ -101,15 +102,15 @@ impl Transfer {
             incoming.is_some_and(|i| i.landed && i.landed_in.is_none())
         });
         if from_above || streamed {
-            self.result_in_place(key, cx);
+            self.handle_result_in_place(key, cx);
         } else if !matches!(part.role.upstream, Upstream::Parent(_)) {
-            self.combine(key, ReduceTask::Result, &operands, cx);
+            self.start_reduce_task(key, ReduceTask::Result, &operands, cx);
         }
     }
 
-    /// Takes a result that came down the tree: it is in place, or is copied from where it landed
+    /// Takes a result that came down the tree. Copies it into the slot if it landed in scratch
     /// before the local ranks had posted.
-    fn take_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    fn take_parent_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let slot = flow.result_slot(key.sequence);
         let part = &mut flow.parts[usize::from(key.tree.0)];
@@ -119,10 +120,10 @@ impl Transfer {
             return;
         };
         if from.buffer == slot {
-            return self.result_in_place(key, cx);
+            return self.handle_result_in_place(key, cx);
         }
-        let to = vec![part.view(key.segment.0, slot)];
-        let segment = part.segment(key.segment.0);
+        let to = vec![part.segment_view(key.segment.0, slot)];
+        let segment = part.segment_mut(key.segment.0);
         if !segment.result && !std::mem::replace(&mut segment.combining, true) {
             flow.busy += 1;
             let task = self.handles.begin_task(key, ReduceTask::Result);
@@ -130,8 +131,9 @@ impl Transfer {
         }
     }
 
-    /// Reduces our operand and the landed ones of `peers` in gateway order, once all are here.
-    fn combine(
+    /// Starts a task that reduces our operand and the landed ones of `peers` in gateway order, once
+    /// all are here.
+    fn start_reduce_task(
         &mut self,
         key: SegmentKey,
         purpose: ReduceTask,
@@ -140,7 +142,7 @@ impl Transfer {
     ) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let slot = flow.result_slot(key.sequence);
-        let Flow { work: Some(work), parts, incoming, busy, .. } = flow else { return };
+        let TransferFlow { work: Some(work), parts, incoming, busy, .. } = flow else { return };
         let part = &mut parts[usize::from(key.tree.0)];
         let segment = &part.segments[key.segment.0 as usize];
         let own = if purpose == ReduceTask::Partial { &segment.local } else { &segment.partial };
@@ -153,17 +155,17 @@ impl Transfer {
             let incoming = incoming.get(&(*peer, key.tree, key.segment)).filter(|i| i.landed);
             let Some(incoming) = incoming else { return };
             let Some(view) = incoming.landed_in.clone() else { return };
-            operands.insert(*peer, Input { view, weight: incoming.weight });
+            operands.insert(*peer, ReduceInput { view, weight: incoming.weight });
         }
         let out = if purpose == ReduceTask::Partial {
-            let range = part.part.segment(key.segment.0);
-            let out = self.handles.scratch(range.end - range.start);
-            part.segment(key.segment.0).scratch.push(out.clone());
+            let range = part.part.segment_range(key.segment.0);
+            let out = self.handles.new_scratch(range.end - range.start);
+            part.segment_mut(key.segment.0).scratch.push(out.clone());
             out
         } else {
-            part.view(key.segment.0, slot)
+            part.segment_view(key.segment.0, slot)
         };
-        part.segment(key.segment.0).combining = true;
+        part.segment_mut(key.segment.0).combining = true;
         *busy += 1;
         let task = self.handles.begin_task(key, purpose);
         let (op, dtype) = (work.descriptor.op, work.descriptor.dtype);
@@ -171,17 +173,17 @@ impl Transfer {
         cx.actions.push(Action::Reduce { task, op, dtype, inputs, out });
     }
 
-    /// Frees the landed inputs of a finished task and sends their receipts.
-    fn consume_inputs(&mut self, key: SegmentKey, peers: &[GatewayId], cx: &mut Context<'_>) {
+    /// Frees the landed inputs of a finished task and sends their receipts to `peers`.
+    fn release_inputs(&mut self, key: SegmentKey, peers: &[GatewayId], cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let mut receipts = Vec::new();
         for from in peers {
             let incoming = flow.incoming.get_mut(&(*from, key.tree, key.segment));
             let Some(incoming) = incoming else { continue };
             if let Some(view) = &incoming.landed_in {
-                cx.actions.release(view);
+                cx.actions.release_scratch(view);
             }
-            self.unsolicited.give_back(*from, std::mem::take(&mut incoming.unsolicited_bytes));
+            self.unsolicited.refund_peer(*from, std::mem::take(&mut incoming.unsolicited_bytes));
             if !std::mem::replace(&mut incoming.receipted, true) {
                 receipts.push(*from);
             }
@@ -191,24 +193,26 @@ impl Transfer {
         }
     }
 
-    /// A segment's result is in the first slot for it; or none is due here along this tree, and
-    /// the parent has the partial.
-    pub(super) fn result_in_place(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    /// Takes a segment's result that is in the first result slot, and copies it to the other local
+    /// ranks. Where no result is due along this tree, the parent has receipted the partial instead.
+    pub(super) fn handle_result_in_place(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let ranks = flow.result_ranks();
         let part = &mut flow.parts[usize::from(key.tree.0)];
-        if std::mem::replace(&mut part.segment(key.segment.0).result, true) {
+        if std::mem::replace(&mut part.segment_mut(key.segment.0).result, true) {
             return;
         }
-        while part.result_prefix < part.count() && part.segments[part.result_prefix as usize].result
+        while part.result_prefix < part.segment_count()
+            && part.segments[part.result_prefix as usize].result
         {
             part.result_prefix += 1;
         }
         // Results along a tree of their own are in place here as those of the tree before it are.
-        let elsewhere = part.only_hands_up() || part.follows && part.is_top();
-        let slot = |rank: RankId| part.view(key.segment.0, Buffer::Result(key.sequence, rank));
+        let elsewhere = part.only_sends_partial() || part.follows && part.is_at_root();
+        let slot =
+            |rank: RankId| part.segment_view(key.segment.0, Buffer::Result(key.sequence, rank));
         let mut views = ranks.into_iter().filter(|_| !elsewhere).map(slot);
-        let (from, to) = (views.next(), views.collect::<Vec<View>>());
+        let (from, to) = (views.next(), views.collect::<Vec<BufferView>>());
         match from {
             Some(from) if !to.is_empty() => {
                 flow.busy += 1;
@@ -217,28 +221,28 @@ impl Transfer {
             }
             _ => part.delivered += 1,
         }
-        let made = part.phases.up && part.is_top();
+        let made = part.phases.up && part.is_at_root();
         let behind = TreeIndex(key.tree.0 + 1);
         let follows = flow.parts.get(usize::from(behind.0)).is_some_and(|part| part.follows);
-        self.release_if_done(key, cx);
+        self.release_partials_if_done(key, cx);
         if made && follows {
-            return self.result_in_place(SegmentKey { tree: behind, ..key }, cx);
+            return self.handle_result_in_place(SegmentKey { tree: behind, ..key }, cx);
         }
-        self.send_everywhere(cx);
+        self.send_to_all_peers(cx);
     }
 
-    /// Frees a segment's partials once its result is in and their receivers have receipted them.
-    pub(super) fn release_if_done(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    /// Frees a segment's partials once its result is here and their receivers have receipted them.
+    pub(super) fn release_partials_if_done(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
-        let (several, class) = (flow.has_partials(), flow.class());
+        let (several, class) = (flow.has_partials(), flow.size_class());
         let part = &mut flow.parts[usize::from(key.tree.0)];
-        let scratch = part.take_done(key.segment.0);
+        let scratch = part.take_scratch_if_done(key.segment.0);
         for view in &scratch {
-            cx.actions.release(view);
+            cx.actions.release_scratch(view);
         }
         if several && let Some(local) = scratch.first() {
             self.partial_bytes[class as usize] -= local.range.end;
-            self.start_locals(cx);
+            self.start_local_reductions(cx);
         }
     }
 }

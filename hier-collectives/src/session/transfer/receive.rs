@@ -1,13 +1,15 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
-use super::flow::{Flow, Stage, fits};
-use super::segment::{Incoming, PartState};
+use super::flow::{FlowStage, TransferFlow, part_expects_segment};
+use super::segment::{IncomingSegment, TransferPart};
 use super::state::{Transfer, send_receipt};
 use super::unsolicited::UnsolicitedBound;
 use crate::ids::{GatewayId, Sequence};
 #[cfg(feature = "mutants")]
 use crate::mutant::{self, Mutant};
-use crate::session::action::{Action, Arrival, Discard, Input, LeaseId, PeerError, View};
+use crate::session::action::{
+    Action, Arrival, BufferView, Discard, LeaseId, PeerError, ReduceInput,
+};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::state::EpochState;
@@ -18,21 +20,21 @@ use std::collections::btree_map::Entry;
 #[derive(Debug)]
 pub(in crate::session) struct StreamEnd {
     pub sequence: Sequence,
-    /// The segment that landed by it, if it was the first to end whole.
+    /// The segment that arrived by this stream, if no stream before brought all its bytes.
     pub landed: Option<Landed>,
 }
 
-/// A segment that is here whole.
+/// A segment of which all bytes have arrived.
 #[derive(Debug)]
 pub(in crate::session) struct Landed {
     pub from: GatewayId,
-    /// It is part of a result that contains the parts of all ranks.
+    /// Whether the segment is of a result that contains contributions of all ranks.
     pub of_all_ranks: bool,
 }
 
 impl Transfer {
-    /// The header of a segment arrived, of a collective that this gateway takes part in. Returns
-    /// the place for its bytes.
+    /// Takes the header of a segment that arrives for a collective of this gateway. Returns the
+    /// place for the segment's bytes.
     ///
     /// # Errors
     /// [`PeerError`]: the plan has no such segment, or the peer exceeded its unsolicited window.
@@ -45,20 +47,25 @@ impl Transfer {
     ) -> Result<Arrival, PeerError> {
         let key = header.key;
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
-        let Some(bound) = UnsolicitedBound::of(epoch, from) else {
+        let Some(bound) = UnsolicitedBound::for_peer(epoch, from) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
-        let flow = self.flow(key.sequence);
+        let flow = self.flow_or_new(key.sequence);
         let part = flow.parts.get(usize::from(key.tree.0));
-        if part.is_some_and(|part| !fits(part, from, epoch.me(), key.segment, header.bytes)) {
+        if part.is_some_and(|part| {
+            !part_expects_segment(part, from, epoch.me(), key.segment, header.bytes)
+        }) {
             return Err(no_such);
         }
         let shape = (header.bytes, header.digest, header.parity > 0);
         let (bytes, digest, parity) = shape;
         let incoming = match flow.incoming.entry((from, key.tree, key.segment)) {
-            Entry::Vacant(entry) => {
-                entry.insert(Incoming { bytes, digest, parity, ..Incoming::default() })
-            }
+            Entry::Vacant(entry) => entry.insert(IncomingSegment {
+                bytes,
+                digest,
+                parity,
+                ..IncomingSegment::default()
+            }),
             // The first header may have reserved memory, and parity decides where it goes.
             Entry::Occupied(entry) if entry.get().shape() != shape => return Err(no_such),
             Entry::Occupied(entry) => entry.into_mut(),
@@ -70,31 +77,31 @@ impl Transfer {
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
         incoming.weight = header.weight;
-        self.place(from, key, &bound, epoch)
+        self.place_segment(from, key, &bound, epoch)
     }
 
-    /// Decides where an arriving segment goes, and registers the lease.
-    fn place(
+    /// Decides where the bytes of an arriving segment go, and registers the lease of its stream.
+    fn place_segment(
         &mut self,
         from: GatewayId,
         key: SegmentKey,
         bound: &UnsolicitedBound,
         epoch: &EpochState,
     ) -> Result<Arrival, PeerError> {
-        let lease = self.handles.lease_id();
+        let lease = self.handles.new_lease_id();
         let Some(flow) = self.flows.get_mut(&key.sequence) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let granted = flow.grants_out.get(&(from, key.tree)).copied().unwrap_or(0);
         let slot = flow.result_slot(key.sequence);
-        let Flow { work, parts, incoming, busy, .. } = flow;
+        let TransferFlow { work, parts, incoming, busy, .. } = flow;
         let Some(incoming) = incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let part = parts.get(usize::from(key.tree.0));
-        let result = |part: &PartState| part.view(key.segment.0, slot);
+        let result = |part: &TransferPart| part.segment_view(key.segment.0, slot);
         let local = part
-            .filter(|part| part.streams_from(epoch.me()) == Some(from))
+            .filter(|part| part.streaming_peer(epoch.me()) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
         let arrival = match (part, local, work) {
             // A stream that began while the operand was missing goes on into scratch.
@@ -105,7 +112,7 @@ impl Transfer {
                     lease,
                     op: work.descriptor.op,
                     dtype: work.descriptor.dtype,
-                    local: operand(local, result(part), incoming),
+                    local: received_stream_operand(local, result(part), incoming),
                     net_weight: incoming.weight,
                     net_first: from < epoch.me(),
                     out: result(part),
@@ -119,15 +126,18 @@ impl Transfer {
             _ => {
                 let into = match incoming.landed_in.clone() {
                     Some(view) => view,
-                    None => self.handles.landing(u64::from(incoming.bytes)),
+                    None => self.handles.new_landing_scratch(u64::from(incoming.bytes)),
                 };
                 let is_new = incoming.landed_in.replace(into.clone()).is_none();
                 let unsolicited = key.segment.0 >= granted || incoming.parity;
                 if is_new && unsolicited {
-                    incoming.unsolicited_bytes = bound.charge(incoming.bytes);
-                    let used = self.unsolicited.hold(from, incoming.unsolicited_bytes);
-                    if used > bound.limit() {
-                        return Err(PeerError::UnsolicitedOverrun { used, room: bound.limit() });
+                    incoming.unsolicited_bytes = bound.charged_bytes(incoming.bytes);
+                    let used = self.unsolicited.charge_peer(from, incoming.unsolicited_bytes);
+                    if used > bound.max_bytes() {
+                        return Err(PeerError::UnsolicitedOverrun {
+                            used,
+                            room: bound.max_bytes(),
+                        });
                     }
                 }
                 Arrival::Land { lease, into }
@@ -139,7 +149,8 @@ impl Transfer {
         Ok(arrival)
     }
 
-    /// A stream ended: whole, or cut off. None when its collective is not known any more.
+    /// Takes the end of a stream, whole or cut off. Returns none when its collective is not known
+    /// any more.
     pub fn handle_stream_end(
         &mut self,
         lease: LeaseId,
@@ -150,11 +161,11 @@ impl Transfer {
         let flow = self.flows.get_mut(&key.sequence)?;
         flow.busy -= 1;
         let mut end = StreamEnd { sequence: key.sequence, landed: None };
-        let healthy = flow.stage != Stage::Failed;
+        let healthy = flow.stage != FlowStage::Failed;
         let Some(incoming) = flow.incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Some(end);
         };
-        // A lease that it does not know was of another shape, and wrote elsewhere.
+        // An unknown lease was of a segment with another descriptor, and wrote elsewhere.
         let known = incoming.leases.remove(&lease);
         if !known || !whole || !healthy || incoming.landed {
             return Some(end);
@@ -170,29 +181,38 @@ impl Transfer {
         flow.wan_end = cx.now;
         self.moved = cx.now;
         let part = flow.parts.get(usize::from(key.tree.0));
-        let sums = |part: &PartState| part.phases.up || part.follows;
+        let sums = |part: &TransferPart| part.phases.up || part.follows;
         let of_all_ranks = part.is_some_and(|part| sums(part) && part.comes_down_from(from));
         end.landed = Some(Landed { from, of_all_ranks });
         if receipt {
             send_receipt(from, key, cx.epoch, cx.actions);
         }
-        self.advance(key, cx);
+        self.advance_segment(key, cx);
         Some(end)
     }
 }
 
-/// The local operand of a combined stream. A mutant takes the sum when the stream is repeated.
+/// Returns the local operand for an arriving stream. A mutant takes the earlier sum when the stream
+/// is repeated.
 #[cfg(feature = "mutants")]
-fn operand(local: &Input, result: View, incoming: &mut Incoming) -> Input {
+fn received_stream_operand(
+    local: &ReduceInput,
+    result: BufferView,
+    incoming: &mut IncomingSegment,
+) -> ReduceInput {
     let again = std::mem::replace(&mut incoming.tried, true);
-    if again && mutant::is(Mutant::Accumulate) {
-        return Input { view: result, weight: local.weight };
+    if again && mutant::is_mutant_active(Mutant::Accumulate) {
+        return ReduceInput { view: result, weight: local.weight };
     }
     local.clone()
 }
 
-/// The local operand of a combined stream.
+/// Returns the local operand for an arriving stream.
 #[cfg(not(feature = "mutants"))]
-fn operand(local: &Input, _: View, _: &mut Incoming) -> Input {
+fn received_stream_operand(
+    local: &ReduceInput,
+    _: BufferView,
+    _: &mut IncomingSegment,
+) -> ReduceInput {
     local.clone()
 }

@@ -2,19 +2,19 @@
 
 use crate::ids::GatewayId;
 use crate::plan::{Operation, Phases, Role, Tree, Upstream};
-use crate::session::action::{Buffer, Input, LeaseId, View};
-use crate::shard::Part;
+use crate::session::action::{Buffer, BufferView, LeaseId, ReduceInput};
+use crate::shard::BufferPart;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a buffer that one tree carries, while the collective runs.
 #[derive(Debug)]
-pub(super) struct PartState {
-    pub part: Part,
+pub(super) struct TransferPart {
+    pub part: BufferPart,
     pub role: Role,
     pub phases: Phases,
     /// The root's results are those of the tree before this one.
     pub follows: bool,
-    pub segments: Vec<Segment>,
+    pub segments: Vec<SegmentState>,
     /// The first segment whose local reduction has not begun.
     pub next_local: u32,
     /// The first segment whose local partial is not there yet.
@@ -24,7 +24,7 @@ pub(super) struct PartState {
     /// The first segment that holds memory of ours, or may come to.
     pub done_prefix: u32,
     /// The progress of sending, by receiver.
-    pub out: BTreeMap<GatewayId, Outbound>,
+    pub out: BTreeMap<GatewayId, OutboundSegments>,
     /// Segments in place on every local rank.
     pub delivered: u32,
 }
@@ -37,20 +37,22 @@ pub(super) struct TreeOperation {
 }
 
 impl TreeOperation {
-    pub fn of(operation: Operation, tree: &Tree) -> Self {
-        let phases = operation.along(tree);
-        let follows = phases.down && !phases.up && operation.goes_up();
+    /// Returns the phases that an operation has along a tree, and whether its results follow those
+    /// of the tree before.
+    pub fn for_tree(operation: Operation, tree: &Tree) -> Self {
+        let phases = operation.phases_along(tree);
+        let follows = phases.down && !phases.up && operation.has_up_phase();
         Self { phases, follows }
     }
 }
 
 /// The state of one segment. `None` means that it is not there yet.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Segment {
+pub(super) struct SegmentState {
     /// The local ranks' partial.
-    pub local: Option<Input>,
+    pub local: Option<ReduceInput>,
     /// The partial of the whole subtree, which goes to the parent or to the other roots.
-    pub partial: Option<Input>,
+    pub partial: Option<ReduceInput>,
     /// The result is in the first slot for it, or the partial is handed over where none is due.
     pub result: bool,
     /// A task that makes the partial or the result is under way.
@@ -60,13 +62,13 @@ pub(super) struct Segment {
     /// Receipts for the partial that are missing.
     pub partial_due: u16,
     /// Scratch to release once the result and the receipts for the partial are in.
-    pub scratch: Vec<View>,
+    pub scratch: Vec<BufferView>,
 }
 
 /// The segments that go to one peer.
 #[derive(Debug)]
-pub(super) struct Outbound {
-    pub payload: Payload,
+pub(super) struct OutboundSegments {
+    pub payload: SegmentPayload,
     /// The next segment to send.
     pub next: u32,
     /// Segments that were sent and have no receipt yet.
@@ -75,18 +77,18 @@ pub(super) struct Outbound {
 
 /// The bytes that a segment carries to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Payload {
+pub(super) enum SegmentPayload {
     Partial,
     Result,
 }
 
 /// A segment that has arrived from one peer, or is arriving.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(super) struct IncomingSegment {
     /// Streams that may write now.
     pub leases: BTreeSet<LeaseId>,
     /// The place of the bytes; `None` when they were combined straight into the result.
-    pub landed_in: Option<View>,
+    pub landed_in: Option<BufferView>,
     /// All bytes are here.
     pub landed: bool,
     pub receipted: bool,
@@ -95,50 +97,56 @@ pub(super) struct Incoming {
     pub bytes: u32,
     pub digest: u64,
     pub weight: f64,
-    /// FEC may restore its payload, so it must land unchanged.
+    /// FEC may restore the payload, so the bytes must land unchanged.
     pub parity: bool,
-    /// A stream of it has been combined before.
+    /// A stream of this segment has been combined before.
     #[cfg(feature = "mutants")]
     pub tried: bool,
 }
 
-impl Incoming {
-    /// The facts that every header of it repeats: payload bytes, digest, and whether it has parity.
+impl IncomingSegment {
+    /// Returns the values that every header of this segment repeats: payload bytes, digest, and
+    /// whether it has parity.
     pub fn shape(&self) -> (u32, u64, bool) {
         (self.bytes, self.digest, self.parity)
     }
 }
 
-impl Segment {
-    /// Whether it needs no memory of ours any more.
+impl SegmentState {
+    /// Whether the segment needs no memory of this gateway any more.
     fn is_done(&self) -> bool {
         self.result && self.partial_due == 0
     }
 }
 
-impl PartState {
-    pub fn new(part: Part, role: Role, operation: TreeOperation, me: GatewayId) -> Self {
+impl TransferPart {
+    /// Creates the state of a part before anything has moved, with the segments to send to each
+    /// peer.
+    pub fn new(part: BufferPart, role: Role, operation: TreeOperation, me: GatewayId) -> Self {
         let TreeOperation { phases, follows } = operation;
-        let part = if phases.up || phases.down { part } else { part.emptied() };
+        let part = if phases.up || phases.down { part } else { part.without_bytes() };
         let mut out = BTreeMap::new();
         let mut add = |peer, payload| {
-            out.insert(peer, Outbound { payload, next: 0, due: BTreeSet::new() });
+            out.insert(peer, OutboundSegments { payload, next: 0, due: BTreeSet::new() });
         };
         match &role.upstream {
-            Upstream::Parent(parent) if phases.up => add(*parent, Payload::Partial),
+            Upstream::Parent(parent) if phases.up => add(*parent, SegmentPayload::Partial),
             Upstream::RootSet(roots) if phases.up => {
-                roots.iter().filter(|id| **id != me).for_each(|id| add(*id, Payload::Partial));
+                roots
+                    .iter()
+                    .filter(|id| **id != me)
+                    .for_each(|id| add(*id, SegmentPayload::Partial));
             }
             Upstream::Parent(_) | Upstream::RootSet(_) => {}
         }
         if phases.down {
-            role.children.iter().for_each(|child| add(*child, Payload::Result));
+            role.children.iter().for_each(|child| add(*child, SegmentPayload::Result));
         }
         let due = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-        let partials = out.values().filter(|outbound| outbound.payload == Payload::Partial);
+        let partials = out.values().filter(|outbound| outbound.payload == SegmentPayload::Partial);
         let (receipts_due, partial_due) = (due(out.len()), due(partials.count()));
-        let segment = Segment { receipts_due, partial_due, ..Segment::default() };
-        let part_segments = part.segments();
+        let segment = SegmentState { receipts_due, partial_due, ..SegmentState::default() };
+        let part_segments = part.segment_count();
         let segments = vec![segment; usize::try_from(part_segments).unwrap_or(0)];
         Self {
             part,
@@ -156,23 +164,24 @@ impl PartState {
         }
     }
 
-    /// Whether the result is made here, for this tree or for the one that follows it.
-    pub fn is_top(&self) -> bool {
+    /// Whether this gateway is in the tree's root set, where the result is made.
+    pub fn is_at_root(&self) -> bool {
         matches!(self.role.upstream, Upstream::RootSet(_))
     }
 
     /// Whether the partial goes up and no result comes down along this tree.
-    pub fn only_hands_up(&self) -> bool {
+    pub fn only_sends_partial(&self) -> bool {
         !self.phases.down && matches!(self.role.upstream, Upstream::Parent(_))
     }
 
-    pub fn count(&self) -> u32 {
+    /// Returns the number of segments of the part.
+    pub fn segment_count(&self) -> u32 {
         u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes the scratch of a segment that is done.
-    pub fn take_done(&mut self, index: u32) -> Vec<View> {
-        let segment = self.segment(index);
+    /// Takes the scratch of a segment that is done; empty while the segment is not.
+    pub fn take_scratch_if_done(&mut self, index: u32) -> Vec<BufferView> {
+        let segment = self.segment_mut(index);
         if !segment.is_done() {
             return vec![];
         }
@@ -183,12 +192,13 @@ impl PartState {
         scratch
     }
 
-    pub fn segment(&mut self, index: u32) -> &mut Segment {
+    /// Returns the state of a segment, by its index in the part.
+    pub fn segment_mut(&mut self, index: u32) -> &mut SegmentState {
         &mut self.segments[index as usize]
     }
 
-    /// The peers whose segments the reduction here takes: children for the partial, the other
-    /// roots for the result.
+    /// Returns the peers whose segments the reduction here takes: children for the partial, the
+    /// other roots for the result.
     pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
         match &self.role.upstream {
             _ if !self.phases.up => vec![],
@@ -200,9 +210,9 @@ impl PartState {
         }
     }
 
-    /// The only remote operand of the result. Its bytes are combined straight into the result,
-    /// since the other operand is one buffer here.
-    pub fn streams_from(&self, me: GatewayId) -> Option<GatewayId> {
+    /// Returns the only peer whose operand the result takes, if there is one. Its bytes are
+    /// combined straight into the result, since the other operand is one buffer here.
+    pub fn streaming_peer(&self, me: GatewayId) -> Option<GatewayId> {
         match self.remote_operands(me)[..] {
             [peer] => Some(peer),
             _ => None,
@@ -215,8 +225,9 @@ impl PartState {
         self.phases.up && !root && !self.role.children.is_empty()
     }
 
-    /// The local operand of a streamed segment, once it is there.
-    pub fn streaming_operand(&self, index: u32) -> Option<&Input> {
+    /// Returns the local operand of a segment that is combined as it arrives; none until it is
+    /// here.
+    pub fn streaming_operand(&self, index: u32) -> Option<&ReduceInput> {
         self.segments[index as usize].partial.as_ref()
     }
 
@@ -229,18 +240,19 @@ impl PartState {
         }
     }
 
-    /// Whether the peer's segments wait here for those of others. Our own wait for results where
-    /// they contain partials of children.
+    /// Whether a peer's segments wait here for those of other peers. With `peer == me`: whether our
+    /// partials wait for results, since they contain those of children.
     pub fn is_buffered_here(&self, peer: GatewayId, me: GatewayId) -> bool {
         if peer == me {
             return self.needs_partial_task();
         }
         self.expects_from(peer, me)
             && !self.comes_down_from(peer)
-            && self.streams_from(me) != Some(peer)
+            && self.streaming_peer(me) != Some(peer)
     }
 
-    /// The first segment, of a peer or our own, that waits or may come to wait.
+    /// Returns the index of the first segment, of a peer or our own, that waits here or may come to
+    /// wait.
     pub fn first_buffered_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
         if peer == me { self.done_prefix } else { self.result_prefix }
     }
@@ -250,8 +262,8 @@ impl PartState {
         self.phases.down && self.role.upstream == Upstream::Parent(peer)
     }
 
-    /// A segment's bytes in a buffer.
-    pub fn view(&self, index: u32, buffer: Buffer) -> View {
-        View { buffer, range: self.part.segment(index) }
+    /// Returns the view of a segment's bytes in a buffer.
+    pub fn segment_view(&self, index: u32, buffer: Buffer) -> BufferView {
+        BufferView { buffer, range: self.part.segment_range(index) }
     }
 }

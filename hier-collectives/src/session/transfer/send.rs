@@ -1,12 +1,12 @@
 //! Segments out: each within its grant or the peer's unsolicited window.
 
-use super::flow::Stage;
-use super::segment::{PartState, Payload};
+use super::flow::FlowStage;
+use super::segment::{SegmentPayload, TransferPart};
 use super::state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::fec::parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Buffer, Input, Priority, Tail};
+use crate::session::action::{Action, Buffer, Priority, ReduceInput, TailParity};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{SegmentHeader, SegmentKey};
@@ -14,28 +14,30 @@ use units::{Fraction, TimeNs};
 
 impl Transfer {
     /// Grants credit and sends all ready segments, to all peers.
-    pub fn send_everywhere(&mut self, cx: &mut Context<'_>) {
-        self.grant(cx.epoch.me(), cx);
+    pub fn send_to_all_peers(&mut self, cx: &mut Context<'_>) {
+        self.grant_credit(cx.epoch.me(), cx);
         for peer in cx.epoch.ready_peers() {
-            self.grant(peer, cx);
-            self.send_ready(peer, cx);
+            self.grant_credit(peer, cx);
+            self.send_ready_segments(peer, cx);
         }
     }
 
     /// Sends a peer its ready segments: the smallest class first, and of a class the lowest
     /// collective first.
-    pub(super) fn send_ready(&mut self, to: GatewayId, cx: &mut Context<'_>) {
+    pub(super) fn send_ready_segments(&mut self, to: GatewayId, cx: &mut Context<'_>) {
         if !cx.epoch.ready_peers().contains(&to) {
             return;
         }
-        SizeClass::ALL.into_iter().for_each(|class| self.send_of_class(class, to, cx));
+        SizeClass::ALL.into_iter().for_each(|class| self.send_ready_of_class(class, to, cx));
     }
 
-    fn send_of_class(&mut self, class: SizeClass, to: GatewayId, cx: &mut Context<'_>) {
-        let window = UnsolicitedWindow::at(cx.epoch, to);
+    /// Sends a peer the ready segments of one size class, within its grants and its unsolicited
+    /// window.
+    fn send_ready_of_class(&mut self, class: SizeClass, to: GatewayId, cx: &mut Context<'_>) {
+        let window = UnsolicitedWindow::kept_by(cx.epoch, to);
         let protection = self.tail_protection(class, to, window.tail_bytes, cx);
-        let window = class.room(window.bytes);
-        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.moves()) {
+        let window = class.usable_window(window.bytes);
+        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
             let slot = flow.result_slot(*sequence);
             let Some(work) = flow.work.as_ref().filter(|w| w.descriptor.size_class() == class)
             else {
@@ -45,16 +47,16 @@ impl Transfer {
             for (tree, part) in flow.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = flow.grants_in.get(&(to, tree)).copied().unwrap_or(0);
-                while let Some((index, source)) = ready_segment(part, to, slot) {
+                while let Some((index, source)) = next_ready_segment(part, to, slot) {
                     let segment = SegmentIndex(index);
                     let key = SegmentKey { sequence: *sequence, tree, segment };
                     let bytes = source.view.range.end - source.view.range.start;
                     let solicited = index < granted;
-                    if !solicited && !self.unsolicited.send(to, key, bytes, window) {
+                    if !solicited && !self.unsolicited.reserve_window(to, key, bytes, window) {
                         break;
                     }
-                    let left = u64::from(part.count() - index) * bytes;
-                    let tail = protection.tail(*sequence, left, bytes);
+                    let left = u64::from(part.segment_count() - index) * bytes;
+                    let tail = protection.segment_tail(*sequence, left, bytes);
                     if let Some(outbound) = part.out.get_mut(&to) {
                         outbound.next += 1;
                         outbound.due.insert(index);
@@ -72,24 +74,25 @@ impl Transfer {
                         parity: 0,
                     };
                     let source = source.view;
-                    let priority = Priority { class, depth: depth(index, part.count()) };
+                    let priority =
+                        Priority { class, depth: segment_depth(index, part.segment_count()) };
                     cx.actions.push(Action::Send { to, header, source, priority, tail });
                 }
             }
         }
     }
 
-    /// The FEC protection of a class's last bytes to a peer.
+    /// Returns the FEC protection of the last bytes of a size class to a peer.
     fn tail_protection(
         &self,
         class: SizeClass,
         to: GatewayId,
         tail_bytes: u64,
         cx: &Context<'_>,
-    ) -> TailProtection {
+    ) -> SendTailProtection {
         let mut flows = self.flows.iter();
-        let last = flows.rfind(|(_, f)| f.stage == Stage::Moving && f.class() >= class);
-        TailProtection {
+        let last = flows.rfind(|(_, f)| f.stage == FlowStage::Moving && f.size_class() >= class);
+        SendTailProtection {
             last: last.map(|(sequence, _)| *sequence),
             bytes: tail_bytes,
             loss: cx.epoch.link_to(to).map_or(Fraction::default(), |link| link.loss),
@@ -100,7 +103,7 @@ impl Transfer {
 
 /// The last bytes to a peer, which carry parity. Losses of earlier bytes are retransmitted while
 /// later ones are under way, and so are those of a collective that another one follows.
-struct TailProtection {
+struct SendTailProtection {
     /// The last moving collective of this class or a larger one.
     last: Option<Sequence>,
     /// Bytes at the end of that collective that carry parity.
@@ -109,33 +112,38 @@ struct TailProtection {
     mtu: u16,
 }
 
-impl TailProtection {
-    /// The parity of a segment of `bytes`, with `left` bytes of its tree to go, its own included.
-    fn tail(&self, sequence: Sequence, left: u64, bytes: u64) -> Tail {
+impl SendTailProtection {
+    /// Returns the parity of a segment of `bytes`, with `left` bytes of its tree to go, its own
+    /// included.
+    fn segment_tail(&self, sequence: Sequence, left: u64, bytes: u64) -> TailParity {
         if self.last != Some(sequence) || left > self.bytes {
-            return Tail::default();
+            return TailParity::default();
         }
-        Tail { parity: parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
+        TailParity { parity: parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
     }
 }
 
-/// The position of a segment in a part of `count` segments, in units of 1 / `u32::MAX`.
-fn depth(index: u32, count: u32) -> u32 {
+/// Returns the position of a segment in a part of `count` segments, in units of 1 / `u32::MAX`.
+fn segment_depth(index: u32, count: u32) -> u32 {
     let depth = u64::from(index) * u64::from(u32::MAX) / u64::from(count.max(1));
     u32::try_from(depth).unwrap_or(u32::MAX)
 }
 
-/// The next segment for a peer, when its source is there.
-fn ready_segment(part: &PartState, to: GatewayId, slot: Buffer) -> Option<(u32, Input)> {
+/// Returns the index and the bytes of the next segment for a peer; none until they are here.
+fn next_ready_segment(
+    part: &TransferPart,
+    to: GatewayId,
+    slot: Buffer,
+) -> Option<(u32, ReduceInput)> {
     let outbound = part.out.get(&to)?;
     let segment = part.segments.get(outbound.next as usize)?;
     let source = match outbound.payload {
-        Payload::Partial => segment.partial.clone()?,
-        Payload::Result if segment.result => {
-            let view = part.view(outbound.next, slot);
-            Input { view, weight: 1.0 }
+        SegmentPayload::Partial => segment.partial.clone()?,
+        SegmentPayload::Result if segment.result => {
+            let view = part.segment_view(outbound.next, slot);
+            ReduceInput { view, weight: 1.0 }
         }
-        Payload::Result => return None,
+        SegmentPayload::Result => return None,
     };
     Some((outbound.next, source))
 }

@@ -1,11 +1,11 @@
-//! The state of all transfers of a group on this gateway.
+//! The state of all transfers of a job on this gateway.
 
-use super::flow::{Flow, Stage, parts_of};
+use super::flow::{FlowStage, TransferFlow, parts_of_collective};
 use super::unsolicited::UnsolicitedUse;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
-use crate::session::action::{Action, Buffer, LeaseId, ScratchId, TaskId, View};
+use crate::session::action::{Action, Buffer, BufferView, LeaseId, ScratchId, TaskId};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::state::EpochState;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use units::{ByteCount, TimeNs};
 
-/// The segments of all collectives of a group, and the memory and windows that they share.
+/// The segments of all collectives of a job, and the memory and windows that they share.
 #[derive(Debug)]
 pub(in crate::session) struct Transfer {
     /// Memory for partials of several local ranks, of all classes together.
     pub(super) partials: ByteCount,
-    pub(super) flows: BTreeMap<Sequence, Flow>,
-    pub(super) handles: Handles,
+    pub(super) flows: BTreeMap<Sequence, TransferFlow>,
+    pub(super) handles: TransferHandles,
     /// Bytes of partials of several local ranks, of each class of operations.
     pub(super) partial_bytes: [u64; SizeClass::ALL.len()],
     pub(super) unsolicited: UnsolicitedUse,
@@ -30,15 +30,15 @@ pub(in crate::session) struct Transfer {
     pub(super) moved: TimeNs,
 }
 
-/// Names given to the shell: tasks, leases and scratch.
+/// Names given to the gateway's engine: tasks, leases and scratch.
 #[derive(Debug, Default)]
-pub(super) struct Handles {
+pub(super) struct TransferHandles {
     last: u64,
     tasks: BTreeMap<TaskId, (SegmentKey, ReduceTask)>,
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
 }
 
-/// The purpose of a task that the shell carries out.
+/// The purpose of a task that the gateway's engine carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReduceTask {
     /// Makes the partial of several local ranks.
@@ -52,35 +52,36 @@ pub(super) enum ReduceTask {
 }
 
 impl Transfer {
-    /// No transfer. `partials` is the memory for partials of several local ranks.
+    /// Creates a transfer without collectives. `partials` is the memory for partials of several
+    /// local ranks.
     pub fn new(partials: ByteCount) -> Self {
         Self {
             partials,
             flows: BTreeMap::new(),
-            handles: Handles::default(),
+            handles: TransferHandles::default(),
             partial_bytes: [0; SizeClass::ALL.len()],
             unsolicited: UnsolicitedUse::default(),
             moved: TimeNs::default(),
         }
     }
 
-    /// The time when something last moved here.
-    pub fn moved(&self) -> TimeNs {
+    /// Returns the time when a segment, receipt, grant or task last made progress here.
+    pub fn last_progress(&self) -> TimeNs {
         self.moved
     }
 
-    /// An epoch begins: nothing is late yet.
+    /// Begins an epoch, in which nothing is late yet.
     pub fn begin_epoch(&mut self, now: TimeNs) {
         self.moved = now;
     }
 
-    /// An epoch ended: windows are whole again on both sides.
+    /// Ends an epoch: unsolicited windows are whole again on both sides.
     pub fn end_epoch(&mut self) {
         self.unsolicited.reset();
     }
 
-    /// Bytes of a stream still arrive; false when there is no such stream.
-    pub fn note_moving(&mut self, lease: LeaseId, now: TimeNs) -> bool {
+    /// Records that bytes of a stream still arrive. Returns false when there is no such stream.
+    pub fn note_stream_progress(&mut self, lease: LeaseId, now: TimeNs) -> bool {
         let known = self.handles.leases.contains_key(&lease);
         if known {
             self.moved = now;
@@ -88,109 +89,120 @@ impl Transfer {
         known
     }
 
-    /// Whether nothing touches a collective's memory any more.
-    pub fn is_still(&self, sequence: Sequence) -> bool {
-        self.flows.get(&sequence).is_none_or(Flow::is_still)
+    /// Whether no task, lease or stream touches a collective's memory any more.
+    pub fn is_quiescent(&self, sequence: Sequence) -> bool {
+        self.flows.get(&sequence).is_none_or(TransferFlow::is_quiescent)
     }
 
-    /// Whether a collective's result is in every local slot, and was not before.
+    /// Whether a collective's result is in every local slot, before the collective is marked as
+    /// delivered.
     pub fn is_delivered(&self, sequence: Sequence) -> bool {
-        self.flows.get(&sequence).is_some_and(Flow::is_delivered)
+        self.flows.get(&sequence).is_some_and(TransferFlow::is_delivered)
     }
 
-    pub fn receipts_due(&self, sequence: Sequence) -> bool {
-        self.flows.get(&sequence).is_some_and(Flow::receipts_due)
+    /// Whether some segment of a collective, sent or still to be sent, has no receipt yet.
+    pub fn has_receipts_due(&self, sequence: Sequence) -> bool {
+        self.flows.get(&sequence).is_some_and(TransferFlow::has_receipts_due)
     }
 
-    /// Whether a delivered result contains the parts of all ranks, so that all have posted.
+    /// Whether a delivered result contains contributions of all ranks, so that all must have
+    /// posted.
     pub fn proves_all_posted(&self, sequence: Sequence) -> bool {
-        self.flows.get(&sequence).is_some_and(Flow::proves_all_posted)
+        self.flows.get(&sequence).is_some_and(TransferFlow::proves_all_posted)
     }
 
-    /// The time from the first segment that was ready to leave to the last one that arrived. Both
-    /// are zero where there was none.
+    /// Returns the times when a collective's first segment was ready to leave and its last one
+    /// arrived. Both are zero where there was none.
     pub fn wan_times(&self, sequence: Sequence) -> Range<TimeNs> {
         let flow = self.flows.get(&sequence);
         flow.map_or(TimeNs::default()..TimeNs::default(), |flow| flow.wan_begin..flow.wan_end)
     }
 
-    /// The grants and receipts of a collective that a peer needs.
-    pub fn facts_for(&self, peer: GatewayId, epoch: Epoch, sequence: Sequence) -> Vec<Message> {
+    /// Builds the grants and receipts of a collective that bring a peer up to date.
+    pub fn catch_up_messages(
+        &self,
+        peer: GatewayId,
+        epoch: Epoch,
+        sequence: Sequence,
+    ) -> Vec<Message> {
         let flow = self.flows.get(&sequence);
-        flow.map_or_else(Vec::new, |flow| flow.facts_for(peer, epoch, sequence))
+        flow.map_or_else(Vec::new, |flow| flow.catch_up_messages(peer, epoch, sequence))
     }
 
-    /// A collective's result is in every local slot. Its segments are sent on.
+    /// Marks a collective's result as in every local slot. Its segments are still sent on.
     pub fn set_delivered(&mut self, sequence: Sequence) {
-        self.set_stage(sequence, Stage::Delivered);
+        self.set_stage(sequence, FlowStage::Delivered);
     }
 
-    /// The epoch of a delivered collective is over: nothing of it moves any more.
+    /// Marks a delivered collective whose epoch is over: none of its segments moves any more.
     pub fn set_abandoned(&mut self, sequence: Sequence) {
-        self.set_stage(sequence, Stage::Abandoned);
+        self.set_stage(sequence, FlowStage::Abandoned);
     }
 
-    /// A collective failed: nothing of it moves any more, and nothing that arrives counts.
+    /// Marks a collective as failed: its segments do not move any more, and arriving ones do not
+    /// count.
     pub fn set_failed(&mut self, sequence: Sequence) {
-        self.set_stage(sequence, Stage::Failed);
+        self.set_stage(sequence, FlowStage::Failed);
     }
 
-    /// The flow of a collective, which begins with the first thing that a peer sends for it.
-    pub(super) fn flow(&mut self, sequence: Sequence) -> &mut Flow {
+    /// Returns the flow of a collective, created with the first grant or segment that a peer sends
+    /// for it.
+    pub(super) fn flow_or_new(&mut self, sequence: Sequence) -> &mut TransferFlow {
         self.flows.entry(sequence).or_default()
     }
 
-    fn set_stage(&mut self, sequence: Sequence, stage: Stage) {
+    /// Sets the stage of a collective that has a flow.
+    fn set_stage(&mut self, sequence: Sequence, stage: FlowStage) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
             flow.stage = stage;
         }
     }
 
-    /// Stops the streams of a collective. Until the shell says that they have stopped, they may
-    /// read the slots: bytes that they sent after a change might be whole at the receiver, and
-    /// wrong.
-    pub fn cancel(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
+    /// Stops the streams of a collective. Until the engine says that they have stopped, they may
+    /// read the slots. Bytes sent after a slot changes might arrive whole, and wrong.
+    pub fn cancel_streams(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
-            flow.cancelling = flow.sends_due();
+            flow.cancelling = flow.has_unreceipted_sends();
         }
         actions.push(Action::Cancel(sequence));
     }
 
-    /// The streams of a collective have stopped, as [`Action::Cancel`] asked.
+    /// Notes that all streams of a collective have stopped, as [`Action::Cancel`] asked.
     pub fn handle_cancelled(&mut self, sequence: Sequence) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
             flow.cancelling = false;
         }
     }
 
-    /// Gives back the gateway memory of a collective and the windows that it uses.
-    pub fn release(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
+    /// Gives back the gateway memory of a collective and the unsolicited windows that it uses.
+    pub fn release_memory(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
-            let (several, class) = (flow.has_partials(), flow.class());
+            let (several, class) = (flow.has_partials(), flow.size_class());
             for segment in flow.parts.iter_mut().flat_map(|part| &mut part.segments) {
                 let scratch = std::mem::take(&mut segment.scratch);
                 if several && let Some(first) = scratch.first() {
                     self.partial_bytes[class as usize] -= first.range.end;
                 }
-                scratch.iter().for_each(|view| actions.release(view));
+                scratch.iter().for_each(|view| actions.release_scratch(view));
             }
             for ((from, _, _), incoming) in &mut flow.incoming {
-                self.unsolicited.give_back(*from, std::mem::take(&mut incoming.unsolicited_bytes));
+                self.unsolicited
+                    .refund_peer(*from, std::mem::take(&mut incoming.unsolicited_bytes));
                 if let Some(view) = incoming.landed_in.take() {
-                    actions.release(&view);
+                    actions.release_scratch(&view);
                 }
             }
         }
-        self.unsolicited.forget(sequence);
+        self.unsolicited.forget_collective(sequence);
     }
 
-    /// Forgets a collective; [`Transfer::release`] came before.
-    pub fn forget(&mut self, sequence: Sequence) {
+    /// Forgets a collective, after [`Transfer::release_memory`].
+    pub fn forget_collective(&mut self, sequence: Sequence) {
         self.flows.remove(&sequence);
     }
 
-    /// Repeats all receipts of a collective that is complete here, to a peer that still sends
-    /// messages about it: the receipts that would end it there were lost.
+    /// Repeats all receipts of a collective that is complete here. The peer still sends messages
+    /// about the collective, so the receipts that would end it there were lost.
     pub fn repeat_receipts(
         &self,
         to: GatewayId,
@@ -199,23 +211,27 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) {
         let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
-        for (tree, part) in (0..).map(TreeIndex).zip(parts_of(cx.epoch, sequence, descriptor)) {
-            if part.expects_from(to, me) && part.count() > 0 {
-                let segments = 0..part.count();
-                cx.actions.message(to, Message::Receipt { epoch, sequence, tree, segments });
+        for (tree, part) in
+            (0..).map(TreeIndex).zip(parts_of_collective(cx.epoch, sequence, descriptor))
+        {
+            if part.expects_from(to, me) && part.segment_count() > 0 {
+                let segments = 0..part.segment_count();
+                cx.actions.push_message(to, Message::Receipt { epoch, sequence, tree, segments });
             }
         }
     }
 }
 
-impl Handles {
-    fn next(&mut self) -> u64 {
+impl TransferHandles {
+    /// Returns a number that no task, lease or scratch has had.
+    fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    pub fn lease_id(&mut self) -> LeaseId {
-        LeaseId(self.next())
+    /// Returns a name for a new lease.
+    pub fn new_lease_id(&mut self) -> LeaseId {
+        LeaseId(self.next_number())
     }
 
     /// Whether no task and no lease is held.
@@ -224,39 +240,45 @@ impl Handles {
         self.tasks.is_empty() && self.leases.is_empty()
     }
 
+    /// Registers a lease of a peer's stream on one segment.
     pub fn hold_lease(&mut self, lease: LeaseId, from: GatewayId, key: SegmentKey) {
         self.leases.insert(lease, (from, key));
     }
 
+    /// Ends a lease. Returns the peer and segment of its stream; none if the lease is not
+    /// registered.
     pub fn end_lease(&mut self, lease: LeaseId) -> Option<(GatewayId, SegmentKey)> {
         self.leases.remove(&lease)
     }
 
+    /// Registers a task on one segment and returns its name.
     pub fn begin_task(&mut self, key: SegmentKey, task: ReduceTask) -> TaskId {
-        let id = TaskId(self.next());
+        let id = TaskId(self.next_number());
         self.tasks.insert(id, (key, task));
         id
     }
 
+    /// Ends a task. Returns its segment and purpose; none if the task is not registered.
     pub fn end_task(&mut self, id: TaskId) -> Option<(SegmentKey, ReduceTask)> {
         self.tasks.remove(&id)
     }
 
-    pub fn scratch(&mut self, bytes: u64) -> View {
-        View { buffer: Buffer::Scratch(ScratchId(self.next())), range: 0..bytes }
+    /// Names new gateway memory of so many bytes.
+    pub fn new_scratch(&mut self, bytes: u64) -> BufferView {
+        BufferView { buffer: Buffer::Scratch(ScratchId(self.next_number())), range: 0..bytes }
     }
 
-    /// The memory in which a segment lands before it is added.
-    pub fn landing(&mut self, bytes: u64) -> View {
-        if mutant::is(Mutant::ShareLanding) {
+    /// Names new gateway memory, in which a segment lands before a task adds it.
+    pub fn new_landing_scratch(&mut self, bytes: u64) -> BufferView {
+        if mutant::is_mutant_active(Mutant::ShareLanding) {
             let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
-            return View { buffer: shared, range: 0..bytes };
+            return BufferView { buffer: shared, range: 0..bytes };
         }
-        self.scratch(bytes)
+        self.new_scratch(bytes)
     }
 }
 
-/// Sends the receipt of one segment.
+/// Sends the receipt of one segment to a peer.
 pub(in crate::session) fn send_receipt(
     to: GatewayId,
     key: SegmentKey,
@@ -265,5 +287,5 @@ pub(in crate::session) fn send_receipt(
 ) {
     let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
     let (epoch, segments) = (epoch.number(), segment..segment.saturating_add(1));
-    actions.message(to, Message::Receipt { epoch, sequence, tree, segments });
+    actions.push_message(to, Message::Receipt { epoch, sequence, tree, segments });
 }

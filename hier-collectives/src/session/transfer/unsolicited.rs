@@ -2,14 +2,14 @@
 
 use crate::ids::{GatewayId, Sequence};
 use crate::plan;
-use crate::session::collective::overreach::MAX_AHEAD;
+use crate::session::collective::overreach::COLLECTIVES_AHEAD_MAX;
 use crate::session::epoch::state::EpochState;
 use crate::topology::{Link, LinkState};
 use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// 4 KiB. An unsolicited segment is charged at least a page, since memory comes in pages.
+/// 4,096 bytes: the least charge of an unsolicited segment, one page, since memory comes in pages.
 /// Tested by `unsolicited_segments_are_bounded_however_short`.
 const PAGE_BYTES: u64 = 4096;
 
@@ -23,28 +23,29 @@ pub(super) struct UnsolicitedWindow {
 }
 
 impl UnsolicitedWindow {
-    /// The window that this gateway keeps for a peer.
+    /// Returns the window that this gateway keeps for a peer.
     pub fn kept_for(epoch: &EpochState, peer: GatewayId) -> Self {
-        Self::over(epoch, epoch.link_to(peer))
+        Self::over_link(epoch, epoch.link_to(peer))
     }
 
-    /// The window that a peer keeps for this gateway, by its own fabric's link, which need not be
-    /// ours; never more than we would keep.
-    pub fn at(epoch: &EpochState, peer: GatewayId) -> Self {
+    /// Returns the window that a peer keeps for this gateway, by the link of the peer's own fabric
+    /// file. Never more than this gateway would keep.
+    pub fn kept_by(epoch: &EpochState, peer: GatewayId) -> Self {
         let link = epoch.link_to(peer);
         let as_reported = |LinkState { rate, rtt, loss }: LinkState| {
             link.map(|link| Link { rate, rtt, loss, ..link.clone() })
         };
-        let theirs = epoch.members().link_of(peer).and_then(as_reported);
-        let ours = Self::over(epoch, link);
-        let theirs = Self::over(epoch, theirs.as_ref().or(link));
+        let theirs = epoch.members().reported_link(peer).and_then(as_reported);
+        let ours = Self::over_link(epoch, link);
+        let theirs = Self::over_link(epoch, theirs.as_ref().or(link));
         Self {
             bytes: ours.bytes.min(theirs.bytes),
             tail_bytes: ours.tail_bytes.min(theirs.tail_bytes),
         }
     }
 
-    fn over(epoch: &EpochState, link: Option<&Link>) -> Self {
+    /// Returns the window over a link under the plan in force; empty outside an epoch.
+    fn over_link(epoch: &EpochState, link: Option<&Link>) -> Self {
         let Some(plan) = epoch.plan() else { return Self::default() };
         let repair = link.map(|link| plan.fec(link, epoch.local().fabric().mtu()));
         let tail_bytes = repair.map_or(0, |repair| repair.tail_bytes());
@@ -61,8 +62,8 @@ pub(super) struct UnsolicitedBound {
 }
 
 impl UnsolicitedBound {
-    /// The bound for a peer; none outside an epoch.
-    pub fn of(epoch: &EpochState, peer: GatewayId) -> Option<Self> {
+    /// Returns the bound for a peer; none outside an epoch.
+    pub fn for_peer(epoch: &EpochState, peer: GatewayId) -> Option<Self> {
         let plans = epoch.plans()?;
         Some(Self {
             window: UnsolicitedWindow::kept_for(epoch, peer),
@@ -71,16 +72,17 @@ impl UnsolicitedBound {
         })
     }
 
-    /// The charge of a segment of so many bytes.
-    pub fn charge(&self, bytes: u32) -> u64 {
+    /// Returns the bytes that a segment of this length is charged.
+    pub fn charged_bytes(&self, bytes: u32) -> u64 {
         u64::from(bytes).max(self.charge_min)
     }
 
-    /// Bytes that a peer which keeps the rules never exceeds. Both sides give back the window of a
-    /// failed collective at different times, so up to twice the window may be in use for a moment.
-    /// Each tree of each collective may end with a short segment.
-    pub fn limit(&self) -> u64 {
-        2 * (self.window.bytes + self.window.tail_bytes) + MAX_AHEAD * self.trees * self.charge_min
+    /// Returns the bytes that a peer which keeps the rules never exceeds. Both sides give back the
+    /// window of a failed collective at different times, so up to twice the window may be in use
+    /// for a moment. Each tree of each collective may end with a short segment.
+    pub fn max_bytes(&self) -> u64 {
+        2 * (self.window.bytes + self.window.tail_bytes)
+            + COLLECTIVES_AHEAD_MAX * self.trees * self.charge_min
     }
 }
 
@@ -94,14 +96,21 @@ pub(super) struct UnsolicitedUse {
 }
 
 impl UnsolicitedUse {
-    /// An epoch ends: both sides begin the next one with whole windows.
+    /// Frees all windows at the end of an epoch: both sides begin the next one with whole windows.
     pub fn reset(&mut self) {
         self.sent.clear();
         self.held.clear();
     }
 
-    /// Takes room for a segment to a peer, out of a window of `window` bytes; false when it is full.
-    pub fn send(&mut self, to: GatewayId, key: SegmentKey, bytes: u64, window: u64) -> bool {
+    /// Takes room for a segment to a peer, out of a window of `window` bytes. Returns false when
+    /// the window is full.
+    pub fn reserve_window(
+        &mut self,
+        to: GatewayId,
+        key: SegmentKey,
+        bytes: u64,
+        window: u64,
+    ) -> bool {
         let sent = self.sent.entry(to).or_default();
         let used: u64 = sent.values().sum();
         if used + bytes > window {
@@ -111,8 +120,8 @@ impl UnsolicitedUse {
         true
     }
 
-    /// Receipts for a range of segments came from a peer.
-    pub fn receipted(&mut self, from: GatewayId, keys: Range<SegmentKey>) {
+    /// Frees the window of the segments that a peer has receipted, a range of keys.
+    pub fn release_receipted(&mut self, from: GatewayId, keys: Range<SegmentKey>) {
         let Some(sent) = self.sent.get_mut(&from) else { return };
         let theirs: Vec<SegmentKey> = sent.range(keys).map(|(key, _)| *key).collect();
         for key in &theirs {
@@ -120,32 +129,35 @@ impl UnsolicitedUse {
         }
     }
 
-    /// Forgets the segments of a collective that were sent to anybody.
-    pub fn forget(&mut self, sequence: Sequence) {
+    /// Frees the window of all segments of a collective that were sent to any peer.
+    pub fn forget_collective(&mut self, sequence: Sequence) {
         for sent in self.sent.values_mut() {
             sent.retain(|key, _| key.sequence != sequence);
         }
     }
 
-    /// Charges a peer for a segment here; returns the bytes in use.
-    pub fn hold(&mut self, from: GatewayId, bytes: u64) -> u64 {
+    /// Charges a peer for a segment that is held here. Returns the bytes charged to the peer in
+    /// total.
+    pub fn charge_peer(&mut self, from: GatewayId, bytes: u64) -> u64 {
         let held = self.held.entry(from).or_default();
         *held += bytes;
         *held
     }
 
-    /// Gives back the charge of a segment.
-    pub fn give_back(&mut self, from: GatewayId, bytes: u64) {
+    /// Gives a peer back the charge of a segment, in bytes.
+    pub fn refund_peer(&mut self, from: GatewayId, bytes: u64) {
         if let Some(held) = self.held.get_mut(&from) {
             *held = held.saturating_sub(bytes);
         }
     }
 
+    /// Returns the bytes of the window in use towards a peer.
     #[cfg(test)]
     pub fn sent_bytes(&self, to: GatewayId) -> u64 {
         self.sent.get(&to).map_or(0, |sent| sent.values().sum())
     }
 
+    /// Whether no window is in use, in either direction.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.sent.values().all(BTreeMap::is_empty) && self.held.values().all(|held| *held == 0)

@@ -12,7 +12,7 @@ use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
 use std::process::{ExitCode, Termination};
 
-/// Exit codes, which scripts rely on.
+/// Exit code of the process, on which scripts rely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -24,9 +24,9 @@ pub(crate) enum Exit {
     Usage = 64,
     /// No gateway answers at the address.
     NothingAnswers = 69,
-    /// This machine or user cannot run it; the reason is printed.
+    /// This machine or user cannot run the command; the reason is printed.
     Skipped = 77,
-    /// The user interrupted it.
+    /// The user interrupted the command.
     Interrupted = 130,
 }
 
@@ -97,8 +97,8 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// Returns the exit code of this error.
-    pub(crate) fn exit(&self) -> Exit {
+    /// Returns the exit code of the process for this error.
+    pub(crate) fn exit_code(&self) -> Exit {
         match self {
             Self::Config(_)
             | Self::Gateway(_)

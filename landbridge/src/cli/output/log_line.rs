@@ -8,13 +8,15 @@ use std::io::{self, Write};
 pub(super) struct OneLine<W>(pub W);
 
 impl<W: Write> Write for OneLine<W> {
+    /// Writes one log event as one line, with control characters escaped.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let (text, end) = match event.strip_suffix(b"\n") {
             Some(text) => (text, &b"\n"[..]),
             None => (event, &[][..]),
         };
         // Colour escapes are the subscriber's own; it removes those in the text.
-        let must_escape = |byte: &u8| byte.is_ascii_control() && *byte != ESCAPE && *byte != b'\t';
+        let must_escape =
+            |byte: &u8| byte.is_ascii_control() && *byte != ESCAPE_BYTE && *byte != b'\t';
         if text.iter().any(must_escape) {
             let mut line = Vec::with_capacity(event.len() + 16);
             for byte in text {
@@ -37,7 +39,8 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-const ESCAPE: u8 = 0x1b;
+/// The ASCII control character that begins a colour code of a terminal.
+const ESCAPE_BYTE: u8 = 0x1b;
 
 #[cfg(test)]
 mod tests {

@@ -5,23 +5,23 @@ use super::log_line::OneLine;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// Target of the lines that the binary itself logs: a filter such as `gateway=debug` covers the
+/// Target of the log lines of the binary itself: a filter such as `gateway=debug` covers the
 /// library and the command line alike.
 pub(crate) const LOG_TARGET: &str = "gateway::cli";
 
 /// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "LANDBRIDGE_LOG";
 
-/// Filter in force when the variable is unset or empty.
-const DEFAULT_FILTER: &str = "info";
+/// Log filter in force when LANDBRIDGE_LOG is unset or empty.
+const DEFAULT_LOG_FILTER: &str = "info";
 
-/// Sends logs to stderr from now on, filtered by LANDBRIDGE_LOG.
+/// Sends log lines to stderr from now on, filtered by LANDBRIDGE_LOG.
 ///
 /// # Errors
 /// [`CommandError::Usage`] when the variable holds no filter.
 pub(crate) fn log_to_stderr() -> Result<(), CommandError> {
     let text = std::env::var_os(LOG_VARIABLE).unwrap_or_default();
-    let filter = log_filter(&text.to_string_lossy()).ok_or_else(|| {
+    let filter = parse_log_filter(&text.to_string_lossy()).ok_or_else(|| {
         CommandError::Usage(format!(
             "{LOG_VARIABLE}={text:?}: not a log filter; accepted: error, warn, info, debug, trace \
              or off, and TARGET=LEVEL, with commas between several"
@@ -33,14 +33,14 @@ pub(crate) fn log_to_stderr() -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Parses a filter. A word by itself must be a level: [`Targets`] takes any other word for a
-/// target, so that a misspelt level would silence the log.
-fn log_filter(text: &str) -> Option<Targets> {
+/// Parses a log filter; `None` if it is malformed. A word by itself must be a level: [`Targets`]
+/// takes any other word for a target, so that a misspelt level would silence the log.
+fn parse_log_filter(text: &str) -> Option<Targets> {
     let is_level = |word: &str| {
         let levels = ["error", "warn", "info", "debug", "trace", "off"];
         levels.iter().any(|level| word.eq_ignore_ascii_case(level))
     };
-    let text = if text.is_empty() { DEFAULT_FILTER } else { text };
+    let text = if text.is_empty() { DEFAULT_LOG_FILTER } else { text };
     let mut words = text.split(',');
     let valid = words.all(|word| match word.rsplit_once('=') {
         Some((target, level)) => !target.is_empty() && is_level(level),
@@ -54,15 +54,15 @@ fn log_filter(text: &str) -> Option<Targets> {
 
 #[cfg(test)]
 mod tests {
-    use super::log_filter;
+    use super::parse_log_filter;
 
     #[test]
     fn a_misspelt_level_is_no_filter() {
         for good in ["", "info", "DEBUG", "off", "warn,gateway::wan=trace", "quinn=off"] {
-            assert!(log_filter(good).is_some(), "{good}");
+            assert!(parse_log_filter(good).is_some(), "{good}");
         }
         for bad in ["debgu", "info,", "gateway", "gateway=loud", "=info", "info;debug", " "] {
-            assert!(log_filter(bad).is_none(), "{bad}");
+            assert!(parse_log_filter(bad).is_none(), "{bad}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `landbridge plan batch`: a global batch split by the speeds of ranks.
 
 use crate::cli::output::exit::{CommandError, Exit};
-use crate::cli::output::print::{show, show_json};
-use crate::cli::output::table::table;
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use clap::Args;
 use gateway::config::FabricFile;
 use hier_collectives::batch::batch_shares_within;
@@ -49,11 +49,12 @@ struct RankShare {
 }
 
 impl BatchCommand {
+    /// Runs `landbridge plan batch`: splits the batch and prints the share of each rank.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let file = FabricFile::load(&self.fabric)?;
         let regions = file.fabric().regions();
         let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
-        let limits = self.limits(speeds.len())?;
+        let limits = self.max_samples_per_rank(speeds.len())?;
         let shares = batch_shares_within(self.global_batch, &speeds, &limits)
             .map_err(|error| CommandError::Usage(error.to_string()))?;
         let makespan = |samples: &mut dyn Iterator<Item = f64>| {
@@ -77,14 +78,15 @@ impl BatchCommand {
             shares: (0..).zip(&shares).map(share).collect(),
         };
         if self.json {
-            show_json(&split);
+            print_json(&split);
         } else {
-            show(&describe(&split));
+            print_text(&describe_batch_split(&split));
         }
         Ok(Exit::Good)
     }
 
-    fn limits(&self, ranks: usize) -> Result<Vec<u64>, CommandError> {
+    /// Returns the most samples that each of `ranks` ranks may get, as `--max-per-rank` says.
+    fn max_samples_per_rank(&self, ranks: usize) -> Result<Vec<u64>, CommandError> {
         match self.max_per_rank[..] {
             [] => Ok(vec![u64::MAX; ranks]),
             [all] => Ok(vec![all; ranks]),
@@ -98,7 +100,8 @@ impl BatchCommand {
     }
 }
 
-fn describe(split: &BatchSplit) -> String {
+/// Returns the split of a batch as a table, with its time compared with other splits below.
+fn describe_batch_split(split: &BatchSplit) -> String {
     let row = |share: &RankShare| {
         let rank = share.rank.to_string();
         [rank, share.region.clone(), share.speed.to_string(), share.samples.to_string()]
@@ -107,7 +110,7 @@ fn describe(split: &BatchSplit) -> String {
     format!(
         "{}the slowest rank takes {:.3} times as long as with divisible samples, {:.3} times as \
          long as with an even split\n",
-        table(["rank", "region", "speed", "samples"], &rows),
+        render_table(["rank", "region", "speed", "samples"], &rows),
         split.makespan_over_ideal,
         split.makespan_over_even
     )

@@ -1,8 +1,8 @@
 //! `landbridge plan efficiency`: training steps of named models over distance.
 
 use crate::cli::output::exit::{CommandError, Exit};
-use crate::cli::output::print::{show, show_json};
-use crate::cli::output::table::table;
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use clap::{Args, ValueEnum};
 use gateway::simulate::{StepLink, TrainingStep};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,25 +22,25 @@ use units::{BitRate, Span};
 pub(super) struct EfficiencyCommand {
     /// The model
     #[arg(long, value_enum)]
-    model: Model,
+    model: NamedModel,
     /// Kilometres of fibre between the regions
-    #[arg(long, value_name = "KM,...", value_delimiter = ',', default_value = DISTANCES)]
+    #[arg(long, value_name = "KM,...", value_delimiter = ',', default_value = DEFAULT_DISTANCES_KM)]
     distances: Vec<u32>,
     /// Rate of all cards of a region over the rate of the link: the N of N:1
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = CONVERGENCES,
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = DEFAULT_CONVERGENCES,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     convergence: Vec<u32>,
     /// Smallest acceptable T(0)/T(d), above 0 and at most 1
-    #[arg(long, value_name = "FRACTION", default_value = "0.97", value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", default_value = "0.97", value_parser = parse_fraction)]
     target: f64,
     /// Cards in each region; the default depends on the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cards: Option<u32>,
     /// Tokens of a step, of both regions together; the default depends on the model
-    #[arg(long, value_name = "D", value_parser = positive)]
+    #[arg(long, value_name = "D", value_parser = parse_positive_number)]
     tokens: Option<f64>,
     /// Sustained speed of a card, in 10^12 operations per second; 400 is 40 % of 989 TFLOP/s bf16
-    #[arg(long, value_name = "T", default_value = "400", value_parser = positive)]
+    #[arg(long, value_name = "T", default_value = "400", value_parser = parse_positive_number)]
     card_tflops: f64,
     /// Network rate of a card
     #[arg(long, value_name = "RATE", default_value = "400 Gbit/s")]
@@ -53,11 +53,13 @@ pub(super) struct EfficiencyCommand {
     json: bool,
 }
 
-const DISTANCES: &str = "0,100,250,500,1000,1500,2000";
-const CONVERGENCES: &str = "1,2,4,8,16,32,64";
+/// Kilometres of fibre between the regions, by default.
+const DEFAULT_DISTANCES_KM: &str = "0,100,250,500,1000,1500,2000";
+/// Values of N in the convergence N:1, by default.
+const DEFAULT_CONVERGENCES: &str = "1,2,4,8,16,32,64";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Model {
+enum NamedModel {
     #[value(name = "llama3-8b")]
     Llama3_8b,
     #[value(name = "llama3-70b")]
@@ -82,8 +84,10 @@ struct ModelShape {
     tokens: f64,
 }
 
-impl Model {
-    const fn shape(self) -> ModelShape {
+impl NamedModel {
+    /// Returns parameters and layers of the model, and the cards and tokens that its training uses
+    /// by default.
+    const fn default_shape(self) -> ModelShape {
         let (parameters, layers, cards, cards_per_copy, tokens) = match self {
             Self::Llama3_8b => (8.03e9, 32, 64, 8, 4e6),
             Self::Llama3_70b => (70.6e9, 80, 512, 32, 4e6),
@@ -141,18 +145,20 @@ struct LargestConvergence {
 }
 
 impl EfficiencyCommand {
+    /// Runs `landbridge plan efficiency`: simulates a step for each distance and convergence and
+    /// prints the table.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let (shape, step) = (self.shape(), self.step());
-        let all_cards = self.region_rate();
-        let one_cluster = step.on_one_cluster(self.seed)?;
-        let bar = progress((self.distances.len() * self.convergence.len()) as u64);
+        let (shape, step) = (self.model_shape(), self.training_step());
+        let all_cards = self.region_bits_per_second();
+        let one_cluster = step.simulate_one_cluster(self.seed)?;
+        let bar = efficiency_progress_bar((self.distances.len() * self.convergence.len()) as u64);
         let mut cells = Vec::new();
         for km in &self.distances {
             for convergence in &self.convergence {
                 let bits_per_second = all_cards / f64::from(*convergence);
-                let haul = StepLink { bits_per_second, rtt: LAN_RTT + fibre(*km) };
-                let times = StepTimes { one_cluster, over_link: step.simulate(haul, self.seed)? };
-                cells.push(grid_point(*km, *convergence, &step, haul, times));
+                let link = StepLink { bits_per_second, rtt: LAN_RTT + fibre_rtt(*km) };
+                let times = StepTimes { one_cluster, over_link: step.simulate(link, self.seed)? };
+                cells.push(grid_point(*km, *convergence, &step, link, times));
                 bar.inc(1);
             }
         }
@@ -162,47 +168,49 @@ impl EfficiencyCommand {
             LargestConvergence { km: *km, convergence: here.map(|cell| cell.convergence).max() }
         });
         let report = EfficiencyReport {
-            model: self.name(),
+            model: self.model_name(),
             shape,
             card_tflops: self.card_tflops,
             card_bits_per_second: self.card_rate.bits_per_second(),
             gradient_bytes: step.gradient_bytes,
-            compute_seconds: step.compute().as_secs_f64(),
+            compute_seconds: step.compute_time().as_secs_f64(),
             local_seconds: f64::from(step.buckets) * step.local.as_secs_f64(),
             one_cluster_seconds: one_cluster.as_secs_f64(),
-            scale: step.scale(),
+            scale: step.scale_factor(),
             seed: self.seed,
             target: self.target,
             largest: largest.collect(),
             cells,
         };
         if self.json {
-            show_json(&report);
+            print_json(&report);
         } else {
-            show(&report.to_string());
+            print_text(&report.to_string());
         }
         Ok(Exit::Good)
     }
 
-    fn name(&self) -> String {
+    /// Returns the name of the model as the command line takes it.
+    fn model_name(&self) -> String {
         self.model.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    fn shape(&self) -> ModelShape {
-        let shape = self.model.shape();
+    /// Returns the shape of the model with the cards and tokens of the command line.
+    fn model_shape(&self) -> ModelShape {
+        let shape = self.model.default_shape();
         let (cards, tokens) = (self.cards.unwrap_or(shape.cards), self.tokens);
         ModelShape { cards, tokens: tokens.unwrap_or(shape.tokens), ..shape }
     }
 
     /// Returns the rate of all cards of a region, in bits per second.
-    fn region_rate(&self) -> f64 {
-        f64::from(self.shape().cards) * self.card_rate.bits_per_second() as f64
+    fn region_bits_per_second(&self) -> f64 {
+        f64::from(self.model_shape().cards) * self.card_rate.bits_per_second() as f64
     }
 
-    /// Returns the step to simulate: 6PD operations, a third of them in the forward pass, and bf16
-    /// gradients in one bucket for each layer.
-    fn step(&self) -> TrainingStep {
-        let shape = self.shape();
+    /// Returns the training step to simulate: 6PD operations, a third of them in the forward pass,
+    /// and bf16 gradients in one bucket for each layer.
+    fn training_step(&self) -> TrainingStep {
+        let shape = self.model_shape();
         let operations = 6.0 * shape.parameters * shape.tokens;
         let compute = operations / (2.0 * f64::from(shape.cards) * self.card_tflops * 1e12);
         let gradient_bytes = 2.0 * shape.parameters;
@@ -211,11 +219,11 @@ impl EfficiencyCommand {
         let copies = (f64::from(shape.cards) / f64::from(shape.cards_per_copy)).max(1.0);
         let local = of_card * (1.0 - 1.0 / copies) / self.card_rate.bytes_per_second();
         TrainingStep {
-            forward: span(compute / 3.0),
-            backward: span(compute * 2.0 / 3.0),
+            forward: span_from_seconds(compute / 3.0),
+            backward: span_from_seconds(compute * 2.0 / 3.0),
             gradient_bytes,
             buckets: shape.layers,
-            local: span(local),
+            local: span_from_seconds(local),
         }
     }
 }
@@ -226,24 +234,26 @@ struct StepTimes {
     over_link: Span,
 }
 
+/// Returns the efficiency at one distance and convergence, with the ratios that explain it.
 fn grid_point(
     km: u32,
     convergence: u32,
     step: &TrainingStep,
-    haul: StepLink,
+    link: StepLink,
     times: StepTimes,
 ) -> GridPoint {
     let seconds = times.over_link.as_secs_f64();
-    let rate = haul.bits_per_second / 8.0;
+    let rate = link.bits_per_second / 8.0;
     GridPoint {
         km,
         convergence,
-        link_bits_per_second: haul.bits_per_second,
-        rtt_ms: haul.rtt.as_secs_f64() * 1000.0,
+        link_bits_per_second: link.bits_per_second,
+        rtt_ms: link.rtt.as_secs_f64() * 1000.0,
         seconds,
         efficiency: times.one_cluster.as_secs_f64() / seconds,
-        gradients_over_bdp: step.gradient_bytes / (rate * haul.rtt.as_secs_f64()),
-        compute_over_communication: step.compute().as_secs_f64() / (step.gradient_bytes / rate),
+        gradients_over_bdp: step.gradient_bytes / (rate * link.rtt.as_secs_f64()),
+        compute_over_communication: step.compute_time().as_secs_f64()
+            / (step.gradient_bytes / rate),
     }
 }
 
@@ -304,42 +314,46 @@ impl fmt::Display for EfficiencyReport {
         });
         let rows: Vec<[String; 7]> = rows.collect();
         let header = ["distance", "convergence", "link", "S/BDP", "comp/comm", "T(d)", "T(0)/T(d)"];
-        writeln!(f, "{}", table(header, &rows))?;
+        writeln!(f, "{}", render_table(header, &rows))?;
         let rows = self.largest.iter().map(|largest| {
             let convergence = largest.convergence.map_or("none".to_owned(), |n| format!("{n}:1"));
             [format!("{} km", largest.km), convergence]
         });
         let rows: Vec<[String; 2]> = rows.collect();
         let header = format!("largest N:1 with T(0)/T(d) >= {}", self.target);
-        write!(f, "{}", table(["distance", &header], &rows))
+        write!(f, "{}", render_table(["distance", &header], &rows))
     }
 }
 
-fn progress(cells: u64) -> ProgressBar {
+/// Returns a progress bar over the steps to simulate, one for each distance and convergence.
+fn efficiency_progress_bar(cells: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps [{elapsed}<{eta}]");
     ProgressBar::new(cells).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Returns the round trip through fibre: 5 us/km each way.
-fn fibre(km: u32) -> Span {
+/// Returns the round-trip time through `km` of fibre: 5 us/km each way.
+fn fibre_rtt(km: u32) -> Span {
     Span::from_ns(10_000 * u64::from(km))
 }
 
-fn span(seconds: f64) -> Span {
+/// Returns a span of `seconds`, rounded to nanoseconds.
+fn span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+/// Parses a number above 0, such as `4e6`.
+fn parse_positive_number(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
     number.ok_or_else(|| "a number above 0, such as 4e6".to_owned())
 }
 
-fn fraction(text: &str) -> Result<f64, String> {
+/// Parses a fraction above 0 and at most 1.
+fn parse_fraction(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| *n > 0.0 && *n <= 1.0);
     number.ok_or_else(|| "a number above 0 and at most 1".to_owned())
 }
 
-/// 20 us of round trip inside a cluster: a few switches.
+/// 20 us, the round-trip time inside a cluster: a few switches.
 const LAN_RTT: Span = Span::from_ns(20_000);
 
 #[cfg(test)]
@@ -358,20 +372,20 @@ mod tests {
         let line = ["plan", "--model", "llama3-70b"];
         let EfficiencyCommand { seed, .. } = Line::parse_from(line).efficiency;
         let efficiency = Line::parse_from(line).efficiency;
-        let (step, all_cards) = (efficiency.step(), efficiency.region_rate());
+        let (step, all_cards) = (efficiency.training_step(), efficiency.region_bits_per_second());
         let at = |convergence, km| {
-            let haul =
-                StepLink { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre(km) };
-            step.simulate(haul, seed).expect("a step")
+            let link =
+                StepLink { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre_rtt(km) };
+            step.simulate(link, seed).expect("a step")
         };
-        let whole = step.on_one_cluster(seed).expect("a step");
+        let whole = step.simulate_one_cluster(seed).expect("a step");
         let far = at(32.0, 500);
         let ratio = whole.as_secs_f64() / far.as_secs_f64();
         println!("T(0) {whole}, T(500 km, 32:1) {far}, {ratio:.4}");
         assert!((0.97..1.0).contains(&ratio), "{ratio}");
         // 6PD over all cards, and at least that.
         let compute = 6.0 * 70.6e9 * 4e6 / (1024.0 * 400e12);
-        assert!((step.compute().as_secs_f64() - compute).abs() < 1e-6);
+        assert!((step.compute_time().as_secs_f64() - compute).abs() < 1e-6);
         assert!(whole.as_secs_f64() >= compute);
     }
 }

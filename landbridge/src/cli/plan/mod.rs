@@ -10,7 +10,7 @@ mod svg;
 mod traffic;
 
 use crate::cli::output::exit::{CommandError, Exit};
-use crate::cli::output::print::{show, show_json};
+use crate::cli::output::print::{print_json, print_text};
 use clap::{Args, Subcommand, ValueEnum};
 use collective::Collective;
 use gateway::config::FabricFile;
@@ -36,7 +36,7 @@ pub(super) struct PlanCommand {
     #[command(subcommand)]
     subcommand: Option<PlanSubcommand>,
     #[command(flatten)]
-    show: ShowArgs,
+    show: ShowPlanArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ enum PlanSubcommand {
 }
 
 #[derive(Debug, Args)]
-struct ShowArgs {
+struct ShowPlanArgs {
     /// The fabric file
     #[arg(long, value_name = "FILE", required = true)]
     fabric: Option<PathBuf>,
@@ -86,6 +86,7 @@ enum OperationName {
 }
 
 impl PlanCommand {
+    /// Runs `landbridge plan` or one of its subcommands.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         match self.subcommand {
             Some(PlanSubcommand::Batch(batch)) => batch.run(),
@@ -96,7 +97,8 @@ impl PlanCommand {
     }
 }
 
-impl ShowArgs {
+impl ShowPlanArgs {
+    /// Plans the fabric, simulates and draws the plan where asked, and prints the report.
     fn run(self) -> Result<Exit, CommandError> {
         let missing = || CommandError::Usage("--fabric is missing".to_owned());
         let file = FabricFile::load(self.fabric.as_ref().ok_or_else(missing)?)?;
@@ -105,27 +107,29 @@ impl ShowArgs {
             let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
             return Err(CommandError::Usage(text));
         }
-        let operation = self.operation(fabric)?;
-        let plan = plan::plan(fabric).map_err(gateway::daemon::StartError::from)?;
+        let operation = self.chosen_operation(fabric)?;
+        let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
         let collective = Collective { operation, size: self.size, dtype: self.dtype };
         let mut report = PlanReport::new(fabric, &plan, collective);
         if self.simulate {
-            report.simulated = Some(simulate::run(fabric, &plan, collective, self.seed)?);
+            report.simulated = Some(simulate::simulate_plan(fabric, &plan, collective, self.seed)?);
         }
         if let Some(path) = &self.svg {
-            let picture = svg::draw(fabric, &plan.rooted_for(operation), &report);
+            let picture = svg::draw_plan(fabric, &plan.rooted_for(operation), &report);
             std::fs::write(path, picture)
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }
         if self.json {
-            show_json(&report);
+            print_json(&report);
         } else {
-            show(&report.to_string());
+            print_text(&report.to_string());
         }
         Ok(Exit::Good)
     }
 
-    fn operation(&self, fabric: &Fabric) -> Result<Operation, CommandError> {
+    /// Returns the operation that `--op` and `--root` name; an error if they contradict each other
+    /// or the fabric.
+    fn chosen_operation(&self, fabric: &Fabric) -> Result<Operation, CommandError> {
         let rooted = matches!(self.op, OperationName::Reduce | OperationName::Broadcast);
         let root = match &self.root {
             Some(_) if !rooted => {

@@ -1,9 +1,9 @@
 //! A plan in numbers: JSON and tables.
 
 use super::collective::Collective;
-use super::format::{bytes, seconds};
-use super::simulate::Simulated;
-use crate::cli::output::table::table;
+use super::format::{format_bytes, format_seconds};
+use super::simulate::SimulatedPlan;
+use crate::cli::output::table::render_table;
 use hier_collectives::bound;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Operation, Plan, Tree};
@@ -39,7 +39,7 @@ pub(super) struct PlanReport {
     gateways: Vec<GatewayLoad>,
     trees: Vec<TreeLoad>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) simulated: Option<Simulated>,
+    pub(super) simulated: Option<SimulatedPlan>,
 }
 
 /// Load of one direction of a link.
@@ -89,13 +89,13 @@ struct TreeLoad {
 }
 
 impl PlanReport {
-    /// Forecasts a collective under a plan.
+    /// Forecasts a collective under a plan. The report has no simulation yet.
     pub(super) fn new(fabric: &Fabric, plan: &Plan, collective: Collective) -> Self {
         let Collective { operation, size, dtype } = collective;
         let forecast = plan.forecast(fabric, operation, size);
         let rooted = plan.rooted_for(operation);
         let carried = if operation.has_data() { size.get() } else { 0 };
-        let parts = shard::parts(&rooted, carried);
+        let parts = shard::divide_buffer(&rooted, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
         let gateways = fabric.gateway_ids().zip(&forecast.gateways);
@@ -127,7 +127,7 @@ impl PlanReport {
                     to: region(link.to),
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
-                    window_bytes: window(fabric, plan, link.from, link.to),
+                    window_bytes: result_window_bytes(fabric, plan, link.from, link.to),
                     tail_repair: tail_fec(fabric, plan, link.from, link.to),
                 })
                 .collect(),
@@ -137,7 +137,10 @@ impl PlanReport {
                     wan_out_bytes: load.wan_out.get(),
                     wan_in_bytes: load.wan_in.get(),
                     lan_out_bytes: load.lan_out.get(),
-                    held_bytes: plan.memory(fabric, id, ByteCount::default()).windows().get(),
+                    held_bytes: plan
+                        .memory_bound(fabric, id, ByteCount::default())
+                        .window_bytes()
+                        .get(),
                 })
                 .collect(),
             trees: rooted
@@ -151,11 +154,14 @@ impl PlanReport {
     }
 }
 
-fn window(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
+/// Returns the receive window for results between the first gateways of two regions, in bytes.
+fn result_window_bytes(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
     let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
     plan::result_window(fabric, one, other, plan).get()
 }
 
+/// Returns the FEC that the plan uses on the link from one region to another, with its cost and
+/// benefit.
 fn tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailFec {
     let fec = fabric.link(from, to).map(|link| plan.fec(link, fabric.mtu()));
     let fec = fec.unwrap_or_default();
@@ -173,13 +179,19 @@ impl fmt::Display for TailFec {
         match self.bytes {
             0 if self.saves_seconds == 0.0 => write!(f, "none: no loss expected"),
             0 => write!(f, "none: saves {saves}, takes {takes}"),
-            tail => write!(f, "last {}: saves {saves}, takes {takes}", bytes(tail)),
+            tail => write!(f, "last {}: saves {saves}, takes {takes}", format_bytes(tail)),
         }
     }
 }
 
-fn tree_load(fabric: &Fabric, tree: &Tree, part: &shard::Part, operation: Operation) -> TreeLoad {
-    let phases = operation.along(tree);
+/// Returns the load of a tree: the bytes of its part of the buffer, its root set and its edges.
+fn tree_load(
+    fabric: &Fabric,
+    tree: &Tree,
+    part: &shard::BufferPart,
+    operation: Operation,
+) -> TreeLoad {
+    let phases = operation.phases_along(tree);
     let bytes = if phases.up || phases.down { part.range.end - part.range.start } else { 0 };
     let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
     TreeLoad {
@@ -202,8 +214,8 @@ impl fmt::Display for PlanReport {
         if let Some(most) = self.express_bytes {
             writeln!(f, "express    up to {}", ByteCount::new(most))?;
         }
-        writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
-        writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
+        writeln!(f, "predicted  {}", format_seconds(self.predicted_seconds))?;
+        writeln!(f, "bound      {}, eta {:.3}", format_seconds(self.bound_seconds), self.eta)?;
         let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
         writeln!(f, "min-cut    {min_cut}, both ways")?;
         match &self.simulated {
@@ -213,26 +225,26 @@ impl fmt::Display for PlanReport {
         let rows: Vec<[String; 6]> =
             self.gateways.iter().map(|load| self.gateway_row(load)).collect();
         let header = ["gateway", "owns", "WAN out", "WAN in", "LAN out", "memory at most"];
-        writeln!(f, "{}", table(header, &rows))?;
+        writeln!(f, "{}", render_table(header, &rows))?;
         let links = self.link_bytes.iter().map(|link| {
             let window = ByteCount::new(link.window_bytes);
             let part = link.seconds / self.predicted_seconds.max(f64::MIN_POSITIVE);
             [
                 format!("{} > {}", link.from, link.to),
-                bytes(link.bytes),
+                format_bytes(link.bytes),
                 format!("{:.0} %", 100.0 * part),
-                bytes(window.get()),
+                format_bytes(window.get()),
                 link.tail_repair.to_string(),
             ]
         });
         let links: Vec<[String; 5]> = links.collect();
         let header = ["link", "payload", "busy", "window", "tail FEC"];
-        writeln!(f, "{}", table(header, &links))?;
+        writeln!(f, "{}", render_table(header, &links))?;
         let used: Vec<&TreeLoad> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
         let rows: Vec<[String; 4]> =
-            used.iter().take(TREES_SHOWN).map(|tree| tree_row(tree)).collect();
-        write!(f, "{}", table(["roots", "payload", "carries", "children"], &rows))?;
-        match used.len().saturating_sub(TREES_SHOWN) {
+            used.iter().take(TREES_SHOWN_MAX).map(|tree| tree_row(tree)).collect();
+        write!(f, "{}", render_table(["roots", "payload", "carries", "children"], &rows))?;
+        match used.len().saturating_sub(TREES_SHOWN_MAX) {
             0 => Ok(()),
             more => writeln!(f, "and {more} more trees: see --json"),
         }
@@ -240,25 +252,27 @@ impl fmt::Display for PlanReport {
 }
 
 impl PlanReport {
+    /// Returns the table row of a gateway: share that it owns, WAN and LAN bytes, memory.
     fn gateway_row(&self, load: &GatewayLoad) -> [String; 6] {
         [
             load.gateway.clone(),
             format!("{:.1} %", 100.0 * self.shares.get(&load.gateway).copied().unwrap_or(0.0)),
-            bytes(load.wan_out_bytes),
-            bytes(load.wan_in_bytes),
-            bytes(load.lan_out_bytes),
-            bytes(load.held_bytes),
+            format_bytes(load.wan_out_bytes),
+            format_bytes(load.wan_in_bytes),
+            format_bytes(load.lan_out_bytes),
+            format_bytes(load.held_bytes),
         ]
     }
 }
 
+/// Returns the table row of a tree: root set, payload, kind of data, children.
 fn tree_row(tree: &TreeLoad) -> [String; 4] {
     let below = tree.parents.iter().map(|(child, parent)| {
         if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
     });
     let below = below.collect::<Vec<_>>().join(", ");
-    [tree.crown.join(" + "), bytes(tree.bytes), tree.carries.to_owned(), below]
+    [tree.crown.join(" + "), format_bytes(tree.bytes), tree.carries.to_owned(), below]
 }
 
-/// 20 trees in the table: a longer one is not read; `--json` lists all.
-const TREES_SHOWN: usize = 20;
+/// 20 trees in the printed table, at most: nobody reads a longer one; `--json` lists all.
+const TREES_SHOWN_MAX: usize = 20;

@@ -1,8 +1,8 @@
 //! `landbridge plan --simulate`: whole gateways on the fabric, in virtual time.
 
 use super::collective::Collective;
-use super::format::{bytes, seconds};
-use crate::cli::output::table::table;
+use super::format::{format_bytes, format_seconds};
+use crate::cli::output::table::render_table;
 use gateway::simulate::{
     self, LinkTraffic, SimulateError, Simulation, SimulationSpec, TimedCollective,
 };
@@ -18,7 +18,7 @@ use units::{ByteCount, Span};
 
 /// Result of a simulation beside the plan's forecast. The field names are keys of the JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct Simulated {
+pub(super) struct SimulatedPlan {
     seed: u64,
     /// Time from the last post to the last result.
     seconds: f64,
@@ -45,37 +45,43 @@ struct SimulatedLink {
     queue_peak_bytes: u64,
 }
 
-/// Simulates one collective. All random numbers come from `seed`.
-pub(super) fn run(
+/// Simulates one collective under a plan, with whole gateways in virtual time. All random numbers
+/// come from `seed`.
+pub(super) fn simulate_plan(
     fabric: &Fabric,
     plan: &Plan,
     collective: Collective,
     seed: u64,
-) -> Result<Simulated, SimulateError> {
+) -> Result<SimulatedPlan, SimulateError> {
     let Collective { operation, size, dtype } = collective;
     let forecast = plan.forecast(fabric, operation, size);
     let bytes = if operation.has_data() { size } else { ByteCount::default() };
-    let pattern = pattern(fabric, operation);
+    let pattern = pattern_of_operation(fabric, operation);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
-    let bar = progress(planned);
-    let deployment = SimulationSpec::of(fabric.clone(), plan.clone())?;
-    let outcome = simulate::run(async {
+    let bar = simulation_progress_bar(planned);
+    let deployment = SimulationSpec::of_fabric(fabric.clone(), plan.clone())?;
+    let outcome = simulate::run_in_virtual_time(async {
         let simulation = Simulation::start(deployment, size, seed).await?;
         let post = TimedCollective { after: Span::ZERO, bytes, pattern };
-        let show_progress = || bar.set_position(simulation.sent().values().sum());
-        let done = simulation.collectives(&[post], dtype, show_progress).await?;
-        Ok::<_, SimulateError>((done, simulation.links()?))
+        let show_progress = || bar.set_position(simulation.sent_bytes().values().sum());
+        let done = simulation.run_collectives(&[post], dtype, show_progress).await?;
+        Ok::<_, SimulateError>((done, simulation.link_traffic()?))
     });
     bar.finish_and_clear();
     let (done, links) = outcome??;
     let seconds = done.first().map_or(0.0, |done| done.as_secs_f64());
-    let links = links.iter().filter_map(|seen| link(fabric, &forecast, seen)).collect();
+    let links = links.iter().filter_map(|seen| simulated_link(fabric, &forecast, seen)).collect();
     let bound = forecast.bound.as_secs_f64();
-    Ok(Simulated { seed, seconds, eta: if seconds > 0.0 { bound / seconds } else { 1.0 }, links })
+    Ok(SimulatedPlan {
+        seed,
+        seconds,
+        eta: if seconds > 0.0 { bound / seconds } else { 1.0 },
+        links,
+    })
 }
 
-/// Returns the pattern of an operation. The root is the first rank of the root gateway.
-fn pattern(fabric: &Fabric, operation: Operation) -> Pattern {
+/// Returns the pattern of an operation, with the first rank of the root gateway as the root.
+fn pattern_of_operation(fabric: &Fabric, operation: Operation) -> Pattern {
     let first = |id| RankId(fabric.gateway(id).ranks.start);
     match operation {
         Operation::AllReduce => Pattern::AllReduce,
@@ -85,7 +91,13 @@ fn pattern(fabric: &Fabric, operation: Operation) -> Pattern {
     }
 }
 
-fn link(fabric: &Fabric, forecast: &Forecast, seen: &LinkTraffic) -> Option<SimulatedLink> {
+/// Returns the traffic of one direction of a simulated link beside the bytes of the plan; `None` if
+/// the plan does not use it.
+fn simulated_link(
+    fabric: &Fabric,
+    forecast: &Forecast,
+    seen: &LinkTraffic,
+) -> Option<SimulatedLink> {
     let load = forecast.links.iter().find(|l| (l.from, l.to) == (seen.from, seen.to))?;
     let full_packets = load.bytes.get() as f64 / bound::payload_share(fabric.mtu());
     Some(SimulatedLink {
@@ -101,17 +113,17 @@ fn link(fabric: &Fabric, forecast: &Forecast, seen: &LinkTraffic) -> Option<Simu
     })
 }
 
-/// Returns a progress bar, which is shown if stderr is a terminal.
-fn progress(total: u64) -> ProgressBar {
+/// Returns a progress bar over `total` payload bytes, which is shown if stderr is a terminal.
+fn simulation_progress_bar(total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} [{elapsed}<{eta}]");
     let bar = ProgressBar::new(total);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
 
-impl fmt::Display for Simulated {
+impl fmt::Display for SimulatedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = seconds(self.seconds);
+        let seconds = format_seconds(self.seconds);
         writeln!(f, "simulated  {seconds}, eta {:.3}, seed {}\n", self.eta, self.seed)?;
         let rows = self.links.iter().map(|row| {
             let over = match row.planned_ip_bytes {
@@ -122,11 +134,11 @@ impl fmt::Display for Simulated {
             };
             [
                 format!("{} > {}", row.from, row.to),
-                bytes(row.planned_ip_bytes),
-                bytes(row.ip_bytes),
+                format_bytes(row.planned_ip_bytes),
+                format_bytes(row.ip_bytes),
                 over,
                 row.lost_packets.to_string(),
-                bytes(row.queue_peak_bytes),
+                format_bytes(row.queue_peak_bytes),
             ]
         });
         let rows: Vec<[String; 6]> = rows.collect();
@@ -138,6 +150,6 @@ impl fmt::Display for Simulated {
             "packets lost",
             "longest queue",
         ];
-        write!(f, "{}", table(header, &rows))
+        write!(f, "{}", render_table(header, &rows))
     }
 }

@@ -1,6 +1,6 @@
 //! A plan as a picture: regions on a circle, links as wide as they are busy, the largest trees.
 
-use super::format::bytes;
+use super::format::format_bytes;
 use super::report::PlanReport;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, Tree, TreeDirection};
@@ -9,29 +9,31 @@ use std::f64::consts::TAU;
 use std::fmt::Write;
 
 /// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
-pub(super) fn draw(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
+pub(super) fn draw_plan(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
     let mut trees: Vec<&Tree> = plan.trees.iter().collect();
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
-    trees.truncate(TREES_DRAWN);
-    let rows = trees.len().div_ceil(COLUMNS);
-    let height = SIDE + rows as f64 * SMALL_SIDE + 40.0;
+    trees.truncate(TREES_DRAWN_MAX);
+    let rows = trees.len().div_ceil(TREES_PER_ROW);
+    let height = PICTURE_SIDE_PX + rows as f64 * TREE_SIDE_PX + 40.0;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_SIDE_PX} {height}\" \
          font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let circle = Circle {
+    let circle = RegionCircle {
         regions: fabric.regions().len(),
-        middle: (SIDE / 2.0, SIDE / 2.0),
-        radius: 0.36 * SIDE,
+        middle: (PICTURE_SIDE_PX / 2.0, PICTURE_SIDE_PX / 2.0),
+        radius: 0.36 * PICTURE_SIDE_PX,
     };
     draw_links(&mut svg, fabric, report, &circle);
     draw_regions(&mut svg, fabric, report, &circle);
     for (index, tree) in trees.into_iter().enumerate() {
-        let (row, column) = (index / COLUMNS, index % COLUMNS);
-        let middle =
-            ((column as f64 + 0.5) * SIDE / COLUMNS as f64, SIDE + (row as f64 + 0.5) * SMALL_SIDE);
-        let circle = Circle { middle, radius: 0.34 * SMALL_SIDE, ..circle };
+        let (row, column) = (index / TREES_PER_ROW, index % TREES_PER_ROW);
+        let middle = (
+            (column as f64 + 0.5) * PICTURE_SIDE_PX / TREES_PER_ROW as f64,
+            PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_SIDE_PX,
+        );
+        let circle = RegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
         draw_tree(&mut svg, fabric, plan, tree, &circle);
     }
     svg.push_str("</svg>\n");
@@ -40,27 +42,29 @@ pub(super) fn draw(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String 
 
 /// The circle on which regions are drawn.
 #[derive(Clone, Copy)]
-struct Circle {
+struct RegionCircle {
     regions: usize,
     middle: (f64, f64),
     radius: f64,
 }
 
-impl Circle {
+impl RegionCircle {
+    /// Returns x and y of a region in pixels, at `radius` from the middle.
     fn position_at(&self, region: usize, radius: f64) -> (f64, f64) {
         let angle = TAU * (region as f64 / self.regions as f64 - 0.25);
         (self.middle.0 + radius * angle.cos(), self.middle.1 + radius * angle.sin())
     }
+    /// Returns x and y of a region on the circle, in pixels.
     fn position(&self, region: usize) -> (f64, f64) {
         self.position_at(region, self.radius)
     }
 }
 
-/// Draws each direction as an arc bent to its own side. Its width is the fraction of the time that
-/// the direction is busy.
-fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &Circle) {
+/// Draws each direction of a link as an arc bent to its own side. Its width is the fraction of the
+/// time that the direction is busy.
+fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
     let number = |name: &str| fabric.regions().iter().position(|region| region.name == name);
-    let labelled = circle.regions <= LABELLED_REGIONS;
+    let labelled = circle.regions <= LABELLED_REGIONS_MAX;
     for link in &report.link_bytes {
         let (Some(from), Some(to)) = (number(&link.from), number(&link.to)) else { continue };
         let ((x1, y1), (x2, y2)) = (circle.position(from), circle.position(to));
@@ -69,7 +73,7 @@ fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &C
             ((x1 + x2) / 2.0 - 0.12 * (y2 - y1), (y1 + y2) / 2.0 + 0.12 * (x2 - x1));
         let width = 0.6 + 7.0 * busy;
         let hue = 210.0 - 200.0 * busy;
-        let size = bytes(link.bytes);
+        let size = format_bytes(link.bytes);
         writeln!(
             svg,
             "<path d=\"M{x1:.1} {y1:.1} Q{bend_x:.1} {bend_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
@@ -90,7 +94,9 @@ fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &C
     }
 }
 
-fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &Circle) {
+/// Draws each region as a disc as large as the share of the buffer that its gateways own, with a
+/// label.
+fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
     for (index, region) in fabric.regions().iter().enumerate() {
         let owned: f64 = region
             .gateways
@@ -99,7 +105,7 @@ fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: 
             .sum();
         let (x, y) = circle.position(index);
         let radius = 7.0 + 18.0 * owned.sqrt();
-        let (text_x, text_y) = circle.position_at(index, circle.radius + 0.09 * SIDE);
+        let (text_x, text_y) = circle.position_at(index, circle.radius + 0.09 * PICTURE_SIDE_PX);
         writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#234\"/>\n\
@@ -111,8 +117,9 @@ fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: 
     }
 }
 
-/// Draws the regions and the edges between them. Regions of roots are filled.
-fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle: &Circle) {
+/// Draws the regions and edges of one tree, with its share below. Regions of the root set are
+/// filled.
+fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle: &RegionCircle) {
     let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
     let between_roots =
         tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |other| (one, other)));
@@ -139,22 +146,22 @@ fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle
     let total: u64 = with_partials.map(|tree| tree.share).sum();
     let part = 100.0 * tree.share as f64 / total as f64;
     let label = match tree.direction {
-        _ if tree.is_express() => format!("up to {}", bytes(plan.express_bytes.get())),
+        _ if tree.is_express() => format!("up to {}", format_bytes(plan.express_bytes.get())),
         TreeDirection::Both => format!("{part:.1} %"),
         direction => format!("{part:.1} %, {}", direction.name()),
     };
-    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * SMALL_SIDE);
+    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_SIDE_PX);
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
         .expect("a string takes it");
 }
 
-/// Side of the large picture in pixels.
-const SIDE: f64 = 720.0;
-/// Side of the picture of a tree in pixels.
-const SMALL_SIDE: f64 = 150.0;
-/// Trees in one row.
-const COLUMNS: usize = 5;
+/// Width of the picture, and height of its part with regions and links, in pixels.
+const PICTURE_SIDE_PX: f64 = 720.0;
+/// Height of the picture of one tree, in pixels.
+const TREE_SIDE_PX: f64 = 150.0;
+/// Trees drawn in one row of the picture.
+const TREES_PER_ROW: usize = 5;
 /// Trees drawn at most, the largest first.
-const TREES_DRAWN: usize = 20;
-/// Largest number of regions whose labels do not cover one another.
-const LABELLED_REGIONS: usize = 10;
+const TREES_DRAWN_MAX: usize = 20;
+/// 10 regions: with more of them, the labels of links would cover one another and are left out.
+const LABELLED_REGIONS_MAX: usize = 10;

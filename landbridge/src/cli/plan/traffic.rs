@@ -1,9 +1,9 @@
 //! `landbridge plan traffic`: bytes that each axis of parallelism moves.
 
-use super::format::bytes as in_bytes;
+use super::format::format_bytes;
 use crate::cli::output::exit::{CommandError, Exit};
-use crate::cli::output::print::{show, show_json};
-use crate::cli::output::table::table;
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use clap::{Args, ValueEnum};
 use gateway::config::FabricFile;
 use hier_collectives::plan::{self, Operation};
@@ -25,29 +25,29 @@ pub(super) struct TrafficCommand {
     #[arg(long, value_enum, default_value = "schedule")]
     model_kind: ModelKind,
     /// Parameters
-    #[arg(long, value_name = "P", default_value = "70e9", value_parser = at_least_one)]
+    #[arg(long, value_name = "P", default_value = "70e9", value_parser = parse_number_from_one)]
     params: f64,
     /// Layers
-    #[arg(long, value_name = "L", default_value = "80", value_parser = at_least_one)]
+    #[arg(long, value_name = "L", default_value = "80", value_parser = parse_number_from_one)]
     layers: f64,
     /// Hidden size
-    #[arg(long, value_name = "H", default_value = "8192", value_parser = at_least_one)]
+    #[arg(long, value_name = "H", default_value = "8192", value_parser = parse_number_from_one)]
     hidden: f64,
     /// Tokens of an epoch
-    #[arg(long, value_name = "T", default_value = "156e9", value_parser = at_least_one)]
+    #[arg(long, value_name = "T", default_value = "156e9", value_parser = parse_number_from_one)]
     tokens: f64,
     /// Samples of an epoch
-    #[arg(long, default_value = "364.6e6", value_parser = at_least_one)]
+    #[arg(long, default_value = "364.6e6", value_parser = parse_number_from_one)]
     samples: f64,
     /// Samples of a mini-batch
-    #[arg(long, default_value = "2048", value_parser = at_least_one)]
+    #[arg(long, default_value = "2048", value_parser = parse_number_from_one)]
     batch: f64,
     /// Cards, all of them along each single axis; for `article`
-    #[arg(long, value_name = "G", default_value = "8", value_parser = at_least_one)]
+    #[arg(long, value_name = "G", default_value = "8", value_parser = parse_number_from_one)]
     cards: f64,
     /// Cards along data, tensor and pipeline, used together; for `article`
     #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
-    grid: Grid,
+    grid: CardGrid,
     /// The fabric file, for `schedule`; by default two equal regions
     #[arg(long, value_name = "FILE")]
     fabric: Option<PathBuf>,
@@ -65,16 +65,17 @@ enum ModelKind {
 
 /// Number of cards along each axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Grid {
+struct CardGrid {
     data: f64,
     tensor: f64,
     pipeline: f64,
 }
 
-impl std::str::FromStr for Grid {
+impl std::str::FromStr for CardGrid {
     type Err = String;
+    /// Parses numbers of cards, such as `16x8x8`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let cards: Result<Vec<f64>, String> = text.split('x').map(at_least_one).collect();
+        let cards: Result<Vec<f64>, String> = text.split('x').map(parse_number_from_one).collect();
         match cards.as_deref() {
             Ok([data, tensor, pipeline]) => {
                 Ok(Self { data: *data, tensor: *tensor, pipeline: *pipeline })
@@ -84,7 +85,8 @@ impl std::str::FromStr for Grid {
     }
 }
 
-fn at_least_one(text: &str) -> Result<f64, String> {
+/// Parses a number that is at least 1, such as `70e9`.
+fn parse_number_from_one(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
     number.ok_or_else(|| "a number from 1, such as 70e9".to_owned())
 }
@@ -107,17 +109,19 @@ struct TrafficReport {
 }
 
 impl TrafficCommand {
+    /// Runs `landbridge plan traffic`: prints the bytes of each axis of parallelism.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let axes = match self.model_kind {
-            ModelKind::Article => self.article(),
+            ModelKind::Article => self.article_traffic(),
             ModelKind::Schedule => match &self.fabric {
-                Some(path) => self.schedule(FabricFile::load(path)?.fabric())?,
-                None => self.schedule(&two_regions())?,
+                Some(path) => self.schedule_traffic(FabricFile::load(path)?.fabric())?,
+                None => self.schedule_traffic(&two_region_fabric())?,
             },
         };
-        let report = TrafficReport { model_kind: self.model_kind, steps: self.steps(), axes };
+        let report =
+            TrafficReport { model_kind: self.model_kind, steps: self.steps_per_epoch(), axes };
         if self.json {
-            show_json(&report);
+            print_json(&report);
             return Ok(Exit::Good);
         }
         let row = |axis: &AxisTraffic| {
@@ -126,26 +130,27 @@ impl TrafficCommand {
             [axis.axis.to_owned(), bytes, crosses.to_owned(), axis.reason.clone()]
         };
         let rows: Vec<[String; 4]> = report.axes.iter().map(row).collect();
-        show(&table(["axis", "bytes", "may cross WAN", "reason"], &rows));
+        print_text(&render_table(["axis", "bytes", "may cross WAN", "reason"], &rows));
         Ok(Exit::Good)
     }
 
-    /// Returns the number of mini-batches of an epoch.
-    fn steps(&self) -> f64 {
+    /// Returns the number of mini-batches of an epoch of the data.
+    fn steps_per_epoch(&self) -> f64 {
         self.samples / self.batch
     }
 
-    /// Applies the closed formulas: every card sends to every other, and nothing is reduced on the
-    /// way.
-    fn article(&self) -> Vec<AxisTraffic> {
-        let (n, p, l) = (self.steps(), self.params, self.layers);
+    /// Returns the traffic by closed formulas: every card sends to every other, and nothing is
+    /// reduced on the way.
+    fn article_traffic(&self) -> Vec<AxisTraffic> {
+        let (n, p, l) = (self.steps_per_epoch(), self.params, self.layers);
         let (t, h, g) = (self.tokens, self.hidden, self.cards);
-        let Grid { data, tensor, pipeline } = self.grid;
+        let CardGrid { data, tensor, pipeline } = self.grid;
         let grid = 2.0 * n * p * data * (2.0 * l * (tensor - 1.0) / pipeline + (data - 1.0))
             + 2.0 * t * h * (2.0 * l * tensor * (tensor - 1.0) + (pipeline - 1.0))
             + 2.0 * t * h * (pipeline - 1.0);
         let axis = |axis, bytes, reason: &str| {
-            let may_cross = axis != TENSOR_BACKWARD && axis != TENSOR_FORWARD && axis != GRID;
+            let may_cross =
+                axis != TENSOR_BACKWARD_AXIS && axis != TENSOR_FORWARD_AXIS && axis != GRID_AXIS;
             AxisTraffic { axis, bytes, may_cross, reason: reason.to_owned() }
         };
         vec![
@@ -155,16 +160,16 @@ impl TrafficCommand {
                 2.0 * n * p * (g - 1.0),
                 "once per step, layer by layer",
             ),
-            axis(TENSOR_BACKWARD, 4.0 * n * p * l * (g - 1.0), "every layer waits for it"),
-            axis(TENSOR_FORWARD, 4.0 * l * t * h * g * (g - 1.0), "every layer waits for it"),
+            axis(TENSOR_BACKWARD_AXIS, 4.0 * n * p * l * (g - 1.0), "every layer waits for it"),
+            axis(TENSOR_FORWARD_AXIS, 4.0 * l * t * h * g * (g - 1.0), "every layer waits for it"),
             axis("pipeline, each way", 2.0 * t * h * (g - 1.0), "one boundary after another"),
-            axis(GRID, grid, "its tensor part must stay inside a region"),
+            axis(GRID_AXIS, grid, "its tensor part must stay inside a region"),
         ]
     }
 
-    /// Counts the bytes that the plan of a fabric puts on its links.
-    fn schedule(&self, fabric: &Fabric) -> Result<Vec<AxisTraffic>, CommandError> {
-        let plan = plan::plan(fabric).map_err(gateway::daemon::StartError::from)?;
+    /// Returns the traffic that the plan of a fabric puts on its links.
+    fn schedule_traffic(&self, fabric: &Fabric) -> Result<Vec<AxisTraffic>, CommandError> {
+        let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
         let regions = fabric.regions().len() as f64;
         let on_links = |bytes: f64| {
             let bytes = ByteCount::new(bytes.round() as u64);
@@ -174,10 +179,10 @@ impl TrafficCommand {
         };
         let (gradients, step) = on_links(2.0 * self.params);
         let activations = 2.0 * self.tokens * self.hidden;
-        let (in_step, _) = on_links(activations / self.steps());
+        let (in_step, _) = on_links(activations / self.steps_per_epoch());
         let farthest = fabric.links().iter().map(|link| link.rtt.as_secs_f64() / 2.0);
         let waits = 4.0 * self.layers * farthest.fold(0.0, f64::max);
-        let size = in_bytes((2.0 * self.params).round() as u64);
+        let size = format_bytes((2.0 * self.params).round() as u64);
         let data =
             format!("{size} of gradients once per step, {step:.1} s by {}", plan.algorithm.name());
         let tensor = format!(
@@ -189,7 +194,7 @@ impl TrafficCommand {
         Ok(vec![
             AxisTraffic {
                 axis: "data",
-                bytes: self.steps() * gradients,
+                bytes: self.steps_per_epoch() * gradients,
                 may_cross: true,
                 reason: data,
             },
@@ -201,7 +206,7 @@ impl TrafficCommand {
             },
             AxisTraffic {
                 axis: "tensor",
-                bytes: 4.0 * self.layers * self.steps() * in_step,
+                bytes: 4.0 * self.layers * self.steps_per_epoch() * in_step,
                 may_cross: false,
                 reason: tensor,
             },
@@ -209,8 +214,8 @@ impl TrafficCommand {
     }
 }
 
-/// Returns a fabric of two equal regions, 10 Gbit/s and 40 ms apart.
-fn two_regions() -> Fabric {
+/// Returns a fabric of two equal regions, 10 Gbit/s and 40 ms of RTT apart.
+fn two_region_fabric() -> Fabric {
     let rate = BitRate::from_bits_per_second(10_000_000_000);
     let wan = Some(WanPort { egress: rate, ingress: rate });
     let region = |name: &str| RegionSpec {
@@ -224,9 +229,12 @@ fn two_regions() -> Fabric {
         .expect("a valid fabric")
 }
 
-const TENSOR_BACKWARD: &str = "tensor, backward";
-const TENSOR_FORWARD: &str = "tensor, forward";
-const GRID: &str = "data, tensor and pipeline";
+/// Name of tensor parallelism in the backward pass, in the column `axis`.
+const TENSOR_BACKWARD_AXIS: &str = "tensor, backward";
+/// Name of tensor parallelism in the forward pass, in the column `axis`.
+const TENSOR_FORWARD_AXIS: &str = "tensor, forward";
+/// Name of the three axes used together, in the column `axis`.
+const GRID_AXIS: &str = "data, tensor and pipeline";
 
 #[cfg(test)]
 mod tests {
@@ -245,7 +253,7 @@ mod tests {
 
     #[test]
     fn llama_3_70b_on_c4_moves_the_published_bytes() {
-        let axes = traffic(&["--model-kind", "article"]).article();
+        let axes = traffic(&["--model-kind", "article"]).article_traffic();
         let published = [1395.7, 174.5, 27914.7, 22900.9, 17.89, 84_740.0];
         assert_eq!(axes.len(), published.len());
         for (axis, petabytes) in axes.iter().zip(published) {
@@ -257,8 +265,8 @@ mod tests {
     #[test]
     fn two_regions_move_the_gradients_once_each_way() {
         let traffic = traffic(&[]);
-        let axes = traffic.schedule(&two_regions()).expect("small");
-        let gradients = 2.0 * 2.0 * 70e9 * traffic.steps();
+        let axes = traffic.schedule_traffic(&two_region_fabric()).expect("small");
+        let gradients = 2.0 * 2.0 * 70e9 * traffic.steps_per_epoch();
         assert!((axes[0].bytes / gradients - 1.0).abs() < 1e-9);
         let boundary = 2.0 * 2.0 * 156e9 * 8192.0;
         assert!((axes[1].bytes / boundary - 1.0).abs() < 1e-9);
@@ -268,7 +276,7 @@ mod tests {
     #[test]
     fn a_malformed_grid_is_refused() {
         for text in ["8x8", "8x8x0", "8x8xeight", "8x8x8x8"] {
-            assert!(text.parse::<Grid>().is_err(), "{text}");
+            assert!(text.parse::<CardGrid>().is_err(), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Ends the process when the gateway does not stop by itself.
 //!
-//! `run` starts it before the gateway. It runs on a thread of its own: the threads of a stuck
+//! `run` starts this watchdog before the gateway, on a thread of its own: the threads of a stuck
 //! gateway handle no signal and no timer.
 
 use crate::cli::output::exit::Exit;
@@ -17,26 +17,33 @@ use units::Span;
 /// Tested by `a_stuck_gateway_ends_after_sigterm`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// 500 ms for the log line before the end: the reader of the log may be what blocks the gateway.
+/// 500 ms for the log line before the forced end of the process: the reader of the log may be what
+/// blocks the gateway.
 const LOG_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Starts the thread. SIGTERM then ends the process within `drain` plus [`STOP_TIMEOUT`]; a second
-/// SIGTERM, or SIGINT, within [`STOP_TIMEOUT`] alone.
+/// Starts the watchdog thread. SIGTERM then ends the process within `drain` plus [`STOP_TIMEOUT`];
+/// a second SIGTERM, or SIGINT, within [`STOP_TIMEOUT`] alone.
 ///
 /// # Errors
 /// The system refuses a thread or a signal's handler.
-pub(super) fn watch(drain: Span) -> io::Result<()> {
+pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();
     let interrupt = signal(SignalKind::interrupt())?;
     let terminate = signal(SignalKind::terminate())?;
     drop(inside);
-    let body = move || runtime.block_on(end(drain, interrupt, terminate));
+    let body = move || runtime.block_on(exit_after_stop_signal(drain, interrupt, terminate));
     std::thread::Builder::new().name("stop".to_owned()).spawn(body)?;
     Ok(())
 }
 
-async fn end(drain: Span, mut interrupt: Signal, mut terminate: Signal) -> Infallible {
+/// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the
+/// process.
+async fn exit_after_stop_signal(
+    drain: Span,
+    mut interrupt: Signal,
+    mut terminate: Signal,
+) -> Infallible {
     let exit = tokio::select! {
         biased;
         _ = interrupt.recv() => Exit::Interrupted,

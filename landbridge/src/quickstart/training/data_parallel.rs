@@ -9,22 +9,23 @@ use super::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// 97 samples of one step, of all ranks together: a prime, so that no split is even.
+/// 97 samples in the batch of one step, of all ranks together: a prime, so that no split is even.
 /// Tested by `shares_cut_the_batch_without_gap_or_overlap`.
 pub const GLOBAL_BATCH: usize = 97;
-/// 80 steps by default, which are 5.4 epochs.
+/// 80 training steps by default, which are 5.4 epochs of the data.
 pub const STEPS_DEFAULT: NonZeroU32 = NonZeroU32::new(80).unwrap();
-/// Elements that a rank contributes to the average of one step: the gradient, then the loss.
+/// Number of elements that a rank contributes to the average of one step: the gradient, then the
+/// loss.
 pub const EXCHANGED_ELEMENTS: usize = PARAMETERS + 1;
 
 /// Seed of the initial parameters, equal on all ranks and in the reference.
 pub(super) const PARAMETER_SEED: u64 = 672;
 /// Seed of the order of samples, equal on all ranks and in the reference.
 pub(super) const ORDER_SEED: u64 = 97;
-/// Learning rate: with [`MOMENTUM`], 0.967 test accuracy after [`STEPS_DEFAULT`] steps.
-/// Tested by `uneven_ranks_end_where_one_process_does`.
+/// Learning rate of gradient descent: with [`MOMENTUM`], 0.967 test accuracy after
+/// [`STEPS_DEFAULT`] steps. Tested by `uneven_ranks_end_where_one_process_does`.
 pub(super) const LEARNING_RATE: f32 = 0.05;
-/// Momentum of gradient descent.
+/// Momentum of gradient descent: the fraction of the velocity that one step keeps.
 pub(super) const MOMENTUM: f32 = 0.9;
 
 /// The range of every global batch that one rank computes.
@@ -51,8 +52,8 @@ impl RankShare {
     /// Returns the range of `rank`, given that rank r computes `shares[r]` samples of each batch.
     ///
     /// # Errors
-    /// When the shares do not sum to [`GLOBAL_BATCH`] or there is none for `rank`.
-    pub fn of(shares: &[u64], rank: usize) -> Result<Self, ShareError> {
+    /// When the shares do not sum to [`GLOBAL_BATCH`] or `rank` has no share.
+    pub fn from_shares(shares: &[u64], rank: usize) -> Result<Self, ShareError> {
         let sum = shares.iter().try_fold(0, |sum: u64, share| sum.checked_add(*share));
         if sum != Some(GLOBAL_BATCH as u64) {
             return Err(ShareError::Sum(shares.to_vec()));
@@ -66,7 +67,7 @@ impl RankShare {
         Ok(Self(start..start + *own as usize))
     }
 
-    /// Returns the weight of this rank in the average, its number of samples.
+    /// Returns the weight of this rank in an average of gradients: its number of samples.
     pub fn weight(&self) -> f64 {
         self.0.len() as f64
     }
@@ -81,15 +82,16 @@ pub struct Trained {
     pub loss: f32,
 }
 
-/// Trains for `steps` steps as the rank with `share`.
+/// Trains the network for `steps` steps as the rank that computes `share` of each batch.
 ///
 /// `average` replaces the buffer of [`EXCHANGED_ELEMENTS`] elements by the mean over all ranks,
-/// weighted by its second argument. A rank without samples contributes zeros with weight 0.
+/// weighted by the second argument of `average`. A rank without samples contributes zeros with
+/// weight 0.
 /// `progress` receives the number of each step, from 1, and the mean loss over its global batch.
 ///
 /// # Errors
 /// The first error of `average`.
-pub async fn train<E>(
+pub async fn train_rank<E>(
     digits: &Digits,
     share: &RankShare,
     steps: NonZeroU32,
@@ -104,12 +106,12 @@ pub async fn train<E>(
     let mut exchanged = vec![0.0; EXCHANGED_ELEMENTS];
     let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
     for step in 1..=steps.get() {
-        let batch = batches.draw();
+        let batch = batches.draw_batch();
         let own: Vec<&Sample> = batch[share.0.clone()].iter().map(|i| &digits.train[*i]).collect();
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
-        loss[0] = mlp::gradient(&parameters, &own, gradient);
+        loss[0] = mlp::loss_and_gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
-        descend(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
+        descend_gradient(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
         for (parameter, exact) in parameters.iter_mut().zip(&exact) {
             *parameter = *exact as f32;
         }
@@ -119,7 +121,8 @@ pub async fn train<E>(
     Ok(Trained { parameters, loss })
 }
 
-fn descend(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f32]) {
+/// Moves the parameters by one step of gradient descent with momentum, and updates the velocity.
+fn descend_gradient(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f32]) {
     for ((parameter, velocity), gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
         *velocity = f64::from(MOMENTUM) * *velocity + f64::from(*gradient);
         *parameter -= f64::from(LEARNING_RATE) * *velocity;
@@ -151,6 +154,7 @@ mod tests {
             }
         }
 
+        /// Replaces the buffer of a rank by the weighted mean over all ranks.
         fn average(&self, rank: usize, buffer: &mut [f32], weight: f64) {
             self.posted.lock().unwrap()[rank] = (buffer.to_vec(), weight as f32);
             self.all_here.wait();
@@ -166,6 +170,7 @@ mod tests {
         }
     }
 
+    /// Polls a future that is ready at once.
     fn run_now<F: Future>(future: F) -> F::Output {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => output,
@@ -185,13 +190,13 @@ mod tests {
         std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..shares.len())
                 .map(|rank| {
-                    let share = RankShare::of(shares, rank).unwrap();
+                    let share = RankShare::from_shares(shares, rank).unwrap();
                     scope.spawn(move || {
                         let average = async |buffer: &mut [f32], samples: f64| {
                             exchange.average(rank, buffer, weight(samples));
                             Ok::<(), Infallible>(())
                         };
-                        run_now(train(digits, &share, steps, average, |_, _| ())).unwrap()
+                        run_now(train_rank(digits, &share, steps, average, |_, _| ())).unwrap()
                     })
                 })
                 .collect();
@@ -206,7 +211,7 @@ mod tests {
         for rank in &ranks[1..] {
             assert_eq!(rank, &ranks[0], "bit-identical");
         }
-        let reference = reference::train(&digits, STEPS_DEFAULT);
+        let reference = reference::train_reference(&digits, STEPS_DEFAULT);
         let difference = max_abs_difference(&ranks[0].parameters, &reference.parameters);
         let accuracy = mlp::accuracy(&ranks[0].parameters, &digits.test);
         println!("difference {difference:e}, accuracy {accuracy}, loss {}", ranks[0].loss);
@@ -220,7 +225,7 @@ mod tests {
         let digits = Digits::load();
         let steps = 5;
         let unweighted = train_all(&digits, &SHARES, steps, |_| 1.0);
-        let reference = reference::train(&digits, NonZeroU32::new(steps).unwrap());
+        let reference = reference::train_reference(&digits, NonZeroU32::new(steps).unwrap());
         let difference = max_abs_difference(&unweighted[0].parameters, &reference.parameters);
         assert!(difference > 1e-4, "{difference:e}");
     }
@@ -237,7 +242,7 @@ mod tests {
     #[test]
     fn a_failed_average_ends_the_training_after_reported_steps() {
         let digits = Digits::load();
-        let share = RankShare::of(&[97], 0).unwrap();
+        let share = RankShare::from_shares(&[97], 0).unwrap();
         let mut seen = Vec::new();
         let mut calls = 0;
         let average = async |_: &mut [f32], weight: f64| {
@@ -246,7 +251,7 @@ mod tests {
             if calls < 3 { Ok(()) } else { Err("link lost") }
         };
         let progress = |step, loss| seen.push((step, loss));
-        let got = run_now(train(&digits, &share, STEPS_DEFAULT, average, progress));
+        let got = run_now(train_rank(&digits, &share, STEPS_DEFAULT, average, progress));
         assert_eq!(got, Err("link lost"));
         assert_eq!(seen.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2]);
         assert!(seen[0].1 > 1.5, "ten digits not yet distinguished: {seen:?}");
@@ -256,15 +261,18 @@ mod tests {
     fn shares_cut_the_batch_without_gap_or_overlap() {
         let mut next = 0;
         for (rank, share) in SHARES.iter().enumerate() {
-            let RankShare(range) = RankShare::of(&SHARES, rank).unwrap();
+            let RankShare(range) = RankShare::from_shares(&SHARES, rank).unwrap();
             assert_eq!((range.start, range.len()), (next, *share as usize));
             next = range.end;
         }
         assert_eq!(next, GLOBAL_BATCH);
-        assert_eq!(RankShare::of(&[96], 0), Err(ShareError::Sum(vec![96])));
+        assert_eq!(RankShare::from_shares(&[96], 0), Err(ShareError::Sum(vec![96])));
         let overflowing = vec![u64::MAX, 98];
-        assert_eq!(RankShare::of(&overflowing, 0), Err(ShareError::Sum(overflowing.clone())));
+        assert_eq!(
+            RankShare::from_shares(&overflowing, 0),
+            Err(ShareError::Sum(overflowing.clone()))
+        );
         let missing = ShareError::Rank { rank: 1, shares: 1 };
-        assert_eq!(RankShare::of(&[97], 1), Err(missing));
+        assert_eq!(RankShare::from_shares(&[97], 1), Err(missing));
     }
 }

@@ -4,17 +4,20 @@ use super::rng::Rng;
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// Pixels of one image, 8 by 8.
+/// 64 pixels of one image of a digit, 8 by 8.
 pub const PIXELS: usize = 64;
-/// Digits to distinguish.
+/// 10 classes, the digits 0 to 9.
 pub const CLASSES: usize = 10;
-/// Images to train on.
+/// 1,437 images to train on.
 pub const TRAIN_IMAGES: usize = 1_437;
-/// Images for the test of accuracy.
+/// 360 other images, on which the accuracy is measured.
 pub const TEST_IMAGES: usize = 360;
 
-const PACKED: &[u8] = include_bytes!("../../../data/digits.csv.gz");
-const BRIGHTEST: u8 = 16;
+/// All images as gzipped CSV: 64 pixels and a label in each line.
+const DIGITS_CSV_GZIP: &[u8] = include_bytes!("../../../data/digits.csv.gz");
+/// 16, the largest brightness of a pixel in the file.
+const BRIGHTNESS_MAX: u8 = 16;
+/// Seed of the shuffle that splits the images into those for training and those for the test.
 const SPLIT_SEED: u64 = 1998;
 
 /// One image and its label.
@@ -36,14 +39,14 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// Unpacks the images, which are part of this program.
+    /// Unpacks the images, which are part of this program, and splits them.
     ///
     /// # Panics
     /// When the program was built with a damaged file.
     pub fn load() -> Self {
         let mut csv = String::new();
-        GzDecoder::new(PACKED).read_to_string(&mut csv).expect("digits.csv.gz is whole");
-        let mut train: Vec<Sample> = csv.lines().map(parse_line).collect();
+        GzDecoder::new(DIGITS_CSV_GZIP).read_to_string(&mut csv).expect("digits.csv.gz is whole");
+        let mut train: Vec<Sample> = csv.lines().map(parse_sample).collect();
         assert_eq!(train.len(), TRAIN_IMAGES + TEST_IMAGES, "images");
         Rng::new(SPLIT_SEED).shuffle(&mut train);
         let test = train.split_off(TRAIN_IMAGES);
@@ -51,8 +54,8 @@ impl Digits {
     }
 }
 
-/// Draws global batches of `N` training images without end. Each epoch draws every image once, in an
-/// order of its own. A batch may span two epochs.
+/// Draws global batches of `N` training images without end. Each epoch of the data draws every
+/// image once, in an order of its own. A batch may span two epochs.
 pub struct Batches<const N: usize> {
     rng: Rng,
     remaining: Vec<usize>,
@@ -64,8 +67,8 @@ impl<const N: usize> Batches<N> {
         Self { rng: Rng::new(seed), remaining: Vec::new() }
     }
 
-    /// Returns the next batch as indices into [`Digits::train`].
-    pub fn draw(&mut self) -> [usize; N] {
+    /// Returns the next global batch as indices into [`Digits::train`].
+    pub fn draw_batch(&mut self) -> [usize; N] {
         std::array::from_fn(|_| {
             if self.remaining.is_empty() {
                 self.remaining.extend(0..TRAIN_IMAGES);
@@ -76,13 +79,17 @@ impl<const N: usize> Batches<N> {
     }
 }
 
-fn parse_line(line: &str) -> Sample {
+/// Parses a line of the CSV file: 64 pixels and a label.
+///
+/// # Panics
+/// When the line is malformed.
+fn parse_sample(line: &str) -> Sample {
     let mut fields = line.split(',').map(|f| f.parse::<u8>().expect("a number"));
     let mut field = || fields.next().expect("64 pixels and a label");
     let pixels = std::array::from_fn(|_| {
         let pixel = field();
-        assert!(pixel <= BRIGHTEST, "pixel {pixel}");
-        f32::from(pixel) / f32::from(BRIGHTEST)
+        assert!(pixel <= BRIGHTNESS_MAX, "pixel {pixel}");
+        f32::from(pixel) / f32::from(BRIGHTNESS_MAX)
     });
     let label = field();
     assert!(usize::from(label) < CLASSES, "label {label}");
@@ -118,7 +125,7 @@ mod tests {
     #[test]
     fn every_epoch_draws_every_image_once_in_new_order() {
         let mut batches = Batches::<479>::new(5);
-        let mut epoch = || -> Vec<usize> { (0..3).flat_map(|_| batches.draw()).collect() };
+        let mut epoch = || -> Vec<usize> { (0..3).flat_map(|_| batches.draw_batch()).collect() };
         let (mut first, mut second) = (epoch(), epoch());
         assert_ne!(first, second);
         for order in [&mut first, &mut second] {
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_order_follows_the_seed() {
-        let batch = |seed| Batches::<97>::new(seed).draw();
+        let batch = |seed| Batches::<97>::new(seed).draw_batch();
         assert_eq!(batch(1), batch(1));
         assert_ne!(batch(1), batch(2));
     }

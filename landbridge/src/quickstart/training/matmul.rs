@@ -17,13 +17,14 @@ enum Layout {
 }
 
 impl<'a> Matrix<'a> {
-    /// Takes `data` as rows of `columns` elements each.
+    /// Returns the matrix whose rows, of `columns` elements each, lie one after the other in
+    /// `data`.
     pub(crate) fn new(data: &'a [f32], columns: usize) -> Self {
         assert!(data.len().is_multiple_of(columns), "whole rows");
         Self { data, rows: data.len() / columns, columns, layout: Layout::RowMajor }
     }
 
-    /// Exchanges rows and columns.
+    /// Exchanges rows and columns, without a copy of the elements.
     pub(crate) fn transposed(self) -> Self {
         Self {
             data: self.data,
@@ -37,18 +38,18 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Writes `a` times `b` to `out`, row by row. Each element is the sum of its products in ascending
-/// order, so equal rows of `a` give equal bits whatever the other rows are.
+/// Writes the matrix product `a` times `b` to `out`, row by row. Each element is the sum of its
+/// products in ascending order, so equal rows of `a` give equal bits whatever the other rows are.
 pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     assert_eq!(a.columns, b.rows, "inner lengths");
     assert_eq!(out.len(), a.rows * b.columns, "elements of the product");
     let row_panels: Vec<_> = (0..a.rows)
         .step_by(TILE_ROWS)
-        .map(|first| (first, pack::<TILE_ROWS>(a.transposed(), first)))
+        .map(|first| (first, pack_columns::<TILE_ROWS>(a.transposed(), first)))
         .collect();
     for first_column in (0..b.columns).step_by(TILE_COLUMNS) {
         let columns = first_column..b.columns.min(first_column + TILE_COLUMNS);
-        let column_panel = pack::<TILE_COLUMNS>(b, first_column);
+        let column_panel = pack_columns::<TILE_COLUMNS>(b, first_column);
         for (first_row, row_panel) in &row_panels {
             let tile = multiply_panels(row_panel, &column_panel);
             for (row, sums) in (*first_row..a.rows).zip(&tile) {
@@ -59,8 +60,9 @@ pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     }
 }
 
-/// Returns `N` columns of `b` from `first` on side by side, with zeros beyond the last column.
-fn pack<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
+/// Copies `N` columns of `b` from `first` on, element by element side by side, with zeros beyond
+/// the last column.
+fn pack_columns<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
     let columns = N.min(b.columns - first);
     let mut panel = vec![[0.0; N]; b.rows];
     match b.layout {
@@ -81,6 +83,7 @@ fn pack<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
     panel
 }
 
+/// Multiplies a panel of packed rows by a panel of packed columns. Returns one tile of the product.
 fn multiply_panels(
     rows: &[[f32; TILE_ROWS]],
     columns: &[[f32; TILE_COLUMNS]],
@@ -96,8 +99,10 @@ fn multiply_panels(
     sums
 }
 
-// 4 x 8 sums fill 8 of the 16 vector registers that every x86-64 has.
+/// 4 rows in a tile of the product: with [`TILE_COLUMNS`], the sums fill 8 of the 16 vector
+/// registers of x86-64.
 const TILE_ROWS: usize = 4;
+/// 8 columns in a tile of the product: two vector registers of f32 for each row.
 const TILE_COLUMNS: usize = 8;
 
 #[cfg(test)]

@@ -9,25 +9,29 @@ use super::digits::{CLASSES, PIXELS, Sample};
 use super::matmul::{Matrix, multiply};
 use super::rng::Rng;
 
-/// Elements of the parameter vector.
+/// Number of elements of the parameter vector: the weights and biases of all layers, 502,666 in
+/// all.
 pub const PARAMETERS: usize = {
     let (mut sum, mut layer) = (0, 0);
     while layer < LAYERS {
-        sum += (WIDTHS[layer] + 1) * WIDTHS[layer + 1];
+        sum += (LAYER_WIDTHS[layer] + 1) * LAYER_WIDTHS[layer + 1];
         layer += 1;
     }
     sum
 };
 
-const HIDDEN: usize = 672;
-const WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN, HIDDEN, CLASSES];
+/// 672 units in each hidden layer.
+const HIDDEN_WIDTH: usize = 672;
+/// Number of inputs of each layer, then the number of outputs of the last one.
+const LAYER_WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN_WIDTH, HIDDEN_WIDTH, CLASSES];
+/// 3 layers of weights.
 const LAYERS: usize = 3;
 
-/// Returns the initial parameters for a `seed`, the same on every machine.
+/// Returns the initial parameters of the network for a `seed`, the same on every machine.
 pub fn initial_parameters(seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed);
     let mut parameters = Vec::with_capacity(PARAMETERS);
-    for widths in WIDTHS.windows(2) {
+    for widths in LAYER_WIDTHS.windows(2) {
         // He's variance 2 / inputs, as a uniform distribution.
         let bound = (6.0 / widths[0] as f32).sqrt();
         parameters.extend((0..widths[0] * widths[1]).map(|_| bound * rng.signed_unit()));
@@ -41,18 +45,18 @@ pub fn initial_parameters(seed: u64) -> Vec<f32> {
 ///
 /// # Panics
 /// Unless `parameters` and `gradient` have [`PARAMETERS`] elements.
-pub fn gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -> f32 {
+pub fn loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -> f32 {
     if samples.is_empty() {
         gradient.fill(0.0);
         return 0.0;
     }
-    let layers = layers(parameters);
-    let images = pixels(samples);
-    let passes = forward(&layers, &images);
+    let layers = split_layers(parameters);
+    let images = stack_pixels(samples);
+    let passes = forward_pass(&layers, &images);
     let (loss, mut slopes) = loss_and_slopes(&passes[LAYERS - 1].outputs, samples);
     let mut rest = gradient;
     for index in (0..LAYERS).rev() {
-        let (inputs, outputs) = (WIDTHS[index], WIDTHS[index + 1]);
+        let (inputs, outputs) = (LAYER_WIDTHS[index], LAYER_WIDTHS[index + 1]);
         let before = if index == 0 { &images } else { &passes[index - 1].outputs };
         let split = rest.len() - (inputs + 1) * outputs;
         let (earlier, own) = rest.split_at_mut(split);
@@ -81,7 +85,7 @@ pub fn gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -
 /// Unless `parameters` has [`PARAMETERS`] elements.
 pub fn accuracy(parameters: &[f32], samples: &[Sample]) -> f64 {
     let samples: Vec<&Sample> = samples.iter().collect();
-    let passes = forward(&layers(parameters), &pixels(&samples));
+    let passes = forward_pass(&split_layers(parameters), &stack_pixels(&samples));
     let rows = passes[LAYERS - 1].outputs.chunks_exact(CLASSES);
     let right = rows.zip(&samples).filter(|(scores, sample)| {
         let best = (0..CLASSES).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
@@ -90,23 +94,25 @@ pub fn accuracy(parameters: &[f32], samples: &[Sample]) -> f64 {
     right.count() as f64 / samples.len() as f64
 }
 
+/// Weights and biases of one layer.
 struct Layer<'a> {
     weights: &'a [f32],
     biases: &'a [f32],
 }
 
 /// Outputs of one layer for a batch, row by row.
-struct Pass {
+struct LayerOutputs {
     outputs: Vec<f32>,
     /// Slope of the activation at each output. The last layer has no activation.
     slopes: Vec<f32>,
 }
 
-fn layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
+/// Returns the weights and biases of each layer as slices of the parameter vector.
+fn split_layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
     assert_eq!(parameters.len(), PARAMETERS, "parameters");
     let mut rest = parameters;
     std::array::from_fn(|index| {
-        let (inputs, outputs) = (WIDTHS[index], WIDTHS[index + 1]);
+        let (inputs, outputs) = (LAYER_WIDTHS[index], LAYER_WIDTHS[index + 1]);
         let (weights, after) = rest.split_at(inputs * outputs);
         let (biases, after) = after.split_at(outputs);
         rest = after;
@@ -114,18 +120,20 @@ fn layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
     })
 }
 
-fn pixels(samples: &[&Sample]) -> Vec<f32> {
+/// Returns the pixels of all samples in one vector, one row for each sample.
+fn stack_pixels(samples: &[&Sample]) -> Vec<f32> {
     samples.iter().flat_map(|sample| sample.pixels).collect()
 }
 
-fn forward(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<Pass> {
-    let mut passes: Vec<Pass> = Vec::with_capacity(LAYERS);
+/// Computes the outputs of every layer for a batch of images.
+fn forward_pass(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<LayerOutputs> {
+    let mut passes: Vec<LayerOutputs> = Vec::with_capacity(LAYERS);
     for (index, layer) in layers.iter().enumerate() {
-        let width = WIDTHS[index + 1];
+        let width = LAYER_WIDTHS[index + 1];
         let mut outputs = vec![0.0; images.len() / PIXELS * width];
         let before = passes.last().map_or(images, |pass| &pass.outputs);
         multiply(
-            Matrix::new(before, WIDTHS[index]),
+            Matrix::new(before, LAYER_WIDTHS[index]),
             Matrix::new(layer.weights, width),
             &mut outputs,
         );
@@ -135,25 +143,25 @@ fn forward(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<Pass> {
             }
         }
         let last = index == LAYERS - 1;
-        let slopes = if last { Vec::new() } else { activate(&mut outputs) };
-        passes.push(Pass { outputs, slopes });
+        let slopes = if last { Vec::new() } else { apply_activation(&mut outputs) };
+        passes.push(LayerOutputs { outputs, slopes });
     }
     passes
 }
 
-/// Applies the activation in place and returns its slopes.
-fn activate(values: &mut [f32]) -> Vec<f32> {
-    let activate = |value: &mut f32| {
+/// Applies the activation to `values` in place and returns its slopes.
+fn apply_activation(values: &mut [f32]) -> Vec<f32> {
+    let activate_value = |value: &mut f32| {
         let root = (*value * *value + 1.0).sqrt();
         let slope = 0.5 + 0.5 * (*value / root);
         *value = 0.5 * (*value + root - 1.0);
         slope
     };
-    values.iter_mut().map(activate).collect()
+    values.iter_mut().map(activate_value).collect()
 }
 
-/// Mean cross-entropy of softmax, and the slope of that mean to every score. In f64: a few
-/// hundred values, on which everything below rests.
+/// Returns the mean cross-entropy of softmax, and the slope of that mean with respect to every
+/// score. In f64: a few hundred values, on which everything below rests.
 fn loss_and_slopes(scores: &[f32], samples: &[&Sample]) -> (f32, Vec<f32>) {
     let count = samples.len() as f64;
     let mut loss = 0.0;
@@ -172,6 +180,7 @@ fn loss_and_slopes(scores: &[f32], samples: &[&Sample]) -> (f32, Vec<f32>) {
     ((loss / count) as f32, slopes)
 }
 
+/// Writes the sum of all rows of `values` to `sums`, which has the length of a row.
 fn sum_rows(values: &[f32], sums: &mut [f32]) {
     sums.fill(0.0);
     for row in values.chunks_exact(sums.len()) {
@@ -186,12 +195,12 @@ mod tests {
     use super::super::digits::Digits;
     use super::*;
 
-    /// The loss over again, in f64 and plain loops.
+    /// Returns the loss, computed in f64 and plain loops for comparison.
     fn loss_f64(parameters: &[f64], samples: &[&Sample]) -> f64 {
         let losses = samples.iter().map(|sample| {
             let mut values: Vec<f64> = sample.pixels.iter().map(|p| f64::from(*p)).collect();
             let mut rest = parameters;
-            for outputs in &WIDTHS[1..] {
+            for outputs in &LAYER_WIDTHS[1..] {
                 let (weights, after) = rest.split_at(values.len() * outputs);
                 let (biases, after) = after.split_at(*outputs);
                 let mut next = biases.to_vec();
@@ -217,7 +226,7 @@ mod tests {
         let samples: Vec<&Sample> = digits.train[..3].iter().collect();
         let parameters = initial_parameters(11);
         let mut got = vec![f32::NAN; PARAMETERS];
-        let loss = gradient(&parameters, &samples, &mut got);
+        let loss = loss_and_gradient(&parameters, &samples, &mut got);
         let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
         assert!((loss_f64(&exact, &samples) - f64::from(loss)).abs() < 1e-5);
         // Every 8,191st parameter reaches all weight matrices; the last ten are biases.
@@ -244,7 +253,7 @@ mod tests {
         let samples: Vec<&Sample> = digits.train[..43].iter().collect();
         let run = || {
             let mut got = vec![0.0; PARAMETERS];
-            let loss = gradient(&initial_parameters(1), &samples, &mut got);
+            let loss = loss_and_gradient(&initial_parameters(1), &samples, &mut got);
             (loss.to_bits(), got.iter().map(|g| g.to_bits()).collect::<Vec<_>>())
         };
         assert_eq!(run(), run());
@@ -255,7 +264,7 @@ mod tests {
     #[test]
     fn no_samples_give_zeros() {
         let mut got = vec![f32::NAN; PARAMETERS];
-        assert_eq!(gradient(&initial_parameters(1), &[], &mut got), 0.0);
+        assert_eq!(loss_and_gradient(&initial_parameters(1), &[], &mut got), 0.0);
         assert!(got.iter().all(|g| *g == 0.0));
     }
 

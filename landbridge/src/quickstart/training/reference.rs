@@ -1,4 +1,4 @@
-//! The same training in one process, for comparison: each step uses the whole global batch, with
+//! The training in one process, for comparison: each step uses the whole global batch, with
 //! parameters and momentum in f64 and without any exchange.
 
 use super::data_parallel::{
@@ -8,8 +8,8 @@ use super::digits::{Batches, Digits};
 use super::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 
-/// Trains for `steps` steps.
-pub fn train(digits: &Digits, steps: NonZeroU32) -> Trained {
+/// Trains the network for `steps` steps in one process, on whole global batches.
+pub fn train_reference(digits: &Digits, steps: NonZeroU32) -> Trained {
     let mut parameters = mlp::initial_parameters(PARAMETER_SEED);
     let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
     let mut velocity = vec![0.0_f64; PARAMETERS];
@@ -17,8 +17,8 @@ pub fn train(digits: &Digits, steps: NonZeroU32) -> Trained {
     let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
     let mut loss = 0.0;
     for _ in 0..steps.get() {
-        let batch = batches.draw().map(|index| &digits.train[index]);
-        loss = mlp::gradient(&parameters, &batch, &mut gradient);
+        let batch = batches.draw_batch().map(|index| &digits.train[index]);
+        loss = mlp::loss_and_gradient(&parameters, &batch, &mut gradient);
         for index in 0..PARAMETERS {
             velocity[index] = f64::from(MOMENTUM) * velocity[index] + f64::from(gradient[index]);
             exact[index] -= f64::from(LEARNING_RATE) * velocity[index];

@@ -151,13 +151,13 @@ impl Deployment {
         let segment = load.segment.get();
         let link = &self.fabric.links()[0];
         let early = link.bdp().get().max(4 * segment);
-        let tail = Fec::of(link, shape.mtu, segment).tail_bytes();
+        let tail = Fec::for_link(link, shape.mtu, segment).tail_bytes();
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
         let limit = partials + 2 * (early + tail);
         for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in slot.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
-                    let of_job = metrics.job(job);
+                    let of_job = metrics.job_metrics(job);
                     let most = u64::try_from(of_job.mapped.most.get()).unwrap_or(u64::MAX);
                     self.oracle.used(name, job, most, limit);
                     let left = of_job.scratch_bytes.get();
@@ -176,7 +176,7 @@ impl Deployment {
         for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in (1..).zip(&slot.metrics) {
                 for (job, _) in &shape.jobs {
-                    let left = metrics.job(job).mapped.bytes.get();
+                    let left = metrics.job_metrics(job).mapped.bytes.get();
                     if left != 0 {
                         self.oracle.wrong(format!(
                             "{name}, life {life}: {left} bytes for job {job} are mapped though \
@@ -208,7 +208,7 @@ impl Deployment {
             self.net.set_spec(from, to, spec).expect("a link");
             self.net.set_blackhole(from, to, cut).expect("a link");
         }
-        for lane in 0..plan::lanes(&self.fabric) {
+        for lane in 0..plan::lane_count(&self.fabric) {
             let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
             let first = address(GatewayId(0));
             let socket = SocketAddr::new(first.ip(), first.port() + lane);
@@ -314,7 +314,7 @@ impl Deployment {
 
     fn process(&self, name: String, number: u64, life: u64) -> Process {
         let seed = SplitMix64(self.scenario.seed ^ (number << 32) ^ life).roll();
-        let host = Arc::new(self.clock.beside(&name, seed));
+        let host = Arc::new(self.clock.new_process(&name, seed));
         Process { host, state: ProcessState::Running, life }
     }
 }

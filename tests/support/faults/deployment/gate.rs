@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Whether a rank's process runs.
+/// Switch that tells whether the process of a rank runs.
 #[derive(Debug, Default)]
 pub(in crate::faults) struct Gate {
     state: Mutex<(bool, Vec<Waker>)>,
@@ -50,7 +50,8 @@ pub(in crate::faults) struct GatedDoor {
 
 /// A listener with these gates, and the connectors that lead to them.
 pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<InProcessConnector>) {
-    let (doors, knockers): (Vec<_>, Vec<_>) = gates.iter().map(|_| listener::in_process()).unzip();
+    let (doors, knockers): (Vec<_>, Vec<_>) =
+        gates.iter().map(|_| listener::in_process_listener()).unzip();
     (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)
 }
 
@@ -71,20 +72,23 @@ impl TrainerListener for GatedDoor {
             let IncomingConnection { user, handshake } = knock?;
             let handshake = Box::pin(async move {
                 let AcceptedConnection { stream, memory } = handshake.await?;
-                Ok(AcceptedConnection { stream: Box::new(Gated { stream, gate }) as _, memory })
+                Ok(AcceptedConnection {
+                    stream: Box::new(GatedStream { stream, gate }) as _,
+                    memory,
+                })
             });
             Ok(IncomingConnection { user, handshake })
         })
     }
 }
 
-/// The gateway's end of a connection.
-struct Gated {
+/// The end of a connection that the gateway holds, behind a gate.
+struct GatedStream {
     stream: Box<dyn Duplex>,
     gate: Arc<Gate>,
 }
 
-impl AsyncRead for Gated {
+impl AsyncRead for GatedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -95,7 +99,7 @@ impl AsyncRead for Gated {
     }
 }
 
-impl AsyncWrite for Gated {
+impl AsyncWrite for GatedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

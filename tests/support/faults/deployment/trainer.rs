@@ -99,7 +99,7 @@ impl Trainer {
             let step = client.committed().map(|step| step.0);
             self.world.oracle.knows(self.job, self.rank, attempt.epoch, step);
         }
-        let mut under_way = UnderWay { waiting: vec![], good: true };
+        let mut under_way = PendingCollectives { waiting: vec![], good: true };
         for index in 0..self.world.scenario.load.in_flight {
             let tag = CollectiveId { job: self.job, attempt: attempt.number, index };
             let pause = self.pause();
@@ -173,7 +173,7 @@ impl Trainer {
         Ok((operation, contribution))
     }
 
-    /// The pause before a post, since ranks are seldom ready at the same time.
+    /// Returns the pause before a post, since ranks are seldom ready at the same time.
     fn pause(&mut self) -> Span {
         match self.dice.roll() % 10 {
             0..=5 => Span::ZERO,
@@ -236,13 +236,13 @@ impl Outcome {
     }
 }
 
-/// The collectives that a rank waits for, and whether all that have ended were good.
-struct UnderWay {
+/// Collectives that a rank waits for, and whether all that have ended were good.
+struct PendingCollectives {
     waiting: Vec<BoxFuture<bool>>,
     good: bool,
 }
 
-impl UnderWay {
+impl PendingCollectives {
     /// Ready once nothing is in flight.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.waiting.retain_mut(|one| match one.as_mut().poll(context) {

@@ -63,7 +63,7 @@ struct Collective {
 }
 
 impl Oracle {
-    /// An oracle for one run.
+    /// Returns the oracle of one run.
     pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
         let state = OracleState {
             harm: Harm::new(scenario.link_time(), scenario.load.timeout),
@@ -86,22 +86,22 @@ impl Oracle {
         }
     }
 
-    /// The kind and size of a collective.
+    /// Returns the kind and size of a collective.
     pub fn shape(&self, tag: CollectiveId) -> CollectiveShape {
         self.collectives.shape(tag)
     }
 
-    /// The weight of a rank in an average.
+    /// Returns the weight of a rank in an average.
     pub fn weight(&self, tag: CollectiveId, rank: u32) -> f64 {
         self.collectives.weight(tag, rank)
     }
 
-    /// The contribution of a rank.
+    /// Returns the contribution of a rank.
     pub fn contribution(&self, tag: CollectiveId, rank: u32) -> Vec<u8> {
         self.collectives.contribution(tag, rank)
     }
 
-    /// A fault strikes.
+    /// Notes that a fault strikes.
     pub fn struck(&self, fault: &Fault, now: TimeNs) {
         let mut state = self.lock();
         state.harm.begins(*fault, now);
@@ -112,19 +112,19 @@ impl Oracle {
         state.told.struck(fault, hit);
     }
 
-    /// The lane that a fault struck was the only one.
+    /// Notes that the lane that a fault struck was the only one.
     pub fn cut_off(&self, fault: &Fault, now: TimeNs) {
         self.lock().harm.cuts_off(fault, now);
     }
 
-    /// A rank posts.
+    /// Notes that a rank posts.
     pub fn posted(&self, tag: CollectiveId, rank: u32, now: TimeNs) {
         let mut state = self.lock();
         state.collectives.entry(tag).or_default().posts.insert(rank, now);
         state.under_way.insert((tag, rank));
     }
 
-    /// A rank's process is gone, with all that it waited for.
+    /// Notes that the process of a rank is gone, with all that the rank waited for.
     pub fn died(&self, job: usize, rank: u32) {
         self.lock().under_way.retain(|(tag, who)| (tag.job, *who) != (job, rank));
     }
@@ -275,12 +275,12 @@ impl Oracle {
         }
     }
 
-    /// A gateway is gone, and the epoch with it.
+    /// Notes that a gateway is gone, and the epoch with it.
     pub fn epoch_over(&self) {
         self.lock().known.clear();
     }
 
-    /// A rank has its slots back.
+    /// Notes that the slots of a collective are free again, and checks the contribution.
     pub fn freed(&self, tag: CollectiveId, rank: u32, intact: bool, now: TimeNs) {
         let mut state = self.lock();
         let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
@@ -304,18 +304,18 @@ impl Oracle {
         }
     }
 
-    /// A job works again, so long after the last fault was over.
+    /// Notes the time after the last fault at which a job works again.
     pub fn recovered(&self, after: Span) {
         let mut state = self.lock();
         state.told.recovery = state.told.recovery.max(after);
     }
 
-    /// Whether a gateway or what it needs was held up since then.
+    /// Returns true if a gateway, or a thing that it needs, was stopped since then.
     pub fn was_stopped(&self, gateway: usize, since: TimeNs) -> bool {
         self.lock().harm.stops(gateway, since)
     }
 
-    /// An attempt failed: a fault must have been in force that touches the job.
+    /// Checks a failed attempt: a fault that touches the job must have been in force.
     pub fn attempt_failed(&self, job: usize, attempt: u64, begun: TimeNs, now: TimeNs) {
         let mut state = self.lock();
         if self.unharmed || !state.harm.reaches(job, begun, now) {
@@ -325,7 +325,7 @@ impl Oracle {
         }
     }
 
-    /// A rank lost its connection to its gateway.
+    /// Notes that a rank lost its connection to its gateway.
     pub fn detached(&self, job: usize, rank: u32, why: &str, now: TimeNs) {
         let mut state = self.lock();
         let who = self.who(job, rank);
@@ -340,8 +340,8 @@ impl Oracle {
         self.blame(&mut self.lock(), what);
     }
 
-    /// The summary so far.
-    pub fn told(&self) -> RunSummary {
+    /// Returns the summary so far.
+    pub fn summary(&self) -> RunSummary {
         self.lock().told.clone()
     }
 
@@ -352,7 +352,7 @@ impl Oracle {
         state.committed.retain(|(of, attempt)| *of != job || *attempt >= before);
     }
 
-    /// The wait of a rank that has posted, for its result or for its slots.
+    /// Returns the wait of a rank that has posted, for its result or for its slots.
     fn wait(
         &self,
         state: &OracleState,
@@ -422,6 +422,7 @@ impl Oracle {
         }
     }
 
+    /// Returns a rank as one that waits, with its gateway.
     fn who(&self, job: usize, rank: u32) -> Waiter {
         Waiter { job, rank, gateway: GatewayId(u16::from(rank >= self.ranks.0)) }
     }

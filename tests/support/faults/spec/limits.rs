@@ -19,9 +19,9 @@ pub struct Limits {
     codes: BTreeMap<FailureCode, Span>,
 }
 
-/// The page, and where its table begins.
+/// Text of the page with the limits.
 const PAGE: &str = include_str!("../../../../docs/failures.md");
-/// The heading of the table of limits.
+/// Heading above the table of limits.
 const HEAD: &str = "## How long at most";
 
 impl Limits {

@@ -58,11 +58,11 @@ pub struct Load {
 pub const RANDOM: &str = "random";
 /// Jobs of every run, by number.
 pub const JOBS: [&str; 2] = ["0", "1"];
-/// Faults of a random run, at most.
+/// 3 faults of a random run, at most.
 const FAULTS_MAX: u64 = 3;
-/// Ranks of a region, at most.
+/// 4 ranks of a region, at most.
 const RANKS_MAX: u64 = 4;
-/// Lanes of the link at the rates used here.
+/// 4 lanes of the link, at the rates of scenarios.
 const LANES: u64 = 4;
 
 #[derive(Debug, Deserialize)]
@@ -173,7 +173,7 @@ impl Scenario {
         Span::from_ns(sending + in_turn * shape.rtt.ns())
     }
 
-    /// The command that repeats it.
+    /// Returns the command that repeats the run.
     pub fn replay(&self) -> String {
         let scenario = match self.name.as_str() {
             RANDOM => String::new(),

@@ -30,6 +30,7 @@ pub(super) enum LabFailure {
 }
 
 impl From<io::Error> for LabFailure {
+    /// Makes a lack of permission `Denied`, and any other error `Io`.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied(error),
@@ -39,7 +40,8 @@ impl From<io::Error> for LabFailure {
 }
 
 impl LabFailure {
-    pub(super) fn code(&self) -> u8 {
+    /// Returns the exit code of the command that failed.
+    pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::File(_) | Self::Record { .. } | Self::Site { .. } => EXIT_USAGE,
             Self::NoFile(_) => EXIT_USAGE,

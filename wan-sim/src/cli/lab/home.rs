@@ -8,22 +8,23 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The lab's folder below /run; known by its file's full path.
-pub(super) struct Home {
+/// The folder below /run in which a lab keeps its files; the full path of the lab file names it.
+pub(super) struct LabHome {
     folder: PathBuf,
     prefix: String,
 }
 
 /// The lock of a lab that is up or comes up. The system releases it however the lab ends.
-pub(super) struct UpLock {
+pub(super) struct LabLock {
     file: File,
     /// Whether the parent process waits for this one and reads its files.
     pub(super) inherited: bool,
 }
 
-impl UpLock {
-    /// For a process that is to hold it, too, as its standard input.
-    pub(super) fn share(&self) -> io::Result<File> {
+impl LabLock {
+    /// Duplicates the file of the lock, for a process that is to hold the lock as its standard
+    /// input.
+    pub(super) fn duplicate(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
@@ -34,16 +35,18 @@ impl UpLock {
     }
 }
 
-/// Signals a lab, which may have been killed while a command that it started still runs.
-fn signal(pid: Pid, signal: Signal) -> io::Result<()> {
+/// Sends a signal to the process of a lab; no error when the process is gone.
+fn signal_lab(pid: Pid, signal: Signal) -> io::Result<()> {
     match kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-impl Home {
-    pub(super) fn of(file: &Path) -> io::Result<Self> {
+impl LabHome {
+    /// Returns folder and namespace prefix of a lab, both named by a hash of the lab file's full
+    /// path.
+    pub(super) fn of_lab_file(file: &Path) -> io::Result<Self> {
         // A lab outlives its file, and its file's folder.
         let path = file.canonicalize().or_else(|error| {
             let name = file.file_name().ok_or(error)?;
@@ -63,23 +66,23 @@ impl Home {
         })
     }
 
-    /// The prefix of the lab's namespaces, which the site's name follows.
-    pub(super) fn prefix(&self) -> &str {
+    /// Returns the prefix of the names of the lab's namespaces; the name of the site follows.
+    pub(super) fn namespace_prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Makes the folder and holds the lock; `None` when the lab is up.
-    pub(super) fn lock(&self) -> io::Result<Option<UpLock>> {
+    /// Makes the folder and takes the lock of the lab; `None` when the lab is up.
+    pub(super) fn try_lock(&self) -> io::Result<Option<LabLock>> {
         loop {
             fs::create_dir_all(&self.folder)?;
             let options = File::options().create(true).write(true).truncate(false).to_owned();
-            let inherited = self.inherited();
+            let inherited = self.inherited_lock();
             let by_another = inherited.is_some();
             let file = match inherited {
                 Some(file) => file,
                 None => match options.open(self.lock_path()) {
                     Ok(file) => file,
-                    // Somebody who held the lock removed the folder.
+                    // The process that held the lock has removed the folder.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 },
@@ -89,30 +92,33 @@ impl Home {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
-            // A lock on a file that was removed meanwhile keeps nobody out.
-            if self.is_lock(&file) {
+            // A lock on a file that was removed meanwhile keeps no other process out.
+            if self.is_lock_file(&file) {
                 fs::write(self.folder.join("pid"), std::process::id().to_string())?;
-                return Ok(Some(UpLock { file, inherited: by_another }));
+                return Ok(Some(LabLock { file, inherited: by_another }));
             }
         }
     }
 
-    /// The lock of the parent process, handed over as standard input.
-    fn inherited(&self) -> Option<File> {
+    /// Returns the lock that the parent process handed over as standard input; `None` without one.
+    fn inherited_lock(&self) -> Option<File> {
         let file = File::from(rustix::stdio::stdin().try_clone_to_owned().ok()?);
-        self.is_lock(&file).then_some(file)
+        self.is_lock_file(&file).then_some(file)
     }
 
-    fn is_lock(&self, file: &File) -> bool {
+    /// Returns whether `file` is the lock file that the folder has now, by device and inode.
+    fn is_lock_file(&self, file: &File) -> bool {
         let identity = |file: Metadata| (file.dev(), file.ino());
         let there = fs::metadata(self.lock_path()).map(identity).ok();
         there.is_some() && file.metadata().map(identity).ok() == there
     }
 
+    /// Returns the path of the lock file.
     fn lock_path(&self) -> PathBuf {
         self.folder.join("lock")
     }
 
+    /// Returns whether a process holds the lock, which means that the lab is up or comes up.
     pub(super) fn is_up(&self) -> bool {
         let Ok(file) = File::open(self.lock_path()) else {
             return false;
@@ -120,59 +126,63 @@ impl Home {
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Ends the lab and waits for its end. A lab that does not end by itself is killed.
-    pub(super) fn end(&self) -> io::Result<()> {
+    /// Ends the lab by SIGTERM and waits for its end. A lab that does not end in ten seconds is
+    /// killed.
+    pub(super) fn end_lab(&self) -> io::Result<()> {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the lab's pid file holds no number"))?;
-        signal(pid, Signal::TERM)?;
-        for _ in 0..END_CHECKS_MAX {
+        signal_lab(pid, Signal::TERM)?;
+        for _ in 0..LAB_END_CHECKS_MAX {
             if !self.is_up() {
                 return Ok(());
             }
-            rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY))?;
+            rustix::event::poll(&mut [], Some(&LAB_END_CHECK_INTERVAL))?;
         }
-        signal(pid, Signal::KILL)?;
+        signal_lab(pid, Signal::KILL)?;
         let file = File::open(self.lock_path())?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())
     }
 
-    pub(super) fn status(&self) -> io::Result<String> {
+    /// Reads the last status of the lab, as JSON.
+    pub(super) fn read_status(&self) -> io::Result<String> {
         fs::read_to_string(self.folder.join("status.json"))
     }
 
-    pub(super) fn status_if_any(&self) -> io::Result<Option<String>> {
-        match self.status() {
+    /// Reads the last status of the lab, as JSON; `None` when the lab left none.
+    pub(super) fn read_status_if_any(&self) -> io::Result<Option<String>> {
+        match self.read_status() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             status => status.map(Some),
         }
     }
 
-    /// Replaces the status in one step, so that readers never see half of it.
+    /// Replaces the status file in one step, so that readers never see a part of the text.
     pub(super) fn write_status(&self, status: &str) -> io::Result<()> {
         let new = self.folder.join("status.new");
         fs::write(&new, status)?;
         fs::rename(new, self.folder.join("status.json"))
     }
 
-    /// The lab's last report and errors; empty when it was killed.
-    pub(super) fn report(&self) -> String {
+    /// Reads the lab's last report and errors; empty when the lab was killed.
+    pub(super) fn read_report(&self) -> String {
         fs::read_to_string(self.report_path()).unwrap_or_default()
     }
 
+    /// Returns the path of the report file.
     fn report_path(&self) -> PathBuf {
         self.folder.join("report")
     }
 
-    /// Files for the output of a lab that this process starts, until it is up.
-    pub(super) fn starting(&self) -> io::Result<Starting> {
+    /// Makes the file for the errors of a lab that this process starts, until the lab is up.
+    pub(super) fn create_startup_output(&self) -> io::Result<StartupOutput> {
         let path = self.folder.join(format!("starting-{}", std::process::id()));
-        Ok(Starting { file: File::create(&path)?, path, report: self.report_path() })
+        Ok(StartupOutput { file: File::create(&path)?, path, report: self.report_path() })
     }
 
-    /// Only for who holds the lock.
-    pub(super) fn remove(&self) {
+    /// Removes the folder of the lab; the caller holds the lock.
+    pub(super) fn remove_folder(&self) {
         // What is not there need not go.
         let _ = fs::remove_dir_all(&self.folder);
         // Goes only when no other lab is there.
@@ -181,20 +191,20 @@ impl Home {
 }
 
 /// The output of a lab while it comes up.
-pub(super) struct Starting {
+pub(super) struct StartupOutput {
     pub(super) file: File,
     path: PathBuf,
     report: PathBuf,
 }
 
-impl Starting {
-    /// Notes that the lab is up: further output is its report.
-    pub(super) fn succeeded(self) -> io::Result<()> {
+impl StartupOutput {
+    /// Makes the file the report of the lab, which is up: further output goes there.
+    pub(super) fn keep_as_report(self) -> io::Result<()> {
         fs::rename(self.path, self.report)
     }
 
-    /// The error text that the lab wrote.
-    pub(super) fn failed(self) -> String {
+    /// Removes the file and returns the error text that the lab wrote.
+    pub(super) fn into_error_text(self) -> String {
         let said = fs::read_to_string(&self.path).unwrap_or_default();
         // What is not there need not go.
         let _ = fs::remove_file(self.path);
@@ -202,11 +212,11 @@ impl Starting {
     }
 }
 
-/// 10 ms between checks for the lab's end.
-const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 1000 checks, hence ten seconds, before the lab is killed.
-const END_CHECKS_MAX: u32 = 1000;
-/// The offset basis of 32-bit FNV-1a.
+/// 10 ms between checks whether a lab has ended after a signal.
+const LAB_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// 1000 checks whether a lab has ended, hence ten seconds, before the lab is killed.
+const LAB_END_CHECKS_MAX: u32 = 1000;
+/// The offset basis of the 32-bit FNV-1a hash.
 const FNV_OFFSET: u32 = 0x811c_9dc5;
-/// The prime of 32-bit FNV-1a.
+/// The prime of the 32-bit FNV-1a hash.
 const FNV_PRIME: u32 = 0x0100_0193;

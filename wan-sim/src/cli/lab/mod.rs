@@ -7,4 +7,4 @@ mod run;
 mod up;
 
 pub use args::LabCommand;
-pub(super) use run::run;
+pub(super) use run::run_lab_command;

@@ -2,10 +2,12 @@
 
 use super::args::LabCommand;
 use super::failure::LabFailure;
-use super::home::Home;
+use super::home::LabHome;
 use super::up;
 use crate::cli::exit::EXIT_GOOD;
-use crate::lab::{LabError, NO_IP, may_enter, namespace_name, remove_orphans};
+use crate::lab::{
+    IP_COMMAND_MISSING, LabError, check_namespace_entry, namespace_name, remove_orphan_namespaces,
+};
 use crate::topology::Topology;
 use std::ffi::OsString;
 use std::io;
@@ -13,77 +15,82 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `command`. Returns the exit code.
-pub(in crate::cli) fn run(command: &LabCommand) -> u8 {
+/// Runs a command of `wan-sim lab`. Returns the exit code.
+pub(in crate::cli) fn run_lab_command(command: &LabCommand) -> u8 {
     let done = match command {
-        LabCommand::Up(args) if args.foreground => up::foreground(args),
-        LabCommand::Up(args) => up::background(args),
-        LabCommand::Exec { file, site, command } => exec(file, site, command),
-        LabCommand::Status { file } => status(file),
-        LabCommand::Down { file, json } => down(file, *json),
+        LabCommand::Up(args) if args.foreground => up::run_lab_in_foreground(args),
+        LabCommand::Up(args) => up::start_lab_in_background(args),
+        LabCommand::Exec { file, site, command } => exec_at_site(file, site, command),
+        LabCommand::Status { file } => print_lab_status(file),
+        LabCommand::Down { file, json } => take_lab_down(file, *json),
     };
     done.unwrap_or_else(|error| {
         eprintln!("wan-sim lab: {error}");
-        error.code()
+        error.exit_code()
     })
 }
 
-fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, LabFailure> {
+/// Replaces this process by a program at a site of the lab; returns only when that fails.
+fn exec_at_site(file: &Path, site: &str, command: &[OsString]) -> Result<u8, LabFailure> {
     let topology = Topology::load(file)?;
     if !topology.sites.iter().any(|known| known == site) {
         let known = topology.sites.join(", ");
         return Err(LabFailure::Site { site: site.to_owned(), known });
     }
-    let home = Home::of(file)?;
+    let home = LabHome::of_lab_file(file)?;
     if !home.is_up() {
         return Err(LabFailure::Down);
     }
-    let namespace = namespace_name(home.prefix(), site);
-    may_enter(&namespace)?;
-    // Comes back only where it failed.
+    let namespace = namespace_name(home.namespace_prefix(), site);
+    check_namespace_entry(&namespace)?;
+    // Returns only where it failed.
     let source = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
     match source.kind() {
-        io::ErrorKind::NotFound => Err(LabError::Unprivileged { what: NO_IP, source }.into()),
+        io::ErrorKind::NotFound => {
+            Err(LabError::Unprivileged { what: IP_COMMAND_MISSING, source }.into())
+        }
         _ => Err(source.into()),
     }
 }
 
-fn status(file: &Path) -> Result<u8, LabFailure> {
-    let home = Home::of(file)?;
+/// Prints the status of a lab that is up, as JSON.
+fn print_lab_status(file: &Path) -> Result<u8, LabFailure> {
+    let home = LabHome::of_lab_file(file)?;
     if !home.is_up() {
         return Err(LabFailure::Down);
     }
-    print_line!("{}", home.status()?.trim_end());
+    print_line!("{}", home.read_status()?.trim_end());
     Ok(EXIT_GOOD)
 }
 
-fn down(file: &Path, json: bool) -> Result<u8, LabFailure> {
-    let home = Home::of(file)?;
+/// Ends a lab, prints its last report or with `json` its last status, and removes what is left.
+fn take_lab_down(file: &Path, json: bool) -> Result<u8, LabFailure> {
+    let home = LabHome::of_lab_file(file)?;
     let was_up = home.is_up();
     if was_up {
-        home.end()?;
+        home.end_lab()?;
     }
-    let report = home.report();
-    // One that ended by itself leaves its report, too; one that was killed does not.
+    let report = home.read_report();
+    // A lab that ended by itself leaves its report, too; a lab that was killed does not.
     if was_up || !report.is_empty() {
-        // One in the foreground has printed its own, and has gone with all that was its.
-        let said = if json { home.status_if_any()?.unwrap_or_default() } else { report };
+        // A lab in the foreground has printed its report itself, and has removed its folder.
+        let said = if json { home.read_status_if_any()?.unwrap_or_default() } else { report };
         if !said.is_empty() {
             print_line!("{}", said.trim_end());
         }
     }
-    // Whoever brings it up again meanwhile has it.
-    let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };
-    let orphans = remove_orphans(home.prefix())?;
+    // Where another process brings the lab up again meanwhile, the lab belongs to that process.
+    let Some(_lock) = home.try_lock()? else { return Ok(EXIT_GOOD) };
+    let orphans = remove_orphan_namespaces(home.namespace_prefix())?;
     for name in &orphans {
-        // Standard output holds nothing but JSON, then.
+        // With --json, standard output holds nothing but JSON.
         if json {
             eprintln!("removed {name}, which was left behind");
         } else {
             print_line!("removed {name}, which was left behind");
         }
     }
-    home.remove();
+    home.remove_folder();
     if was_up || !orphans.is_empty() || file.exists() {
         Ok(EXIT_GOOD)
     } else {

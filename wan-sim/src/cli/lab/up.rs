@@ -2,11 +2,11 @@
 
 use super::args::UpArgs;
 use super::failure::LabFailure;
-use super::home::Home;
+use super::home::LabHome;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
-use crate::cli::progress::{self, Progress, Seen};
+use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::cli::show::{counters_json, fidelity_json};
-use crate::lab::{Lab, LinkStatus, remove_orphans};
+use crate::lab::{Lab, LinkStatus, remove_orphan_namespaces};
 use crate::recording::Recorder;
 use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -17,16 +17,17 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Starts this command again in the background, and waits until the lab is up.
-pub(super) fn background(args: &UpArgs) -> Result<u8, LabFailure> {
+/// Starts `wan-sim lab up` again in the background, and waits until the lab is up. Returns the exit
+/// code.
+pub(super) fn start_lab_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
     Topology::load(&args.file)?;
-    let home = Home::of(&args.file)?;
-    let lock = home.lock()?.ok_or(LabFailure::Up)?;
-    let starting = home.starting()?;
+    let home = LabHome::of_lab_file(&args.file)?;
+    let lock = home.try_lock()?.ok_or(LabFailure::Up)?;
+    let starting = home.create_startup_output()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .arg("--foreground")
-        .stdin(lock.share()?)
+        .stdin(lock.duplicate()?)
         .stdout(Stdio::piped())
         .stderr(starting.file.try_clone()?)
         .process_group(0)
@@ -36,21 +37,21 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, LabFailure> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with("ready") {
-        starting.succeeded()?;
+        starting.keep_as_report()?;
         print_line!("{}", line.trim_end());
         return Ok(EXIT_GOOD);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
-    eprint!("{}", starting.failed());
-    home.remove();
+    eprint!("{}", starting.into_error_text());
+    home.remove_folder();
     Ok(code.unwrap_or(EXIT_FAILED))
 }
 
-/// Runs the lab until interrupted.
-pub(super) fn foreground(args: &UpArgs) -> Result<u8, LabFailure> {
+/// Runs a lab in the foreground until interrupted. Returns the exit code.
+pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     let topology = Topology::load(&args.file)?;
-    let home = Home::of(&args.file)?;
-    let lock = home.lock()?.ok_or(LabFailure::Up)?;
+    let home = LabHome::of_lab_file(&args.file)?;
+    let lock = home.try_lock()?.ok_or(LabFailure::Up)?;
     lock.become_stdin()?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
@@ -64,20 +65,21 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, LabFailure> {
             Some(Recorder::new(Box::new(BufWriter::new(file))))
         }
     };
-    for name in remove_orphans(home.prefix())? {
+    for name in remove_orphan_namespaces(home.namespace_prefix())? {
         eprintln!("wan-sim lab: removed {name}, which was left behind");
     }
-    let lab = Lab::start(&topology, home.prefix(), recorder)?;
+    let lab = Lab::start(&topology, home.namespace_prefix(), recorder)?;
     let first = lab.status();
-    home.write_status(&status(&lab, &first))?;
-    let mut progress = Progress::wanted().then(|| Progress::from(seen(first)));
+    home.write_status(&lab_status_json(&lab, &first))?;
+    let mut progress =
+        ProgressLine::is_wanted().then(|| ProgressLine::starting_at(lab_links_progress(first)));
     let mut out = io::stdout().lock();
     writeln!(out, "ready: {}", topology.sites.join(", "))?;
     out.flush()?;
-    let every = Timespec { tv_sec: progress::EVERY_S, tv_nsec: 0 };
+    let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let code = loop {
         let mut fds = vec![PollFd::new(&interrupted, PollFlags::IN)];
-        let ends: Vec<_> = lab.ends().collect();
+        let ends: Vec<_> = lab.thread_ends().collect();
         fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
         match rustix::event::poll(&mut fds, Some(&every)) {
             Ok(_) => {}
@@ -92,16 +94,16 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, LabFailure> {
             break EXIT_FAILED;
         }
         let now = lab.status();
-        home.write_status(&status(&lab, &now))?;
+        home.write_status(&lab_status_json(&lab, &now))?;
         if let Some(progress) = &mut progress {
-            progress.show(seen(now));
+            progress.update(lab_links_progress(now));
         }
     };
     if let Some(progress) = progress {
-        progress.end();
+        progress.finish();
     }
-    let last = status(&lab, &lab.status());
-    // Whoever waits for the report reads it from standard error.
+    let last = lab_status_json(&lab, &lab.status());
+    // The process that started this lab reads the report from its standard error.
     eprintln!("{}", lab.fidelity());
     if args.json {
         writeln!(out, "{}", last.trim_end())?;
@@ -111,12 +113,13 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     }
     lab.stop()?;
     if !lock.inherited {
-        home.remove();
+        home.remove_folder();
     }
     Ok(code)
 }
 
-fn status(lab: &Lab, links: &[LinkStatus]) -> String {
+/// Returns the status of the lab as one line of JSON: counters of `links`, and fidelity.
+fn lab_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
     let links: Vec<Value> = links
         .iter()
         .map(|link| {
@@ -130,15 +133,16 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
         .collect();
     let fidelity = fidelity_json(&lab.fidelity());
     let status = json!({
-        "links": links, "unreachable": lab.unreachable(), "fidelity": fidelity,
+        "links": links, "unreachable": lab.unreachable_packets(), "fidelity": fidelity,
     });
     format!("{status}\n")
 }
 
-fn seen(links: Vec<LinkStatus>) -> Vec<Seen> {
+/// Returns the state of each link for the progress line, named `FROM>TO`.
+fn lab_links_progress(links: Vec<LinkStatus>) -> Vec<LinkProgress> {
     let named = |LinkStatus { from, to, counters, queue, .. }| {
         let name = format!("{}>{}", from.unwrap_or_default(), to.unwrap_or_default());
-        Seen { name, counters, queue }
+        LinkProgress { name, counters, queue }
     };
     links.into_iter().map(named).collect()
 }

@@ -45,7 +45,7 @@ pub struct RelayArgs {
     pub record: Option<PathBuf>,
     /// Names of the clients' side and the targets' side.
     #[arg(long, default_value = "client,target")]
-    pub names: Names,
+    pub names: SideNames,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -58,12 +58,12 @@ pub struct RelayArgs {
 
 /// Names of the two sides, spelled `east,west`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct SideNames {
     pub(super) client: String,
     pub(super) target: String,
 }
 
-impl FromStr for Names {
+impl FromStr for SideNames {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {

@@ -2,7 +2,7 @@
 
 use super::args::RelayArgs;
 use super::report::directions_json;
-use super::settings::Settings;
+use super::settings::RelaySettings;
 use crate::LinkSpec;
 use crate::netem::Netem;
 use crate::relay::Relay;
@@ -11,36 +11,38 @@ use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 
-pub(super) struct Control {
-    settings: Settings,
-    /// The bytes read of an unfinished line: at most [`LINE_BYTES_MAX`].
+/// The commands that a relay takes from standard input.
+pub(super) struct RelayControl {
+    settings: RelaySettings,
+    /// The bytes read of an unfinished line: at most [`COMMAND_BYTES_MAX`].
     line: Vec<u8>,
 }
 
-impl Control {
-    pub(super) fn new(settings: Settings) -> Self {
+impl RelayControl {
+    /// Makes the control of a relay whose links are as `settings` says.
+    pub(super) fn new(settings: RelaySettings) -> Self {
         Self { settings, line: Vec::new() }
     }
 
-    /// Takes what has arrived and answers whole lines; false at the input's end.
-    pub(super) fn read(
+    /// Reads from `input` and answers each complete line; returns false at the end of the input.
+    pub(super) fn read_commands(
         &mut self,
         input: BorrowedFd<'_>,
         args: &RelayArgs,
         relay: &Relay,
     ) -> io::Result<bool> {
-        let mut arrived = [0; LINE_BYTES_MAX];
+        let mut arrived = [0; COMMAND_BYTES_MAX];
         let taken = rustix::io::retry_on_intr(|| rustix::io::read(input, &mut arrived))?;
         for &byte in &arrived[..taken] {
             if byte != b'\n' {
-                if self.line.len() == LINE_BYTES_MAX {
+                if self.line.len() == COMMAND_BYTES_MAX {
                     return Err(io::Error::other("a command longer than 4096 bytes"));
                 }
                 self.line.push(byte);
                 continue;
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
-            let answer = self.answer(&line, args, relay);
+            let answer = self.answer_command(&line, args, relay);
             let mut out = io::stdout().lock();
             writeln!(out, "{answer}")?;
             out.flush()?;
@@ -48,12 +50,13 @@ impl Control {
         Ok(taken > 0)
     }
 
-    fn answer(&mut self, line: &str, args: &RelayArgs, relay: &Relay) -> Value {
+    /// Carries out one command and returns the answer.
+    fn answer_command(&mut self, line: &str, args: &RelayArgs, relay: &Relay) -> Value {
         match line {
             "counters" => return directions_json(args, &relay.counters()),
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
-            _ => match self.settings.set(line) {
+            _ => match self.settings.set_from_command(line) {
                 Ok((forward, backward)) => relay.set_links(forward, backward),
                 Err(error) => return json!({ "error": error }),
             },
@@ -62,36 +65,37 @@ impl Control {
     }
 }
 
-impl Settings {
-    /// Executes `set KEY VALUE`; an error changes nothing.
-    fn set(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
+impl RelaySettings {
+    /// Carries out the command `set KEY VALUE`. Returns the changed forward and backward link; an
+    /// error changes nothing.
+    fn set_from_command(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
         let (key, value) =
             line.strip_prefix("set ")
                 .and_then(|rest| rest.trim().split_once(' '))
                 .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
         let mut changed = *self;
         if let (Self::Flags { queue, .. }, "rate" | "rtt") = (&mut changed, key) {
-            // Memory does not change with the link, unless told.
-            let (there, _) = self.links().map_err(|error| error.to_string())?;
+            // Without a `set queue`, the queue keeps its bytes when rate or round trip changes.
+            let (there, _) = self.link_specs().map_err(|error| error.to_string())?;
             *queue = Some(there.queue().into());
         }
         match (&mut changed, key) {
             (changed, "netem") => {
-                let link = one_way(value)?;
+                let link = parse_one_way_link(value)?;
                 *changed = Self::Netem(link, link);
             }
             (changed, "netem-there" | "netem-back") => {
-                let (there, back) = changed.links().map_err(|error| error.to_string())?;
-                let link = one_way(value)?;
+                let (there, back) = changed.link_specs().map_err(|error| error.to_string())?;
+                let link = parse_one_way_link(value)?;
                 let there_alone = key == "netem-there";
                 *changed =
                     if there_alone { Self::Netem(link, back) } else { Self::Netem(there, link) };
             }
-            (Self::Flags { rtt, .. }, "rtt") => *rtt = parse(value)?,
-            (Self::Flags { rate, .. }, "rate") => *rate = parse(value)?,
-            (Self::Flags { loss, .. }, "loss") => *loss = parse(value)?,
-            (Self::Flags { jitter, .. }, "jitter") => *jitter = parse(value)?,
-            (Self::Flags { queue, .. }, "queue") => *queue = Some(parse(value)?),
+            (Self::Flags { rtt, .. }, "rtt") => *rtt = parse_set_value(value)?,
+            (Self::Flags { rate, .. }, "rate") => *rate = parse_set_value(value)?,
+            (Self::Flags { loss, .. }, "loss") => *loss = parse_set_value(value)?,
+            (Self::Flags { jitter, .. }, "jitter") => *jitter = parse_set_value(value)?,
+            (Self::Flags { queue, .. }, "queue") => *queue = Some(parse_set_value(value)?),
             (Self::Flags { .. }, _) => {
                 return Err(format!(
                     "`{key}` is none of rtt, rate, loss, jitter, queue, netem, netem-there, \
@@ -102,23 +106,25 @@ impl Settings {
                 return Err(format!("`{key}` cannot be set beside netem's words: set netem WORDS"));
             }
         }
-        let links = changed.links().map_err(|error| error.to_string())?;
+        let links = changed.link_specs().map_err(|error| error.to_string())?;
         *self = changed;
         Ok(links)
     }
 }
 
-fn one_way(words: &str) -> Result<LinkSpec, String> {
-    let words: Netem = parse(words)?;
+/// Parses the link of one direction in netem's words, which may not name a seed.
+fn parse_one_way_link(words: &str) -> Result<LinkSpec, String> {
+    let words: Netem = parse_set_value(words)?;
     match words.seed {
         Some(_) => Err("a seed cannot change while the relay runs".to_owned()),
         None => Ok(words.link),
     }
 }
 
-fn parse<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
+/// Parses the value of a `set` command.
+fn parse_set_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// 4096 bytes: the longest command line.
-const LINE_BYTES_MAX: usize = 4096;
+/// 4096 bytes: the longest line of a command on standard input.
+const COMMAND_BYTES_MAX: usize = 4096;

@@ -7,4 +7,4 @@ mod run;
 mod settings;
 
 pub use args::RelayArgs;
-pub(super) use run::run;
+pub(super) use run::run_relay;

@@ -1,6 +1,6 @@
 //! The output of a relay: the addresses it listens on, and the counters at its end.
 
-use super::args::{Names, RelayArgs};
+use super::args::{RelayArgs, SideNames};
 use crate::FidelityReport;
 use crate::cli::show::{counters_json, fidelity_json};
 use crate::relay::{Relay, RelayCounters};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use units::ByteCount;
 
-/// Says that the sockets are bound, and where.
-pub(super) fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
+/// Prints the addresses of the listening sockets, and a warning where their buffers are small.
+pub(super) fn announce_listening(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let listening = relay.listening();
     if args.json || args.control {
@@ -22,10 +22,11 @@ pub(super) fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
             writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
         }
     }
-    for listening in listening.iter().filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD) {
+    for listening in listening.iter().filter(|l| l.receive_buffer_bytes < RECEIVE_BUFFER_BYTES_GOOD)
+    {
         eprintln!(
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
-             before the link; raise net.core.rmem_max to {BUFFER_BYTES_GOOD}",
+             before the link; raise net.core.rmem_max to {RECEIVE_BUFFER_BYTES_GOOD}",
             listening.address,
             ByteCount::new(listening.receive_buffer_bytes as u64),
         );
@@ -33,8 +34,8 @@ pub(super) fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints what happened, once, at the end.
-pub(super) fn report(
+/// Prints the counters and the fidelity report at the relay's end, as text or JSON.
+pub(super) fn print_report(
     args: &RelayArgs,
     counters: &RelayCounters,
     fidelity: &FidelityReport,
@@ -50,7 +51,7 @@ pub(super) fn report(
         value["fidelity"] = fidelity_json(fidelity);
         return writeln!(out, "{value}");
     }
-    let Names { client, target } = &args.names;
+    let SideNames { client, target } = &args.names;
     for (from, to, seen) in
         [(client, target, counters.forward), (target, client, counters.backward)]
     {
@@ -79,13 +80,14 @@ pub(super) fn report(
     writeln!(out, "{fidelity}")
 }
 
+/// Returns the counters of both directions as JSON, keyed `CLIENT_TARGET` and `TARGET_CLIENT`.
 pub(super) fn directions_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
-    let Names { client, target } = &args.names;
+    let SideNames { client, target } = &args.names;
     json!({
         (format!("{client}_{target}")): counters_json(&counters.forward),
         (format!("{target}_{client}")): counters_json(&counters.backward),
     })
 }
 
-/// Below this, a burst at some Gbit/s can overflow the socket before the link sees it.
-const BUFFER_BYTES_GOOD: usize = 4 << 20;
+/// 4 MiB of receive buffer: with less, a burst at some Gbit/s can overflow the socket.
+const RECEIVE_BUFFER_BYTES_GOOD: usize = 4 << 20;

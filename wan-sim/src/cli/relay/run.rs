@@ -1,12 +1,12 @@
 //! The run of a relay: from its start to an interrupt, a command's end, or a failure.
 
-use super::args::{Names, RelayArgs};
-use super::control::Control;
-use super::report::{announce, report};
-use super::settings::Settings;
+use super::args::{RelayArgs, SideNames};
+use super::control::RelayControl;
+use super::report::{announce_listening, print_report};
+use super::settings::RelaySettings;
 use crate::SpecError;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
-use crate::cli::progress::{self, Progress, Seen};
+use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::recording::Recorder;
 use crate::relay::{Relay, RelayCounters, RelayError, RelaySpec};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -16,9 +16,9 @@ use std::io::{self, BufWriter};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-/// Relays until interrupted or told to end. Returns the exit code.
-pub(in crate::cli) fn run(args: &RelayArgs) -> u8 {
-    match try_run(args) {
+/// Relays packets until a signal or the end of standard input. Returns the exit code.
+pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
+    match try_run_relay(args) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("wan-sim relay: {error}");
@@ -47,13 +47,15 @@ enum RelayFailure {
     Io(#[from] io::Error),
 }
 
-fn try_run(args: &RelayArgs) -> Result<u8, RelayFailure> {
+/// Relays packets until a signal or the end of standard input. Returns the exit code of a relay
+/// that started.
+fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     // Each flow has a socket. As many as may be; the relay counts what it then cannot serve.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
-    let settings = Settings::new(args);
-    let (forward, backward) = settings.links()?;
-    let seed = seed(args)?;
+    let settings = RelaySettings::new(args);
+    let (forward, backward) = settings.link_specs()?;
+    let seed = relay_seed_from_flags(args)?;
     // Before the relay runs, so that an early signal ends it cleanly.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
@@ -67,18 +69,18 @@ fn try_run(args: &RelayArgs) -> Result<u8, RelayFailure> {
             Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
         }
     };
-    announce(args, &relay)?;
-    let code = serve(args, &relay, settings, &interrupted)?;
+    announce_listening(args, &relay)?;
+    let code = serve_relay(args, &relay, settings, &interrupted)?;
     let fidelity = relay.fidelity();
     let counters = relay.stop()?;
     if !args.control {
-        report(args, &counters, &fidelity)?;
+        print_report(args, &counters, &fidelity)?;
     }
     Ok(code)
 }
 
-/// The one seed, wherever it stands.
-fn seed(args: &RelayArgs) -> Result<u64, RelayFailure> {
+/// Returns the one seed of the flags: of `--seed` or of the netem words; 1 where none is given.
+fn relay_seed_from_flags(args: &RelayArgs) -> Result<u64, RelayFailure> {
     let there = args.netem.and_then(|words| words.seed);
     let back = args.netem_back.and_then(|words| words.seed);
     match (args.seed, there, back) {
@@ -88,16 +90,17 @@ fn seed(args: &RelayArgs) -> Result<u64, RelayFailure> {
     }
 }
 
-/// Waits for the end, answering commands meanwhile.
-fn serve(
+/// Answers commands and shows progress until the relay ends. Returns the exit code.
+fn serve_relay(
     args: &RelayArgs,
     relay: &Relay,
-    settings: Settings,
+    settings: RelaySettings,
     interrupted: &UnixStream,
 ) -> io::Result<u8> {
-    let mut control = Control::new(settings);
-    let mut progress = Progress::wanted().then(|| Progress::from(seen(args, relay)));
-    let every = Timespec { tv_sec: progress::EVERY_S, tv_nsec: 0 };
+    let mut control = RelayControl::new(settings);
+    let mut progress = ProgressLine::is_wanted()
+        .then(|| ProgressLine::starting_at(relay_links_progress(args, relay)));
+    let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let wait = progress.as_ref().map(|_| &every);
     let stdin = rustix::stdio::stdin();
     loop {
@@ -115,12 +118,12 @@ fn serve(
         let code = match ready[..] {
             [true, ..] => Some(EXIT_INTERRUPTED),
             [_, true, ..] => Some(EXIT_FAILED),
-            [_, _, true] if !control.read(stdin, args, relay)? => Some(EXIT_GOOD),
+            [_, _, true] if !control.read_commands(stdin, args, relay)? => Some(EXIT_GOOD),
             _ => None,
         };
         if let Some(progress) = &mut progress {
-            progress.show(seen(args, relay));
-            code.inspect(|_| progress.end());
+            progress.update(relay_links_progress(args, relay));
+            code.inspect(|_| progress.finish());
         }
         if let Some(code) = code {
             return Ok(code);
@@ -128,16 +131,16 @@ fn serve(
     }
 }
 
-/// Both directions, as they are now.
-fn seen(args: &RelayArgs, relay: &Relay) -> Vec<Seen> {
-    let Names { client, target } = &args.names;
+/// Returns the state of both directions for the progress line.
+fn relay_links_progress(args: &RelayArgs, relay: &Relay) -> Vec<LinkProgress> {
+    let SideNames { client, target } = &args.names;
     let RelayCounters { forward, backward, .. } = relay.counters();
-    let [there, back] = relay.queues();
+    let [there, back] = relay.queue_bytes();
     vec![
-        Seen { name: format!("{client}>{target}"), counters: forward, queue: there },
-        Seen { name: format!("{target}>{client}"), counters: backward, queue: back },
+        LinkProgress { name: format!("{client}>{target}"), counters: forward, queue: there },
+        LinkProgress { name: format!("{target}>{client}"), counters: backward, queue: back },
     ]
 }
 
-/// The seed where none is given.
+/// Seed 1 of the random draws, where the flags give none.
 const SEED_DEFAULT: u64 = 1;

@@ -4,27 +4,32 @@ use super::args::RelayArgs;
 use crate::{Jitter, LinkSpec, QueueSize, SpecError};
 use units::{BitRate, Fraction, Span};
 
-/// The links as they are now.
+/// The links of a relay as they are now.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Settings {
+pub(super) enum RelaySettings {
     /// Described by flags, equal both ways.
     Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
     /// In netem's words: there and back.
     Netem(LinkSpec, LinkSpec),
 }
 
-impl Settings {
+impl RelaySettings {
+    /// Returns the links that the flags describe.
     pub(super) fn new(args: &RelayArgs) -> Self {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
         }
         let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
         // Clap requires both where there are no words.
-        let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(NO_RATE));
+        let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(RATE_MISSING));
         Self::Flags { rtt, rate, loss, jitter, queue }
     }
 
-    pub(super) fn links(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+    /// Returns the forward and the backward link.
+    ///
+    /// # Errors
+    /// [`SpecError`], where the flags describe no possible link.
+    pub(super) fn link_specs(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
         match *self {
             Self::Netem(there, back) => Ok((there, back)),
             Self::Flags { rtt, rate, loss, jitter, queue } => {
@@ -39,5 +44,5 @@ impl Settings {
     }
 }
 
-/// Refused like any rate of zero.
-const NO_RATE: BitRate = BitRate::from_bits_per_second(0);
+/// 0 bit/s where no rate is given, which is refused as a rate.
+const RATE_MISSING: BitRate = BitRate::from_bits_per_second(0);

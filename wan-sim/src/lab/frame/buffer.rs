@@ -1,20 +1,25 @@
 //! A buffer of the device: its segments, and the smaller buffers made of those that survive.
 
-use super::checksum::{complete_checksum, fold, get, pseudo_header, put, renew_ipv4_checksum};
+use super::checksum::{
+    complete_checksum, fold_checksum, pseudo_header_sum, read_packet_word, renew_ipv4_checksum,
+    write_packet_word,
+};
 use super::header::{
-    GSO_ECN, GSO_NONE, GSO_TCP4, GSO_TCP6, GSO_UDP, HEADER_BYTES, Header, IPV4_BYTES, IPV6_BYTES,
-    NEEDS_CHECKSUM, TCP, TCP_BYTES, TCP_CWR, TCP_FIN, TCP_PSH, UDP, UDP_BYTES,
+    GSO_ECN, GSO_NONE, GSO_TCP4, GSO_TCP6, GSO_UDP, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_BYTES,
+    IPV6_HEADER_BYTES, NEEDS_CHECKSUM, TCP_CWR, TCP_FIN, TCP_HEADER_BYTES, TCP_PSH,
+    UDP_HEADER_BYTES, VIRTIO_HEADER_BYTES, VirtioHeader,
 };
 use std::ops::Range;
 
 /// A buffer read from the device.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::lab) struct Frame<'a> {
-    header: Header,
+    header: VirtioHeader,
     packet: &'a [u8],
     segments: Segments,
 }
 
+/// The division of a buffer into segments.
 #[derive(Debug, Clone, Copy)]
 struct Segments {
     /// Headers that each segment repeats; the whole packet where it is one segment.
@@ -32,42 +37,42 @@ pub(in crate::lab) struct Damage {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a buffer; `None` when it is no IP packet, or its headers contradict it.
+    /// Parses a buffer of the device; `None` when it is no IP packet, or its headers contradict it.
     pub(in crate::lab) fn parse(buffer: &'a [u8]) -> Option<Self> {
-        let (header, packet) = buffer.split_at_checked(HEADER_BYTES)?;
-        let header = Header::read(header.try_into().ok()?);
+        let (header, packet) = buffer.split_at_checked(VIRTIO_HEADER_BYTES)?;
+        let header = VirtioHeader::from_bytes(header.try_into().ok()?);
         match packet.first()? >> 4 {
-            4 if packet.len() >= IPV4_BYTES => {}
-            6 if packet.len() >= IPV6_BYTES => {}
+            4 if packet.len() >= IPV4_HEADER_BYTES => {}
+            6 if packet.len() >= IPV6_HEADER_BYTES => {}
             _ => return None,
         }
-        let segments = segments(&header, packet)?;
+        let segments = parse_segments(&header, packet)?;
         Some(Self { header, packet, segments })
     }
 
-    /// How many segments it holds.
-    pub(in crate::lab) fn segments(&self) -> usize {
+    /// Returns the number of segments in the buffer.
+    pub(in crate::lab) fn segment_count(&self) -> usize {
         self.segments.count
     }
 
-    /// Length of a segment with all headers.
-    pub(in crate::lab) fn ip_bytes(&self, segment: usize) -> u32 {
+    /// Returns the bytes of the segment with this index, with its IP and transport headers.
+    pub(in crate::lab) fn segment_ip_bytes(&self, segment: usize) -> u32 {
         if self.segments.count == 1 {
             return self.packet.len() as u32;
         }
-        let payload = self.payload(segment..segment + 1);
+        let payload = self.run_payload(segment..segment + 1);
         (self.segments.headers_bytes + payload.len()) as u32
     }
 
-    /// Whether it may be marked: ECT or CE.
-    pub(in crate::lab) fn ecn_capable(&self) -> bool {
+    /// Returns whether the IP header allows an ECN mark: ECT or CE.
+    pub(in crate::lab) fn is_ecn_capable(&self) -> bool {
         match self.packet[0] >> 4 {
             4 => self.packet[1] & 3 != 0,
             _ => self.packet[1] & 0x30 != 0,
         }
     }
 
-    /// The destination address, which identifies the site.
+    /// Returns the destination address, which identifies the receiving site.
     pub(in crate::lab) fn destination(&self) -> Destination {
         match self.packet[0] >> 4 {
             4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
@@ -75,53 +80,55 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A buffer with the segments of `run`, to write to a device.
-    pub(in crate::lab) fn emit(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
+    /// Makes a buffer with the segments of `run` and the damage of the link, to write to a device.
+    pub(in crate::lab) fn emit_run(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
         let mut header = self.header;
         let whole = run == (0..self.segments.count);
         let headers = if whole { 0 } else { self.segments.headers_bytes };
-        let payload = if whole { self.packet } else { self.payload(run.clone()) };
-        let mut buffer = Vec::with_capacity(HEADER_BYTES + headers + payload.len());
-        buffer.extend_from_slice(&[0; HEADER_BYTES]);
+        let payload = if whole { self.packet } else { self.run_payload(run.clone()) };
+        let mut buffer = Vec::with_capacity(VIRTIO_HEADER_BYTES + headers + payload.len());
+        buffer.extend_from_slice(&[0; VIRTIO_HEADER_BYTES]);
         buffer.extend_from_slice(&self.packet[..headers]);
         buffer.extend_from_slice(payload);
-        let packet = &mut buffer[HEADER_BYTES..];
+        let packet = &mut buffer[VIRTIO_HEADER_BYTES..];
         if !whole {
-            self.put_right(packet, &run, &mut header);
+            self.correct_headers(packet, &run, &mut header);
         }
         if damage.marked {
-            mark(packet);
+            mark_ecn_ce(packet);
         }
         if let Some(bit) = damage.corrupt_bit {
             header = complete_checksum(packet, header);
-            flip(packet, bit);
+            flip_payload_bit(packet, bit);
         }
-        buffer[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        buffer[..VIRTIO_HEADER_BYTES].copy_from_slice(&header.to_bytes());
         buffer
     }
 
-    fn payload(&self, run: Range<usize>) -> &'a [u8] {
+    /// Returns the payload of the segments of `run`, without their headers.
+    fn run_payload(&self, run: Range<usize>) -> &'a [u8] {
         let Segments { headers_bytes, payload_bytes, .. } = self.segments;
         let end = (headers_bytes + run.end * payload_bytes).min(self.packet.len());
         &self.packet[headers_bytes + run.start * payload_bytes..end]
     }
 
-    /// Corrects the copied headers for a part of the buffer.
-    fn put_right(&self, packet: &mut [u8], run: &Range<usize>, header: &mut Header) {
+    /// Corrects lengths, numbers, flags and checksum in the headers of `packet`, a copy of the
+    /// segments of `run`.
+    fn correct_headers(&self, packet: &mut [u8], run: &Range<usize>, header: &mut VirtioHeader) {
         let start = usize::from(self.header.checksum_start);
         let len = packet.len();
         if packet[0] >> 4 == 4 {
-            put(packet, 2, len as u16);
-            let id = get(packet, 4).wrapping_add(run.start as u16);
-            put(packet, 4, id);
+            write_packet_word(packet, 2, len as u16);
+            let id = read_packet_word(packet, 4).wrapping_add(run.start as u16);
+            write_packet_word(packet, 4, id);
             renew_ipv4_checksum(packet);
         } else {
-            put(packet, 4, (len - IPV6_BYTES) as u16);
+            write_packet_word(packet, 4, (len - IPV6_HEADER_BYTES) as u16);
         }
         let protocol = match self.header.gso_type & !GSO_ECN {
             GSO_UDP => {
-                put(packet, start + 4, (len - start) as u16);
-                UDP
+                write_packet_word(packet, start + 4, (len - start) as u16);
+                IPPROTO_UDP
             }
             _ => {
                 let offset = (run.start * self.segments.payload_bytes) as u32;
@@ -135,12 +142,12 @@ impl<'a> Frame<'a> {
                     packet[start + 13] &= !TCP_CWR;
                     header.gso_type &= !GSO_ECN;
                 }
-                TCP
+                IPPROTO_TCP
             }
         };
         // The device's end computes the rest from this, as it would have.
-        let sum = fold(pseudo_header(packet, protocol, len - start));
-        put(packet, start + usize::from(self.header.checksum_offset), sum);
+        let sum = fold_checksum(pseudo_header_sum(packet, protocol, len - start));
+        write_packet_word(packet, start + usize::from(self.header.checksum_offset), sum);
         if run.len() == 1 {
             header.gso_type = GSO_NONE;
             header.segment_bytes = 0;
@@ -156,19 +163,20 @@ pub(in crate::lab) enum Destination {
     V6([u8; 16]),
 }
 
-fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
+/// Divides `packet` into segments as `header` says; `None` when they contradict each other.
+fn parse_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
     if header.gso_type == GSO_NONE {
         return Some(Segments { headers_bytes: packet.len(), payload_bytes: 1, count: 1 });
     }
     let start = usize::from(header.checksum_start);
-    let least = if packet[0] >> 4 == 4 { IPV4_BYTES } else { IPV6_BYTES };
+    let least = if packet[0] >> 4 == 4 { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
     if header.flags & NEEDS_CHECKSUM == 0 || start < least {
         return None;
     }
     let transport = match header.gso_type & !GSO_ECN {
-        GSO_UDP => UDP_BYTES,
+        GSO_UDP => UDP_HEADER_BYTES,
         GSO_TCP4 | GSO_TCP6 => match usize::from(*packet.get(start + 12)? >> 4) * 4 {
-            bytes if bytes >= TCP_BYTES => bytes,
+            bytes if bytes >= TCP_HEADER_BYTES => bytes,
             _ => return None,
         },
         _ => return None,
@@ -183,7 +191,8 @@ fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
     Some(Segments { headers_bytes, payload_bytes, count: payload.div_ceil(payload_bytes) })
 }
 
-fn mark(packet: &mut [u8]) {
+/// Sets the ECN CE mark in the IP header.
+fn mark_ecn_ce(packet: &mut [u8]) {
     if packet[0] >> 4 == 4 {
         packet[1] |= 3;
         renew_ipv4_checksum(packet);
@@ -192,11 +201,11 @@ fn mark(packet: &mut [u8]) {
     }
 }
 
-/// Flips one bit after the IP header.
-fn flip(packet: &mut [u8], bit: u32) {
+/// Flips one bit after the IP header: `bit`, modulo the bits that follow the header.
+fn flip_payload_bit(packet: &mut [u8], bit: u32) {
     let headers = match packet[0] >> 4 {
         4 => usize::from(packet[0] & 15) * 4,
-        _ => IPV6_BYTES,
+        _ => IPV6_HEADER_BYTES,
     };
     if let Some(payload) = packet.get_mut(headers..)
         && !payload.is_empty()

@@ -2,7 +2,7 @@
 
 /// `struct virtio_net_hdr`, which precedes every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct VirtioHeader {
     pub(super) flags: u8,
     pub(super) gso_type: u8,
     pub(super) headers_bytes: u16,
@@ -11,8 +11,9 @@ pub(super) struct Header {
     pub(super) checksum_offset: u16,
 }
 
-impl Header {
-    pub(super) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
+impl VirtioHeader {
+    /// Reads the header from its 10 bytes, in the byte order of this machine.
+    pub(super) fn from_bytes(bytes: &[u8; VIRTIO_HEADER_BYTES]) -> Self {
         let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         Self {
             flags: bytes[0],
@@ -24,7 +25,8 @@ impl Header {
         }
     }
 
-    pub(super) fn bytes(&self) -> [u8; HEADER_BYTES] {
+    /// Returns the 10 bytes of the header, in the byte order of this machine.
+    pub(super) fn to_bytes(self) -> [u8; VIRTIO_HEADER_BYTES] {
         let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
         let words =
             [self.headers_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
@@ -35,50 +37,50 @@ impl Header {
     }
 }
 
-/// 10 bytes: `struct virtio_net_hdr`.
-pub(in crate::lab) const HEADER_BYTES: usize = 10;
+/// 10 bytes: the length of `struct virtio_net_hdr`.
+pub(in crate::lab) const VIRTIO_HEADER_BYTES: usize = 10;
 
 /// 20 bytes: the shortest IPv4 header.
-pub(super) const IPV4_BYTES: usize = 20;
+pub(super) const IPV4_HEADER_BYTES: usize = 20;
 
 /// 40 bytes: the IPv6 header.
-pub(super) const IPV6_BYTES: usize = 40;
+pub(super) const IPV6_HEADER_BYTES: usize = 40;
 
 /// 8 bytes: the UDP header.
-pub(super) const UDP_BYTES: usize = 8;
+pub(super) const UDP_HEADER_BYTES: usize = 8;
 
 /// 20 bytes: the shortest TCP header.
-pub(super) const TCP_BYTES: usize = 20;
+pub(super) const TCP_HEADER_BYTES: usize = 20;
 
-/// The protocol number of TCP.
-pub(super) const TCP: u8 = 6;
+/// 6: the protocol number of TCP in IP headers.
+pub(super) const IPPROTO_TCP: u8 = 6;
 
-/// The protocol number of UDP.
-pub(super) const UDP: u8 = 17;
+/// 17: the protocol number of UDP in IP headers.
+pub(super) const IPPROTO_UDP: u8 = 17;
 
-/// The FIN flag of TCP.
+/// The FIN bit in the flags byte of a TCP header.
 pub(super) const TCP_FIN: u8 = 1;
 
-/// The PSH flag of TCP.
+/// The PSH bit in the flags byte of a TCP header.
 pub(super) const TCP_PSH: u8 = 8;
 
-/// The CWR flag of TCP.
+/// The CWR bit in the flags byte of a TCP header.
 pub(super) const TCP_CWR: u8 = 0x80;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is not complete yet.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`, a flag: the checksum is not complete yet.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_NONE`: the buffer is one packet.
+/// `VIRTIO_NET_HDR_GSO_NONE`, a GSO type: the buffer is one packet.
 pub(super) const GSO_NONE: u8 = 0;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV4`: segments of TCP over IPv4.
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type: segments of TCP over IPv4.
 pub(super) const GSO_TCP4: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV6`: segments of TCP over IPv6.
+/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type: segments of TCP over IPv6.
 pub(super) const GSO_TCP6: u8 = 4;
 
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`: UDP datagrams of equal length.
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type: UDP datagrams of equal length.
 pub(super) const GSO_UDP: u8 = 5;
 
-/// `VIRTIO_NET_HDR_GSO_ECN`: the first TCP segment has the CWR flag.
+/// `VIRTIO_NET_HDR_GSO_ECN`, a bit of the GSO type: the first TCP segment has the CWR flag.
 pub(super) const GSO_ECN: u8 = 0x80;

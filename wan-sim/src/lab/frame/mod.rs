@@ -8,7 +8,7 @@ mod checksum;
 mod header;
 
 pub(super) use buffer::{Damage, Destination, Frame};
-pub(super) use header::HEADER_BYTES;
+pub(super) use header::VIRTIO_HEADER_BYTES;
 
 #[cfg(test)]
 mod tests;

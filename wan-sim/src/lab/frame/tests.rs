@@ -1,7 +1,10 @@
-use super::checksum::{complete_checksum, fold, get, pseudo_header, put, renew_ipv4_checksum, sum};
+use super::checksum::{
+    checksum_sum, complete_checksum, fold_checksum, pseudo_header_sum, read_packet_word,
+    renew_ipv4_checksum, write_packet_word,
+};
 use super::header::{
-    GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, Header, NEEDS_CHECKSUM, TCP, TCP_CWR, TCP_FIN, TCP_PSH,
-    UDP,
+    GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, IPPROTO_TCP, IPPROTO_UDP, NEEDS_CHECKSUM, TCP_CWR,
+    TCP_FIN, TCP_PSH, VirtioHeader,
 };
 use super::*;
 use proptest::prelude::*;
@@ -15,33 +18,37 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
     if v6 {
         packet[0] = 0x60;
         packet[1] = 0x20; // ECT(0)
-        put(&mut packet, 4, (len - 40) as u16);
+        write_packet_word(&mut packet, 4, (len - 40) as u16);
         packet[8..40].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
     } else {
         packet[0] = 0x45;
         packet[1] = 2; // ECT(0)
-        put(&mut packet, 2, len as u16);
-        put(&mut packet, 4, 0xfffe);
+        write_packet_word(&mut packet, 2, len as u16);
+        write_packet_word(&mut packet, 4, 0xfffe);
         packet[12..20].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
         renew_ipv4_checksum(&mut packet);
     }
     if udp {
-        put(&mut packet, start + 4, (len - start) as u16);
+        write_packet_word(&mut packet, start + 4, (len - start) as u16);
     } else {
         packet[start + 4..start + 8].copy_from_slice(&0xffff_fff0u32.to_be_bytes());
         packet[start + 12] = 8 << 4;
         packet[start + 13] = 0x10 | TCP_FIN | TCP_PSH | TCP_CWR;
     }
     packet[start + transport..].copy_from_slice(payload);
-    let sum = fold(pseudo_header(&packet, if udp { UDP } else { TCP }, len - start));
+    let sum = fold_checksum(pseudo_header_sum(
+        &packet,
+        if udp { IPPROTO_UDP } else { IPPROTO_TCP },
+        len - start,
+    ));
     let checksum_offset = if udp { 6 } else { 16 };
-    put(&mut packet, start + checksum_offset, sum);
+    write_packet_word(&mut packet, start + checksum_offset, sum);
     let gso_type = match (udp, v6) {
         (true, _) => GSO_UDP,
         (false, false) => GSO_TCP4 | GSO_ECN,
         (false, true) => GSO_TCP6 | GSO_ECN,
     };
-    let header = Header {
+    let header = VirtioHeader {
         flags: NEEDS_CHECKSUM,
         gso_type,
         headers_bytes: (start + transport) as u16,
@@ -49,26 +56,29 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
         checksum_start: start as u16,
         checksum_offset: checksum_offset as u16,
     };
-    [&header.bytes()[..], &packet].concat()
+    [&header.to_bytes()[..], &packet].concat()
 }
 
 /// Checks what a receiver's kernel checks, with the checksum completed.
 fn check(buffer: &[u8]) -> Vec<u8> {
-    let header = Header::read(buffer[..HEADER_BYTES].try_into().unwrap());
-    let mut packet = buffer[HEADER_BYTES..].to_vec();
+    let header = VirtioHeader::from_bytes(buffer[..VIRTIO_HEADER_BYTES].try_into().unwrap());
+    let mut packet = buffer[VIRTIO_HEADER_BYTES..].to_vec();
     let v6 = packet[0] >> 4 == 6;
     let start = if v6 { 40 } else { 20 };
     if v6 {
-        assert_eq!(usize::from(get(&packet, 4)), packet.len() - 40);
+        assert_eq!(usize::from(read_packet_word(&packet, 4)), packet.len() - 40);
     } else {
-        assert_eq!(usize::from(get(&packet, 2)), packet.len());
-        assert_eq!(fold(sum(&packet[..20])), 0xffff, "IPv4 header checksum");
+        assert_eq!(usize::from(read_packet_word(&packet, 2)), packet.len());
+        assert_eq!(fold_checksum(checksum_sum(&packet[..20])), 0xffff, "IPv4 header checksum");
     }
     complete_checksum(&mut packet, header);
     let udp = header.checksum_offset == 6;
-    let whole = pseudo_header(&packet, if udp { UDP } else { TCP }, packet.len() - start)
-        + sum(&packet[start..]);
-    assert_eq!(fold(whole), 0xffff, "transport checksum");
+    let whole = pseudo_header_sum(
+        &packet,
+        if udp { IPPROTO_UDP } else { IPPROTO_TCP },
+        packet.len() - start,
+    ) + checksum_sum(&packet[start..]);
+    assert_eq!(fold_checksum(whole), 0xffff, "transport checksum");
     packet
 }
 
@@ -83,24 +93,24 @@ proptest! {
         let buffer = buffer(v6, udp, &payload, segment_bytes);
         let frame = Frame::parse(&buffer).unwrap();
         let n = payload.len().div_ceil(usize::from(segment_bytes));
-        prop_assert_eq!(frame.segments(), n);
+        prop_assert_eq!(frame.segment_count(), n);
         let headers = if udp { 8 } else { 32 } + if v6 { 40 } else { 20 };
-        let total: u32 = (0..n).map(|i| frame.ip_bytes(i)).sum();
+        let total: u32 = (0..n).map(|i| frame.segment_ip_bytes(i)).sum();
         prop_assert_eq!(total as usize, payload.len() + n * headers);
 
         let (from, to) = (from % n, to % n);
         let run = from.min(to)..from.max(to) + 1;
-        let out = frame.emit(run.clone(), Damage::default());
+        let out = frame.emit_run(run.clone(), Damage::default());
         let packet = check(&out);
         let segment = usize::from(segment_bytes);
         let expected = &payload[run.start * segment..payload.len().min(run.end * segment)];
         prop_assert_eq!(&packet[headers..], expected);
         let again = Frame::parse(&out).unwrap();
-        prop_assert_eq!(again.segments(), run.len());
+        prop_assert_eq!(again.segment_count(), run.len());
         prop_assert_eq!(again.destination(), frame.destination());
         let start = if v6 { 40 } else { 20 };
         if !v6 && run != (0..n) {
-            prop_assert_eq!(get(&packet, 4), 0xfffeu16.wrapping_add(run.start as u16));
+            prop_assert_eq!(read_packet_word(&packet, 4), 0xfffeu16.wrapping_add(run.start as u16));
         }
         if !udp {
             let sequence: [u8; 4] = packet[start + 4..start + 8].try_into().unwrap();
@@ -120,19 +130,19 @@ proptest! {
     ) {
         let buffer = buffer(v6, udp, &payload, 40);
         let frame = Frame::parse(&buffer).unwrap();
-        prop_assert!(frame.ecn_capable());
-        let marked = frame.emit(1..2, Damage { marked: true, corrupt_bit: None });
+        prop_assert!(frame.is_ecn_capable());
+        let marked = frame.emit_run(1..2, Damage { marked: true, corrupt_bit: None });
         let packet = check(&marked);
         prop_assert_eq!(if v6 { packet[1] >> 4 & 3 } else { packet[1] & 3 }, 3);
 
-        let good = frame.emit(1..2, Damage::default());
-        let bad = frame.emit(1..2, Damage { marked: false, corrupt_bit: Some(bit) });
-        let mut good_packet = good[HEADER_BYTES..].to_vec();
-        let header = Header::read(good[..HEADER_BYTES].try_into().unwrap());
+        let good = frame.emit_run(1..2, Damage::default());
+        let bad = frame.emit_run(1..2, Damage { marked: false, corrupt_bit: Some(bit) });
+        let mut good_packet = good[VIRTIO_HEADER_BYTES..].to_vec();
+        let header = VirtioHeader::from_bytes(good[..VIRTIO_HEADER_BYTES].try_into().unwrap());
         complete_checksum(&mut good_packet, header);
         let flipped: u32 = good_packet
             .iter()
-            .zip(&bad[HEADER_BYTES..])
+            .zip(&bad[VIRTIO_HEADER_BYTES..])
             .map(|(a, b)| (a ^ b).count_ones())
             .sum();
         prop_assert_eq!(flipped, 1);
@@ -151,11 +161,11 @@ proptest! {
         }
         let buffer = [header, packet].concat();
         if let Some(frame) = Frame::parse(&buffer) {
-            let n = frame.segments();
+            let n = frame.segment_count();
             let damage = Damage { marked, corrupt_bit: Some(bit) };
-            frame.emit(0..n, damage);
-            frame.emit(n - 1..n, damage);
-            let _ = (frame.ip_bytes(n - 1), frame.ecn_capable(), frame.destination());
+            frame.emit_run(0..n, damage);
+            frame.emit_run(n - 1..n, damage);
+            let _ = (frame.segment_ip_bytes(n - 1), frame.is_ecn_capable(), frame.destination());
         }
     }
 }
@@ -165,7 +175,7 @@ proptest! {
 fn a_tcp_header_shorter_than_the_least_is_refused() {
     for words in 0..16u8 {
         let mut buffer = buffer(false, false, &[0; 100], 1);
-        buffer[HEADER_BYTES + 20 + 12] = words << 4;
+        buffer[VIRTIO_HEADER_BYTES + 20 + 12] = words << 4;
         assert_eq!(Frame::parse(&buffer).is_some(), words >= 5, "{words} words");
     }
 }

@@ -12,10 +12,11 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The ALPN protocol that both ends must speak, with its version.
-pub const ALPN: &[u8] = b"landbridge/1";
+/// The ALPN protocol of connections between gateways, which both ends must speak, with its version.
+pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
 
-/// The ALPN protocol of a [path probe](crate::wan::connect::path_probe), which carries no collective.
+/// The ALPN protocol of a [path probe](crate::wan::connect::path_probe), which carries no
+/// collective.
 pub const PROBE_ALPN: &[u8] = b"landbridge-probe/1";
 
 /// The certificate and key of a gateway, and the CA that it trusts. They were valid when loaded.
@@ -24,11 +25,12 @@ pub struct Credentials {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: Arc<RootCertStore>,
-    files: Files,
+    files: CredentialFiles,
 }
 
+/// The files of certificate and CA, for error messages.
 #[derive(Debug, Clone)]
-struct Files {
+struct CredentialFiles {
     certificate: PathBuf,
     ca: PathBuf,
 }
@@ -55,67 +57,70 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Loads a gateway's certificate chain, its key and the CA that it trusts. Another call loads files
-    /// that were renewed.
+    /// Loads a gateway's certificate chain, its key and the CA that it trusts. Another call loads
+    /// files that were renewed.
     ///
     /// # Errors
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
-        let chain = read_chain(certificate)?;
-        let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+        let chain = read_certificate_chain(certificate)?;
+        let key_der = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| unreadable_credentials(key, &error))?;
         let mut roots = RootCertStore::empty();
-        for root in read_chain(ca)? {
-            roots.add(root).map_err(|source| refused(ca, source))?;
+        for root in read_certificate_chain(ca)? {
+            roots.add(root).map_err(|source| refused_credentials(ca, source))?;
         }
-        let files = Files { certificate: certificate.to_owned(), ca: ca.to_owned() };
+        let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
         let credentials = Self { chain, key: key_der, roots: Arc::new(roots), files };
         // A key that does not fit is found here, not at the first connection.
-        credentials.server()?;
+        credentials.server_config()?;
         Ok(credentials)
     }
 
-    /// The TLS settings of the accepting side. They accept any certificate of the CA;
-    /// [`proves`](super::proves) checks its name.
+    /// Makes the TLS settings of the accepting side. They accept any certificate of the CA;
+    /// [`check_gateway_name`](super::check_gateway_name) checks its name.
     ///
     /// # Errors
     /// TLS refuses the certificate, the key or the CA.
-    pub fn server(&self) -> Result<Arc<QuicServerConfig>, CredentialsError> {
+    pub fn server_config(&self) -> Result<Arc<QuicServerConfig>, CredentialsError> {
         let config = QuicServerConfig::try_from(self.acceptor_config(cpu_has_aes())?);
         Ok(Arc::new(config.expect("both suites are offered")))
     }
 
-    /// The TLS settings of the dialling side, which gives the wanted [`dns_name`](super::dns_name) to
-    /// `connect`.
+    /// Makes the TLS settings of the dialling side, which gives the wanted
+    /// [`gateway_dns_name`](super::gateway_dns_name) to `connect`.
     ///
     /// # Errors
     /// TLS refuses the certificate or the key.
-    pub fn client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(ALPN, cpu_has_aes()).map(for_quic)
+    pub fn client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler_config(GATEWAY_ALPN, cpu_has_aes()).map(quic_client_config)
     }
 
-    /// The TLS settings of a path probe's dialling side.
+    /// Makes the TLS settings of a path probe's dialling side.
     ///
     /// # Errors
     /// TLS refuses the certificate or the key.
-    pub fn probe_client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(for_quic)
+    pub fn probe_client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(quic_client_config)
     }
 
+    /// Makes rustls's settings of the accepting side. `has_aes`: the CPU has AES instructions, so
+    /// AES is preferred.
     pub(super) fn acceptor_config(
         &self,
         has_aes: bool,
     ) -> Result<rustls::ServerConfig, CredentialsError> {
-        let verifier = self
-            .verifier()
-            .map_err(|error| refused(&self.files.ca, rustls::Error::General(error.to_string())))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider(has_aes))
+        let verifier = self.dialler_verifier().map_err(|error| {
+            refused_credentials(&self.files.ca, rustls::Error::General(error.to_string()))
+        })?;
+        let mut config = rustls::ServerConfig::builder_with_provider(cipher_provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_client_cert_verifier(verifier);
                 builder.with_single_cert(self.chain.clone(), self.key.clone_key())
             })
-            .map_err(|source| refused(&self.files.certificate, source))?;
-        config.alpn_protocols = vec![ALPN.to_vec(), PROBE_ALPN.to_vec()];
+            .map_err(|source| refused_credentials(&self.files.certificate, source))?;
+        config.alpn_protocols = vec![GATEWAY_ALPN.to_vec(), PROBE_ALPN.to_vec()];
         // No tickets: each connection proves its name anew, and no session outlives a certificate.
         config.send_tls13_tickets = 0;
         // Without AES instructions here, ChaCha20 is used even if the dialler prefers AES.
@@ -126,53 +131,57 @@ impl Credentials {
     /// Checks that a peer with the same CA would accept this gateway's own certificate now.
     ///
     /// # Errors
-    /// The reason why it would not.
+    /// The reason why a peer would refuse it.
     pub fn check_own_certificate(&self) -> Result<(), rustls::Error> {
         let Some((own, between)) = self.chain.split_first() else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
         let verifier =
-            self.verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
+            self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
         verifier.verify_client_cert(own, between, UnixTime::now()).map(|_| ())
     }
 
-    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
-        let (roots, provider) = (Arc::clone(&self.roots), provider(cpu_has_aes()));
+    /// Makes the verifier of dialling gateways' certificates, which must be of the CA.
+    fn dialler_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+        let (roots, provider) = (Arc::clone(&self.roots), cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build()
     }
 
+    /// Makes rustls's settings of the dialling side, for the ALPN `protocol`. `has_aes`: the CPU
+    /// has AES instructions, so AES is preferred.
     pub(super) fn dialler_config(
         &self,
         protocol: &[u8],
         has_aes: bool,
     ) -> Result<rustls::ClientConfig, CredentialsError> {
-        let mut config = rustls::ClientConfig::builder_with_provider(provider(has_aes))
+        let mut config = rustls::ClientConfig::builder_with_provider(cipher_provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_root_certificates(Arc::clone(&self.roots));
                 builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             })
-            .map_err(|source| refused(&self.files.certificate, source))?;
+            .map_err(|source| refused_credentials(&self.files.certificate, source))?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)
     }
 
-    /// The certificate chain, own certificate first.
-    pub fn chain(&self) -> &[CertificateDer<'static>] {
+    /// Returns the certificate chain, own certificate first.
+    pub fn certificate_chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 }
 
-fn for_quic(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
+/// Makes quinn's client settings from rustls's.
+fn quic_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
 /// Reads all certificates of a PEM file; at least one.
-fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+fn read_certificate_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(file, &error))?;
+        .map_err(|error| unreadable_credentials(file, &error))?;
     if certificates.is_empty() {
         let problem = "holds no certificate in PEM".to_owned();
         return Err(CredentialsError::Unreadable { file: file.to_owned(), problem });
@@ -180,34 +189,40 @@ fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsEr
     Ok(certificates)
 }
 
-fn unreadable(file: &Path, error: &rustls::pki_types::pem::Error) -> CredentialsError {
+/// Makes the error about a certificate or key file that cannot be read.
+fn unreadable_credentials(file: &Path, error: &rustls::pki_types::pem::Error) -> CredentialsError {
     CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
 }
 
-fn refused(file: &Path, source: rustls::Error) -> CredentialsError {
+/// Makes the error about a certificate file that TLS refuses.
+fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
     CredentialsError::Refused { file: file.to_owned(), source }
 }
 
-/// The cipher suites: AES-128-GCM first if the CPU has instructions for it, else ChaCha20 first. Both
-/// are offered, so that unlike hosts still connect.
+/// Returns rustls's provider with two cipher suites, the preferred one first: AES-128-GCM if
+/// `has_aes`, else ChaCha20. Both are offered, so that unlike hosts still connect.
 /// Tested by `chacha20_is_used_only_without_aes_instructions`.
-pub(super) fn provider(has_aes: bool) -> Arc<CryptoProvider> {
+pub(super) fn cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
     let (aes, chacha) =
         (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
     let cipher_suites = if has_aes { vec![aes, chacha] } else { vec![chacha, aes] };
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 
+/// Returns whether the CPU has instructions for AES-GCM.
 #[cfg(target_arch = "x86_64")]
 fn cpu_has_aes() -> bool {
     std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
 }
 
+/// Returns whether the CPU has instructions for AES-GCM.
 #[cfg(target_arch = "aarch64")]
 fn cpu_has_aes() -> bool {
     std::arch::is_aarch64_feature_detected!("aes")
 }
 
+/// Returns whether the CPU has instructions for AES-GCM; false on architectures that are not
+/// checked.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn cpu_has_aes() -> bool {
     false

@@ -23,22 +23,22 @@ pub enum IdentityError {
     },
 }
 
-/// The DNS name that a gateway's certificate proves.
-pub fn dns_name(gateway: &str, fabric: &str) -> String {
+/// Returns the DNS name that the certificate of a gateway of a fabric proves.
+pub fn gateway_dns_name(gateway: &str, fabric: &str) -> String {
     format!("{gateway}.{fabric}.landbridge")
 }
 
-/// Checks that the first certificate of `chain`, which TLS has verified, proves that its owner is
-/// `gateway` of `fabric`.
+/// Checks that the first certificate of `chain`, which TLS has verified, is for `gateway` of
+/// `fabric`.
 ///
 /// # Errors
 /// The certificate has other names, or there is none.
-pub fn proves(
+pub fn check_gateway_name(
     chain: &[CertificateDer<'_>],
     gateway: &str,
     fabric: &str,
 ) -> Result<(), IdentityError> {
-    let claimed = dns_name(gateway, fabric);
+    let claimed = gateway_dns_name(gateway, fabric);
     let Some(own) = chain.first() else {
         return Err(IdentityError::NoCertificate { claimed });
     };
@@ -46,12 +46,12 @@ pub fn proves(
     let parsed = ParsedCertificate::try_from(own).ok();
     match name.zip(parsed).map(|(name, parsed)| verify_server_name(&parsed, &name)) {
         Some(Ok(())) => Ok(()),
-        _ => Err(IdentityError::OtherName { claimed, proven: dns_names_of(own) }),
+        _ => Err(IdentityError::OtherName { claimed, proven: certificate_dns_names(own) }),
     }
 }
 
-/// The DNS names of a certificate, for messages.
-pub fn dns_names_of(certificate: &CertificateDer<'_>) -> String {
+/// Returns the DNS names of a certificate, for messages.
+pub fn certificate_dns_names(certificate: &CertificateDer<'_>) -> String {
     let unreadable = || "names that cannot be read".to_owned();
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
         return unreadable();

@@ -1,8 +1,8 @@
 //! Mutual TLS 1.3, in which a gateway proves its name in the fabric.
 //!
 //! A gateway's certificate has the DNS name `GATEWAY.FABRIC.landbridge`. The dialling side asks for the
-//! name that it wants. The accepting side takes any certificate of the CA, and checks with [`proves`]
-//! the name that the dialler's hello claims.
+//! name that it wants. The accepting side takes any certificate of the CA, and checks with
+//! [`check_gateway_name`] the name that the dialler's hello claims.
 
 mod credentials;
 mod identity;
@@ -11,4 +11,4 @@ mod tests;
 
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{Credentials, CredentialsError};
-pub use identity::{IdentityError, dns_name, dns_names_of, proves};
+pub use identity::{IdentityError, certificate_dns_names, check_gateway_name, gateway_dns_name};

@@ -1,6 +1,6 @@
 //! The estimator behind [`LinkCapacity`]; the module above has the drawing of its states.
 
-use crate::wan::congestion::delivery_rate::CONGESTION_LOSS;
+use crate::wan::congestion::delivery_rate::CONGESTION_LOSS_FRACTION;
 use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
 use crate::wan::link::traffic::LinkTraffic;
 use hier_collectives::plan::PairShare;
@@ -12,46 +12,51 @@ use units::{BitRate, Fraction, Span, TimeNs};
 // by max(SPAN_MAX, SPAN_ROUNDS x RTT) ends without a sample. A link too slow for SPAN_PACKETS_MIN
 // packets within SPAN_MIN is not measured.
 
-/// 2 round trips: the length of a span.
+/// 2 round trips: the length of a span, the time of one sample of a link.
 const SPAN_ROUNDS: u64 = 2;
-/// 100 ms: the least length of a span.
+/// 100 ms: the least length of a span, the time of one sample of a link.
 const SPAN_MIN: Span = Span::from_ms(100);
-/// 64 packets: fewer are a burst, which shows no rate. Tested by `bursts_among_little_traffic_show_nothing`.
+/// 64 packets in a span: fewer are a burst, which shows no rate.
+/// Tested by `bursts_among_little_traffic_show_nothing`.
 const SPAN_PACKETS_MIN: u64 = 64;
 /// 2 s: the longest span that waits for packets.
 const SPAN_MAX: Span = Span::from_secs(2);
 /// 12,000 bits: a packet of 1,500 bytes.
-const PACKET_BITS: u64 = 8 * 1500;
+const SPAN_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
-// congested = queued, and loss > configured loss + CONGESTION_LOSS
+// congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
 // found     = the second highest delivery rate of CONGESTED_SPANS congested spans, after a first one,
 //             at least CAPACITY_MIN_FRACTION x configured rate
-// It counts if found < REDUCED_FRACTION x limit.
+// It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
-/// 1.2 times the min RTT: an RTT above it means a queue.
+/// 1.2 times the min RTT, and [`QUEUE_RTT_MARGIN`]: a longer RTT means a queue before the link.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
-/// 1 ms beyond [`QUEUE_RTT_FACTOR`], so that scheduling delay on short links is no queue.
+/// 1 ms beyond [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links is
+/// no queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 congested spans after a first one, which began before the congestion did.
+/// 4 congested spans show a capacity, after a first one, which began before the congestion did.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
-/// 10 spans without congestion: earlier ones are no evidence any more.
-const CALM_SPANS: u32 = 10;
-/// 0.98 of the limit: a smaller reduction is noise.
-const REDUCED_FRACTION: f64 = 0.98;
-/// 1/16 of the configured rate: below it, spans would not fill.
+/// 10 spans without congestion: earlier congested ones are no evidence any more.
+const CONGESTION_FREE_SPANS: u32 = 10;
+/// 0.98 of the rate limit: a capacity above this part of it is noise and not a reduction.
+const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
+/// 1/16 of the configured rate: the least capacity that is found, since spans would not fill below
+/// it.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
-/// 5 spans after a change: they still show packets sent before it.
-const SETTLING_SPANS: u32 = 5;
+/// 5 spans after a change of the capacity are ignored: they still show packets sent before it.
+const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
 //             where loss >= configured loss + CORRECTION_LOSS
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
-/// 4 consecutive spans with a queue. Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
+/// 4 consecutive spans with a queue correct a capacity that is a little too high.
+/// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
-/// 0.5 % loss beyond the configured loss: an RTT that grew alone is no queue.
+/// 0.5 % of all packets lost beyond the configured loss: with less, a longer RTT is no queue and
+/// corrects no capacity.
 const CORRECTION_LOSS: f64 = 0.005;
 /// 0.9: corrections lower the capacity to no less than this part of the first finding.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
@@ -59,44 +64,51 @@ const CORRECTION_FRACTION: f64 = 0.9;
 
 // Probing: after `probe_wait` spans with delivery >= FULL_USE_FRACTION x capacity,
 //   probed = min(capacity x (1 + gain), configured rate)
-// success = PROBE_SPANS spans at >= PROBE_FULL_FRACTION x probed: gain doubles up to PROBE_GAIN_MAX
-// failure = a queue: probe_wait doubles up to PROBE_WAIT_SPANS_MAX, gain = PROBE_GAIN
+// success = CAPACITY_PROBE_SPANS spans at >= CAPACITY_PROBE_FULL_FRACTION x probed:
+//           gain doubles up to CAPACITY_PROBE_GAIN_MAX
+// failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
+//           gain = CAPACITY_PROBE_GAIN
 
-/// 0.8 of the capacity: a link in full use.
+/// 0.8 of the capacity delivered: a link in full use.
 const FULL_USE_FRACTION: f64 = 0.8;
-/// 0.95 of the probed rate: a probe in full use.
-const PROBE_FULL_FRACTION: f64 = 0.95;
-/// 0.1: a probe asks for 10 % more.
-const PROBE_GAIN: f64 = 0.1;
-/// 1.0: a probe asks for twice as much at most.
+/// 0.95 of the probed rate delivered: a capacity probe in full use.
+const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
+/// 0.1: a first probe asks for 10 % more than the capacity; each success doubles that.
+const CAPACITY_PROBE_GAIN: f64 = 0.1;
+/// 1.0: a probe asks for twice the capacity at most.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
-const PROBE_GAIN_MAX: f64 = 1.0;
-/// 10 spans in full use before the first probe: a failed probe costs little, and less each time.
-const PROBE_WAIT_SPANS: u32 = 10;
-/// 1,600 spans: the longest wait between probes.
-const PROBE_WAIT_SPANS_MAX: u32 = 1600;
-/// 10 spans without a queue: the probe has succeeded.
-const PROBE_SPANS: u32 = 10;
-/// 0.97 of the configured rate: a link within it counts as nominal.
+const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
+/// 10 spans in full use before the first probe of a higher rate: a failed probe costs little, and
+/// less each time.
+const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
+/// 1,600 spans in full use: the longest wait between probes of a higher rate.
+const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
+/// 10 spans without a queue: the probe of a higher rate has succeeded.
+const CAPACITY_PROBE_SPANS: u32 = 10;
+/// 0.97 of the configured rate: a link whose probe reaches it counts as having the configured rate.
 /// Tested by `the_configured_rate_is_reached_again`.
-const NOMINAL_FRACTION: f64 = 0.97;
-/// 10 min without full use: the finding is dropped, since an avoided link could never show recovery.
+const NOMINAL_RATE_FRACTION: f64 = 0.97;
+/// 10 min without full use: a reduced capacity is dropped, since an avoided link could never show
+/// recovery.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
-const FORGET_AFTER: Span = Span::from_secs(600);
-/// 50 spans: the window of the min RTT and of the random loss.
-const HISTORY_SPANS: usize = 50;
+const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
+/// 50 spans: the window of the link's min RTT and of its random loss.
+const LINK_HISTORY_SPANS: usize = 50;
 
-// inflated = INFLATED_SPANS consecutive spans whose fastest packet took
-//            > INFLATION_FACTOR x configured RTT, and > configured RTT + INFLATION_MARGIN
+// inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
+//            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
-/// 3 consecutive spans. Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
-const INFLATED_SPANS: usize = 3;
-/// 1.5 times the configured RTT: longer than a queue of our own.
-const INFLATION_FACTOR: f64 = 1.5;
-/// 10 ms: longer than a scheduling delay.
-const INFLATION_MARGIN: Span = Span::from_ms(10);
-/// 4,096 packets: with fewer the configured loss is used.
-const LOSS_PACKETS_MIN: u64 = 4096;
+/// 3 consecutive spans with a long RTT show RTT inflation.
+/// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
+const RTT_INFLATION_SPANS: usize = 3;
+/// 1.5 times the configured RTT: only a longer RTT is inflated, since a queue of our own may be
+/// shorter.
+const RTT_INFLATION_FACTOR: f64 = 1.5;
+/// 10 ms beyond the configured RTT: only a longer RTT is inflated, since a scheduling delay may be
+/// shorter.
+const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
+/// 4,096 packets sent: with fewer the random loss of a link is not measured.
+const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 
 /// The capacity estimate of one direction of a link, by one pair of gateways.
 #[derive(Debug)]
@@ -138,7 +150,7 @@ pub struct LinkCapacity {
 
 /// The state of a pair of gateways at one time.
 #[derive(Debug, Clone, Copy)]
-pub struct Observation {
+pub struct LinkObservation {
     /// The time.
     pub now: TimeNs,
     /// The traffic of all lanes since the start.
@@ -162,7 +174,8 @@ struct SpanSample {
 }
 
 impl LinkCapacity {
-    /// An estimate that begins with the configured link.
+    /// Creates the estimate of one direction of a link, which begins with the configured rate, RTT
+    /// and loss.
     pub fn new(link: Link) -> Self {
         Self {
             link,
@@ -179,49 +192,51 @@ impl LinkCapacity {
             found: 0.0,
             probed: None,
             full_spans: 0,
-            probe_wait: PROBE_WAIT_SPANS,
-            probe_gain: PROBE_GAIN,
+            probe_wait: CAPACITY_PROBE_WAIT_SPANS,
+            probe_gain: CAPACITY_PROBE_GAIN,
             used_at: TimeNs::default(),
         }
     }
 
-    /// The rate limit to apply to the link: the probed rate or the capacity. `None` while the capacity
-    /// is the configured rate.
-    pub fn limit(&self) -> Option<BitRate> {
-        self.probed.or(self.reduced).map(bit_rate)
+    /// Returns the rate limit to apply to the link: the probed rate or the capacity. `None` while
+    /// the capacity is the configured rate.
+    pub fn rate_limit(&self) -> Option<BitRate> {
+        self.probed.or(self.reduced).map(capacity_bit_rate)
     }
 
-    /// The measured capacity; `None` while it is the configured rate.
-    pub fn reduced(&self) -> Option<BitRate> {
-        self.reduced.map(bit_rate)
+    /// Returns the measured capacity of the link; `None` while it is the configured rate.
+    pub fn reduced_rate(&self) -> Option<BitRate> {
+        self.reduced.map(capacity_bit_rate)
     }
 
-    /// The link's min RTT, once one was measured.
+    /// Returns the link's min RTT of the last spans; `None` before one was measured.
     pub fn min_rtt(&self) -> Option<Span> {
         self.rtts.iter().min().copied()
     }
 
-    /// The present RTT while it is far above the configured one. A queue may be part of it: that delays
-    /// others as distance does, but plans ignore it.
+    /// Returns the present RTT while it is far above the configured one. A queue may be part of it:
+    /// that delays others as distance does, but plans ignore it.
     pub fn inflated_rtt(&self) -> Option<Span> {
         let shortest = self.inflated_rtts.iter().min().copied();
-        shortest.filter(|_| self.inflated_rtts.len() == INFLATED_SPANS)
+        shortest.filter(|_| self.inflated_rtts.len() == RTT_INFLATION_SPANS)
     }
 
-    /// The random loss, once enough packets were sent.
+    /// Returns the fraction of packets lost in spans without congestion; `None` before 4,096
+    /// packets were sent.
     pub fn random_loss(&self) -> Option<Fraction> {
         let (sent, lost) = self.losses.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
-        let enough = sent >= LOSS_PACKETS_MIN;
+        let enough = sent >= RANDOM_LOSS_PACKETS_MIN;
         let ppb = (u128::from(lost.min(sent)) * 1_000_000_000).checked_div(u128::from(sent))?;
         Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
     }
 
-    /// Takes an observation, and evaluates the current span if it is complete.
-    pub fn observe(&mut self, observation: &Observation) {
+    /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.
+    /// The engine calls it every 100 ms.
+    pub fn observe(&mut self, observation: &LinkObservation) {
         if self.is_too_slow_to_measure() {
             return;
         }
-        let Observation { now, traffic, min_rtt, share, limit } = *observation;
+        let LinkObservation { now, traffic, min_rtt, share, limit } = *observation;
         self.span_min_rtt = self.span_min_rtt.into_iter().chain(min_rtt).min();
         let (begin, before) = *self.span_begin.get_or_insert((now, traffic));
         let span = now.since(begin);
@@ -236,7 +251,7 @@ impl LinkCapacity {
         self.note_inflation(min_rtt, has_packets);
         if self.reduced.is_none() {
             self.used_at = now;
-        } else if now.since(self.used_at) > FORGET_AFTER {
+        } else if now.since(self.used_at) > UNUSED_CAPACITY_LIFETIME {
             (self.reduced, self.probed, self.used_at) = (None, None, now);
         }
         let bits = 8.0 * (traffic.delivered_bytes - before.delivered_bytes) as f64;
@@ -244,68 +259,72 @@ impl LinkCapacity {
         if let Some(delivery_rate) = share.link_rate_for(bits / span.as_secs_f64()) {
             let lost_packets = traffic.lost_packets - before.lost_packets;
             let sample = SpanSample { sent_packets, lost_packets, delivery_rate, min_rtt };
-            self.evaluate(&sample, limit.bits_per_second() as f64, now);
+            self.evaluate_span(&sample, limit.bits_per_second() as f64, now);
         }
-        remember(&mut self.rtts, min_rtt);
+        remember_span(&mut self.rtts, min_rtt);
     }
 
-    /// Tracks the RTT inflation of a complete span. Few packets may be one burst, which takes long by
-    /// itself; but one fast packet shows that the path is short.
+    /// Tracks the RTT inflation of a complete span. Few packets may be one burst, which takes long
+    /// by itself; but one fast packet shows that the path is short.
     fn note_inflation(&mut self, min_rtt: Option<Span>, has_packets: bool) {
         let Some(min_rtt) = min_rtt else { return };
         let configured = self.link.rtt;
-        let inflated = min_rtt.ns() as f64 > INFLATION_FACTOR * configured.ns() as f64
-            && min_rtt > configured + INFLATION_MARGIN;
+        let inflated = min_rtt.ns() as f64 > RTT_INFLATION_FACTOR * configured.ns() as f64
+            && min_rtt > configured + RTT_INFLATION_MARGIN;
         if !inflated {
             self.inflated_rtts.clear();
         } else if has_packets {
             self.inflated_rtts.push_back(min_rtt);
-            if self.inflated_rtts.len() > INFLATED_SPANS {
+            if self.inflated_rtts.len() > RTT_INFLATION_SPANS {
                 self.inflated_rtts.pop_front();
             }
         }
     }
 
+    /// Returns whether the link is too slow to send 64 packets in 100 ms, so that its capacity is
+    /// not measured.
     fn is_too_slow_to_measure(&self) -> bool {
         let bits = u128::from(self.link.rate.bits_per_second()) * u128::from(SPAN_MIN.ns());
-        bits < u128::from(SPAN_PACKETS_MIN * PACKET_BITS) * 1_000_000_000
+        bits < u128::from(SPAN_PACKETS_MIN * SPAN_PACKET_BITS) * 1_000_000_000
     }
 
-    fn evaluate(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
+    /// Evaluates a complete span: ends a probe at a queue, notes congestion, corrects the capacity,
+    /// or probes more. `limit` is in bits per second.
+    fn evaluate_span(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         if self.settling_spans > 0 {
             self.settling_spans -= 1;
             return;
         }
         if self.probed.is_some() && self.is_queued(sample) {
             self.probed = None;
-            (self.full_spans, self.settling_spans) = (0, SETTLING_SPANS);
-            self.probe_wait = (2 * self.probe_wait).min(PROBE_WAIT_SPANS_MAX);
-            self.probe_gain = PROBE_GAIN;
+            (self.full_spans, self.settling_spans) = (0, CAPACITY_SETTLING_SPANS);
+            self.probe_wait = (2 * self.probe_wait).min(CAPACITY_PROBE_WAIT_SPANS_MAX);
+            self.probe_gain = CAPACITY_PROBE_GAIN;
             return;
         }
         if self.is_congested(sample) {
             return self.note_congestion(sample, limit, now);
         }
         self.calm_spans += 1;
-        if self.calm_spans >= CALM_SPANS {
+        if self.calm_spans >= CONGESTION_FREE_SPANS {
             self.evidence = None;
         }
         if sample.lost_packets < sample.sent_packets / 2 {
-            remember(&mut self.losses, (sample.sent_packets, sample.lost_packets));
+            remember_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
         }
-        self.correct(sample, limit, now);
-        self.probe(sample, now);
+        self.correct_capacity(sample, limit, now);
+        self.probe_capacity(sample, now);
     }
 
-    /// Lowers a capacity that is a little too high. Before a standing queue the delivery rate is the
-    /// capacity, and the mean of several spans is closer than the first finding. The configured rate may
-    /// be a little too high as well, with too little loss for a finding.
-    fn correct(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
+    /// Lowers a capacity that is a little too high. Before a standing queue the delivery rate is
+    /// the capacity, and the mean of several spans is closer than the first finding. The configured
+    /// rate may be a little too high as well, with too little loss for a finding.
+    fn correct_capacity(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         let configured = self.link.rate.bits_per_second() as f64;
         let (capacity, found) =
             self.reduced.map_or((configured, configured), |reduced| (reduced, self.found));
         // A lower limit, for example of an operator, shows nothing of the capacity.
-        let is_tested = self.probed.is_none() && limit >= REDUCED_FRACTION * capacity;
+        let is_tested = self.probed.is_none() && limit >= REDUCED_CAPACITY_FRACTION * capacity;
         let is_full = sample.delivery_rate > CORRECTION_FRACTION * capacity;
         if !is_tested || !self.is_queued(sample) || !is_full {
             return self.queued_spans.clear();
@@ -323,13 +342,15 @@ impl LinkCapacity {
         if loss < self.link.loss.as_f64() + CORRECTION_LOSS {
             return;
         }
-        if self.reduced.is_none() && corrected < REDUCED_FRACTION * configured {
-            self.reduce(corrected, now);
+        if self.reduced.is_none() && corrected < REDUCED_CAPACITY_FRACTION * configured {
+            self.reduce_capacity(corrected, now);
         } else if self.reduced.is_some() && corrected < capacity {
-            (self.reduced, self.settling_spans) = (Some(corrected), SETTLING_SPANS);
+            (self.reduced, self.settling_spans) = (Some(corrected), CAPACITY_SETTLING_SPANS);
         }
     }
 
+    /// Returns whether the fastest packet of a span was so slow that a queue must stand before the
+    /// link.
     fn is_queued(&self, sample: &SpanSample) -> bool {
         // A packet that overtakes others may seem to have a much shorter path.
         let shortest = Span::from_ns(self.link.rtt.ns() / 2);
@@ -338,11 +359,14 @@ impl LinkCapacity {
         sample.min_rtt.as_secs_f64() > threshold
     }
 
+    /// Returns whether a span shows a queue and more loss than random loss of the link.
     fn is_congested(&self, sample: &SpanSample) -> bool {
-        let usual = self.link.loss.as_f64() + CONGESTION_LOSS;
+        let usual = self.link.loss.as_f64() + CONGESTION_LOSS_FRACTION;
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
+    /// Keeps the delivery rate of a congested span; after enough of them, reduces the capacity.
+    /// `limit` is the rate limit in bits per second.
     fn note_congestion(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.calm_spans = 0;
         self.full_spans = 0;
@@ -360,20 +384,24 @@ impl LinkCapacity {
         let least = CAPACITY_MIN_FRACTION * self.link.rate.bits_per_second() as f64;
         let found = evidence[CONGESTED_SPANS - 2].max(least);
         self.evidence = None;
-        if found < REDUCED_FRACTION * limit {
-            self.reduce(found, now);
+        if found < REDUCED_CAPACITY_FRACTION * limit {
+            self.reduce_capacity(found, now);
         }
     }
 
-    fn reduce(&mut self, capacity: f64, now: TimeNs) {
+    /// Reduces the capacity to `capacity` bits per second, and starts the wait for the first probe.
+    fn reduce_capacity(&mut self, capacity: f64, now: TimeNs) {
         (self.reduced, self.found) = (Some(capacity), capacity);
-        (self.probe_wait, self.probe_gain) = (PROBE_WAIT_SPANS, PROBE_GAIN);
-        (self.settling_spans, self.used_at) = (SETTLING_SPANS, now);
+        (self.probe_wait, self.probe_gain) = (CAPACITY_PROBE_WAIT_SPANS, CAPACITY_PROBE_GAIN);
+        (self.settling_spans, self.used_at) = (CAPACITY_SETTLING_SPANS, now);
     }
 
-    fn probe(&mut self, sample: &SpanSample, now: TimeNs) {
+    /// Begins a probe of a higher rate after enough spans in full use, or adopts the probed rate
+    /// after enough spans without a queue.
+    fn probe_capacity(&mut self, sample: &SpanSample, now: TimeNs) {
         let Some(capacity) = self.reduced else { return };
-        let full = if self.probed.is_some() { PROBE_FULL_FRACTION } else { FULL_USE_FRACTION };
+        let full =
+            if self.probed.is_some() { CAPACITY_PROBE_FULL_FRACTION } else { FULL_USE_FRACTION };
         if sample.delivery_rate < full * self.probed.unwrap_or(capacity) {
             return;
         }
@@ -381,12 +409,12 @@ impl LinkCapacity {
         self.full_spans += 1;
         let configured = self.link.rate.bits_per_second() as f64;
         match self.probed {
-            Some(probed) if self.full_spans >= PROBE_SPANS => {
+            Some(probed) if self.full_spans >= CAPACITY_PROBE_SPANS => {
                 self.reduced =
-                    Some(probed).filter(|probed| *probed < NOMINAL_FRACTION * configured);
+                    Some(probed).filter(|probed| *probed < NOMINAL_RATE_FRACTION * configured);
                 self.found = probed;
-                (self.probed, self.full_spans, self.probe_wait) = (None, 0, PROBE_SPANS);
-                self.probe_gain = (2.0 * self.probe_gain).min(PROBE_GAIN_MAX);
+                (self.probed, self.full_spans, self.probe_wait) = (None, 0, CAPACITY_PROBE_SPANS);
+                self.probe_gain = (2.0 * self.probe_gain).min(CAPACITY_PROBE_GAIN_MAX);
             }
             None if self.full_spans >= self.probe_wait => {
                 let probed = (capacity + self.probe_gain * capacity).min(configured);
@@ -397,13 +425,15 @@ impl LinkCapacity {
     }
 }
 
-fn bit_rate(bits_per_second: f64) -> BitRate {
+/// Converts a capacity in bits per second, at least the least rate of a link.
+fn capacity_bit_rate(bits_per_second: f64) -> BitRate {
     BitRate::from_bits_per_second((bits_per_second as u64).max(LINK_RATE_MIN_BITS_PER_S))
 }
 
-fn remember<T>(history: &mut VecDeque<T>, newest: T) {
+/// Appends the value of a span to its history, which keeps the last 50.
+fn remember_span<T>(history: &mut VecDeque<T>, newest: T) {
     history.push_back(newest);
-    if history.len() > HISTORY_SPANS {
+    if history.len() > LINK_HISTORY_SPANS {
         history.pop_front();
     }
 }

@@ -38,4 +38,4 @@ mod estimator;
 #[cfg(test)]
 mod tests;
 
-pub use estimator::{LinkCapacity, Observation};
+pub use estimator::{LinkCapacity, LinkObservation};

@@ -25,7 +25,8 @@ pub(super) struct RoundEntry {
 }
 
 impl FairQueue {
-    pub fn push(&mut self, segment: QueuedSegment) {
+    /// Queues a segment, and puts its job at the back of the round unless it is in it.
+    pub fn push_segment(&mut self, segment: QueuedSegment) {
         let group = segment.group;
         self.enter_round(group);
         self.queues.entry(group).or_default().insert(segment.send_order(), segment);
@@ -38,19 +39,20 @@ impl FairQueue {
         }
     }
 
-    /// The jobs with a queued segment.
-    pub fn waiting(&self) -> impl Iterator<Item = GroupId> {
+    /// Returns the jobs with a queued segment.
+    pub fn waiting_jobs(&self) -> impl Iterator<Item = GroupId> {
         self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(group, _)| *group)
     }
 
-    /// The queued segments of a job, in order.
-    pub fn of(&self, group: GroupId) -> impl Iterator<Item = &QueuedSegment> {
+    /// Returns the queued segments of a job, in the order of sending.
+    pub fn segments_of(&self, group: GroupId) -> impl Iterator<Item = &QueuedSegment> {
         self.queues.get(&group).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Takes the next segment. `quantum(job, has segment)` is called at each turn of a job, and returns
-    /// the bytes that its deficit grows by; `None` removes the job from the round.
-    pub fn take(
+    /// Takes the next segment by deficit round-robin. `quantum(job, has segment)` is called at each
+    /// turn of a job, and returns the bytes that its deficit grows by. `None` removes the job from
+    /// the round.
+    pub fn take_segment(
         &mut self,
         quantum: &mut dyn FnMut(GroupId, bool) -> Option<u64>,
     ) -> Option<QueuedSegment> {
@@ -75,8 +77,8 @@ impl FairQueue {
         None
     }
 
-    /// Removes queued segments of a job; returns whether there was one.
-    pub fn remove(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
+    /// Removes the queued segments of a job that `which` selects; returns whether there was one.
+    pub fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
         let Some(queue) = self.queues.get_mut(&group) else { return false };
         let before = queue.len();
         queue.retain(|(_, _, _, key), _| !which(key));

@@ -4,8 +4,8 @@ use super::scheduler::{PulledSegment, Scheduler};
 use super::segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
 use crate::events::ConnectionId;
 use crate::sync::lock;
-use crate::wan::error_code::CANCELLED;
-use crate::wan::pacing::pacer::ORDER_LAST;
+use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
+use crate::wan::pacing::pacer::RELEASE_ORDER_LAST;
 use hier_collectives::ids::{GroupId, Sequence};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -22,21 +22,21 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue for jobs of these weights.
+    /// Creates an empty queue for jobs of the given weights.
     pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
         Self { scheduler: Mutex::new(Scheduler::new(weights)), changed: Notify::new() }
     }
 
-    /// Queues a segment. Its parity is decided when a lane pulls it.
+    /// Queues a segment for the lanes of the peer. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
         let NewSegment { group, header, priority, tail, payload } = segment;
-        lock(&self.scheduler).push(QueuedSegment {
+        lock(&self.scheduler).push_segment(QueuedSegment {
             group,
             header,
             payload,
             priority,
             tail,
-            order: ORDER_LAST,
+            order: RELEASE_ORDER_LAST,
             requeued: false,
             cancel: CancellationToken::new(),
             released: CancellationToken::new(),
@@ -44,28 +44,28 @@ impl SendQueue {
         self.changed.notify_waiters();
     }
 
-    /// Charges bytes of a job's control messages to its share of the link.
-    pub fn charge(&self, group: GroupId, bytes: u64) {
-        lock(&self.scheduler).charge(group, bytes);
+    /// Charges bytes of a job's control messages to the job's share of the link.
+    pub fn charge_control_bytes(&self, group: GroupId, bytes: u64) {
+        lock(&self.scheduler).charge_control_bytes(group, bytes);
     }
 
-    /// Waits until a segment of a class can be pulled.
-    pub async fn ready(&self, class: TrafficClass) {
+    /// Waits until a lane could pull a segment of a class.
+    pub async fn wait_until_ready(&self, class: TrafficClass) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if lock(&self.scheduler).has(class) {
+            if lock(&self.scheduler).has_segment(class) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Pulls the next segment of a class, if there is one. It belongs to this connection until its
-    /// receipt.
+    /// Pulls the next segment of a class, if there is one. It belongs to the lane of `connection`
+    /// until its receipt.
     pub fn pull(&self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
-        let pulled = lock(&self.scheduler).take(class, connection);
+        let pulled = lock(&self.scheduler).take_segment(class, connection);
         if class == TrafficClass::Bulk {
             // A bulk turn may have repaid the overdraft of a job whose small segments wait.
             self.changed.notify_waiters();
@@ -73,7 +73,8 @@ impl SendQueue {
         pulled
     }
 
-    /// Keeps the stream of a segment that is written completely.
+    /// Keeps the stream of a segment that is written completely, so that a cancel can still reset
+    /// it.
     pub fn keep_stream(
         &self,
         id: SegmentId,
@@ -85,18 +86,19 @@ impl SendQueue {
         match scheduler.pulled.get_mut(&id) {
             Some(pulled) if pulled.connection == connection => pulled.stream = Some(stream),
             _ if cancel.is_cancelled() => {
-                let _ = stream.reset(CANCELLED.into());
+                let _ = stream.reset(SEGMENT_CANCELLED_CODE.into());
             }
             // It is receipted already, or another lane has it by now.
             _ => {}
         }
     }
 
-    /// Forgets a segment that the peer has.
-    pub fn receipt(&self, id: SegmentId) {
+    /// Forgets a segment that the peer has receipted, and stops its writer if the peer needs no
+    /// more of its bytes.
+    pub fn handle_receipt(&self, id: SegmentId) {
         let mut scheduler = lock(&self.scheduler);
         let pulled = scheduler.pulled.remove(&id);
-        let was_queued = scheduler.remove(id.0, |queued| *queued == id.1);
+        let was_queued = scheduler.remove_segments(id.0, |queued| *queued == id.1);
         drop(scheduler);
         if was_queued {
             self.changed.notify_waiters();
@@ -105,15 +107,15 @@ impl SendQueue {
         let is_needless =
             |pulled: &PulledSegment| pulled.segment.header.parity > 0 || pulled.stream.is_none();
         if let Some(pulled) = pulled.filter(is_needless) {
-            pulled.stop();
+            pulled.stop_writer();
         }
     }
 
-    /// Stops all segments of a collective. Returns tokens that fire once the senders that are writing
-    /// them have stopped: until then they read the memory.
-    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
+    /// Stops all segments of a collective. Returns tokens that fire once the senders that are
+    /// writing them have stopped: until then they read the memory.
+    pub fn cancel_collective(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let mut scheduler = lock(&self.scheduler);
-        scheduler.remove(group, |queued| queued.sequence == sequence);
+        scheduler.remove_segments(group, |queued| queued.sequence == sequence);
         let of_it = |id: &SegmentId| id.0 == group && id.1.sequence == sequence;
         let ended: Vec<_> = scheduler.pulled.extract_if(.., |id, _| of_it(id)).collect();
         drop(scheduler);
@@ -121,20 +123,21 @@ impl SendQueue {
         let writing = ended.iter().filter(|(_, pulled)| pulled.stream.is_none());
         let writing = writing.map(|(_, pulled)| pulled.segment.released.clone()).collect();
         for (_, pulled) in ended {
-            pulled.stop();
+            pulled.stop_writer();
         }
         writing
     }
 
-    /// Requeues the segments without a receipt of a lost connection; returns their payload bytes.
-    pub fn requeue(&self, connection: ConnectionId) -> u64 {
+    /// Requeues the segments of a lost connection that have no receipt; returns their payload
+    /// bytes.
+    pub fn requeue_connection(&self, connection: ConnectionId) -> u64 {
         let mut scheduler = lock(&self.scheduler);
         let lost: Vec<_> =
             scheduler.pulled.extract_if(.., |_, pulled| pulled.connection == connection).collect();
         let mut bytes = 0;
         for (_, pulled) in lost {
             bytes += pulled.segment.payload.len();
-            scheduler.push(pulled.segment.requeue());
+            scheduler.push_segment(pulled.segment.into_requeued());
         }
         drop(scheduler);
         self.changed.notify_waiters();
@@ -144,6 +147,6 @@ impl SendQueue {
     /// Drops all segments: the peer is gone, and its epochs with it.
     pub fn clear(&self) {
         let ended = lock(&self.scheduler).clear();
-        ended.into_values().for_each(PulledSegment::stop);
+        ended.into_values().for_each(PulledSegment::stop_writer);
     }
 }

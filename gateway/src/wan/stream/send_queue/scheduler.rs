@@ -9,10 +9,10 @@
 use super::fair_queue::FairQueue;
 use super::segment::{QueuedSegment, SegmentId, TrafficClass};
 use crate::events::ConnectionId;
-use crate::wan::error_code::CANCELLED;
-use crate::wan::pacing::pacer::ORDER_FIRST;
+use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
+use crate::wan::pacing::pacer::RELEASE_ORDER_FIRST;
 use hier_collectives::ids::GroupId;
-use hier_collectives::session::Tail;
+use hier_collectives::session::TailParity;
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +47,7 @@ pub(super) struct PulledSegment {
 }
 
 impl Scheduler {
+    /// Creates a scheduler without segments, for jobs of the given weights.
     pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
         Self {
             weights,
@@ -58,39 +59,44 @@ impl Scheduler {
         }
     }
 
-    pub fn push(&mut self, segment: QueuedSegment) {
+    /// Queues a segment with the small ones or the bulk, by its size class.
+    pub fn push_segment(&mut self, segment: QueuedSegment) {
         let is_small = segment.priority.class == SizeClass::Small;
-        if is_small { &mut self.small } else { &mut self.bulk }.push(segment);
+        if is_small { &mut self.small } else { &mut self.bulk }.push_segment(segment);
     }
 
-    /// Whether a lane could pull a segment of the class now.
-    pub fn has(&self, class: TrafficClass) -> bool {
+    /// Returns whether a lane could pull a segment of the class now.
+    pub fn has_segment(&self, class: TrafficClass) -> bool {
         match class {
-            TrafficClass::Small => self.small.waiting().any(|group| !self.is_overdrawn(group)),
-            TrafficClass::Bulk => self.bulk.waiting().next().is_some(),
+            TrafficClass::Small => self.small.waiting_jobs().any(|group| !self.is_overdrawn(group)),
+            TrafficClass::Bulk => self.bulk.waiting_jobs().next().is_some(),
         }
     }
 
-    /// Takes the next segment of a class for a lane's connection.
-    pub fn take(&mut self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
+    /// Takes the next segment of a class for a lane's connection, and decides its parity.
+    pub fn take_segment(
+        &mut self,
+        class: TrafficClass,
+        connection: ConnectionId,
+    ) -> Option<QueuedSegment> {
         let mut segment = match class {
             TrafficClass::Small => self.take_small()?,
             TrafficClass::Bulk => self.take_bulk()?,
         };
         self.pulls += 1;
-        segment.order = if class == TrafficClass::Small { ORDER_FIRST } else { self.pulls };
+        segment.order = if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { self.pulls };
         if !segment.requeued {
             segment.header.parity = self.parity_for(&segment);
         }
         let pulled = PulledSegment { connection, segment: segment.clone(), stream: None };
-        self.pulled.insert(segment.id(), pulled);
+        self.pulled.insert(segment.segment_id(), pulled);
         Some(segment)
     }
 
-    /// Removes queued segments of a job; returns whether there was one.
-    pub fn remove(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
-        let small = self.small.remove(group, &which);
-        self.bulk.remove(group, &which) || small
+    /// Removes the queued segments of a job that `which` selects; returns whether there was one.
+    pub fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
+        let small = self.small.remove_segments(group, &which);
+        self.bulk.remove_segments(group, &which) || small
     }
 
     /// Drops all segments; returns those that lanes have pulled.
@@ -100,27 +106,32 @@ impl Scheduler {
         std::mem::take(&mut self.pulled)
     }
 
-    /// Charges bytes of control messages to a job's share. A relayed message may be of a job that has
-    /// no share here.
-    pub fn charge(&mut self, group: GroupId, bytes: u64) {
+    /// Charges bytes of control messages to a job's share. A relayed message may be of a job that
+    /// has no share here.
+    pub fn charge_control_bytes(&mut self, group: GroupId, bytes: u64) {
         if self.weights.contains_key(&group) {
             self.overdraw(group, bytes);
         }
     }
 
+    /// Returns whether a job's small segments must wait for other jobs' bulk: its overdraft has
+    /// reached a quantum of its weight.
     fn is_overdrawn(&self, group: GroupId) -> bool {
         let overdraft = self.overdrafts.get(&group).copied().unwrap_or(0);
-        overdraft >= (QUANTUM_BYTES * self.weight(group)) as i64 && self.others_have_bulk(group)
+        overdraft >= (QUANTUM_BYTES * self.job_weight(group)) as i64 && self.others_have_bulk(group)
     }
 
-    fn weight(&self, group: GroupId) -> u64 {
-        weight(&self.weights, group)
+    /// Returns the weight of a job, 1 if it has none.
+    fn job_weight(&self, group: GroupId) -> u64 {
+        job_send_weight(&self.weights, group)
     }
 
+    /// Returns whether another job has bulk segments that wait.
     fn others_have_bulk(&self, group: GroupId) -> bool {
-        self.bulk.waiting().any(|other| other != group)
+        self.bulk.waiting_jobs().any(|other| other != group)
     }
 
+    /// Adds bytes to a job's overdraft if other jobs' bulk waits for them.
     fn overdraw(&mut self, group: GroupId, bytes: u64) {
         if self.others_have_bulk(group) {
             *self.overdrafts.entry(group).or_default() += bytes as i64;
@@ -128,15 +139,15 @@ impl Scheduler {
         }
     }
 
-    /// The parity shards of a job's next segment. Only the last segments of a collective have parity: a
-    /// loss in earlier ones is retransmitted while the rest is sent. A later collective's segment that
-    /// overtakes them counts as last as well.
+    /// Returns the parity shards of a job's next segment. Only the last segments of a collective
+    /// have parity: a loss in earlier ones is retransmitted while the rest is sent. A later
+    /// collective's segment that overtakes them counts as last as well.
     fn parity_for(&self, next: &QueuedSegment) -> u16 {
-        let Tail { parity, room } = next.tail;
+        let TailParity { parity, room } = next.tail;
         if parity == 0 {
             return 0;
         }
-        let queued = || self.small.of(next.group).chain(self.bulk.of(next.group));
+        let queued = || self.small.segments_of(next.group).chain(self.bulk.segments_of(next.group));
         let pulled = self.pulled.iter().filter(|((group, _), _)| *group == next.group);
         let pulled = pulled.map(|(_, pulled)| &pulled.segment);
         let bytes_of = |some: &mut dyn Iterator<Item = &QueuedSegment>| -> u64 {
@@ -150,14 +161,16 @@ impl Scheduler {
         if following < room && used + next.payload.len() <= room { parity } else { 0 }
     }
 
+    /// Takes the next bulk segment; each turn of a job first repays the overdraft of its small
+    /// segments.
     fn take_bulk(&mut self) -> Option<QueuedSegment> {
-        if !self.has(TrafficClass::Bulk) {
+        if !self.has_segment(TrafficClass::Bulk) {
             return None;
         }
-        let small: BTreeSet<_> = self.small.waiting().collect();
-        let heaviest = self.heaviest(&self.bulk);
+        let small: BTreeSet<_> = self.small.waiting_jobs().collect();
+        let heaviest = self.heaviest_weight(&self.bulk);
         let mut turn = |group, has_segment: bool| {
-            let quantum = quantum(weight(&self.weights, group), heaviest);
+            let quantum = send_quantum_bytes(job_send_weight(&self.weights, group), heaviest);
             let overdraft = self.overdrafts.entry(group).or_default();
             let repaid = match has_segment {
                 true => (*overdraft).clamp(0, quantum as i64),
@@ -171,50 +184,52 @@ impl Scheduler {
             *overdraft -= repaid;
             Some(quantum - repaid as u64)
         };
-        self.bulk.take(&mut turn)
+        self.bulk.take_segment(&mut turn)
     }
 
+    /// Takes the next small segment of a job that is not overdrawn.
     fn take_small(&mut self) -> Option<QueuedSegment> {
-        if !self.has(TrafficClass::Small) {
+        if !self.has_segment(TrafficClass::Small) {
             return None;
         }
         let overdrawn: Vec<_> =
-            self.small.waiting().filter(|group| self.is_overdrawn(*group)).collect();
+            self.small.waiting_jobs().filter(|group| self.is_overdrawn(*group)).collect();
         let entries = self.small.round.iter_mut();
         entries
             .filter(|entry| overdrawn.contains(&entry.group))
             .for_each(|entry| entry.deficit = 0);
-        let heaviest = self.heaviest(&self.small);
-        let segment = self.small.take(&mut |group, has_segment| {
-            let quantum = quantum(weight(&self.weights, group), heaviest);
+        let heaviest = self.heaviest_weight(&self.small);
+        let segment = self.small.take_segment(&mut |group, has_segment| {
+            let quantum = send_quantum_bytes(job_send_weight(&self.weights, group), heaviest);
             has_segment.then_some(if overdrawn.contains(&group) { 0 } else { quantum })
         })?;
         self.overdraw(segment.group, segment.payload.len());
         Some(segment)
     }
 
-    /// The weight of the heaviest job in the round.
-    fn heaviest(&self, queue: &FairQueue) -> u64 {
-        queue.round.iter().map(|entry| self.weight(entry.group)).max().unwrap_or(1)
+    /// Returns the weight of the heaviest job in the round of `queue`.
+    fn heaviest_weight(&self, queue: &FairQueue) -> u64 {
+        queue.round.iter().map(|entry| self.job_weight(entry.group)).max().unwrap_or(1)
     }
 }
 
 impl PulledSegment {
-    /// Stops the writer, and resets the stream if it is written.
-    pub fn stop(self) {
+    /// Stops the writer of the segment, and resets its stream if it is written.
+    pub fn stop_writer(self) {
         self.segment.cancel.cancel();
         if let Some(mut stream) = self.stream {
             // A stream that is finished and acknowledged needs no reset.
-            let _ = stream.reset(CANCELLED.into());
+            let _ = stream.reset(SEGMENT_CANCELLED_CODE.into());
         }
     }
 }
 
-fn weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
+/// Returns the weight of a job, 1 if it has none.
+fn job_send_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }
 
-/// The bytes that a job may send in each turn.
-fn quantum(weight: u64, heaviest: u64) -> u64 {
+/// Returns the bytes that a job of a weight may send in each turn, at least 1.
+fn send_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
     (QUANTUM_BYTES * weight / heaviest).max(1)
 }

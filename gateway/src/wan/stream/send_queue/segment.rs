@@ -2,7 +2,7 @@
 
 use crate::memory::arena::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
-use hier_collectives::session::{Priority, Tail};
+use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ pub struct NewSegment {
     /// The priority among the segments of its group.
     pub priority: Priority,
     /// The parity that it has if few enough bytes follow it.
-    pub tail: Tail,
+    pub tail: TailParity,
     /// The payload.
     pub payload: MemSlice,
 }
@@ -41,8 +41,8 @@ pub struct QueuedSegment {
     /// The priority among the segments of its group.
     pub priority: Priority,
     /// The parity that it has if few enough bytes follow it.
-    pub tail: Tail,
-    /// Its order at the pacer: `ORDER_FIRST` if small, else
+    pub tail: TailParity,
+    /// Its order at the pacer: `RELEASE_ORDER_FIRST` if small, else
     /// the number of its pull.
     pub order: u64,
     /// Whether a lane had it before and was lost.
@@ -63,17 +63,20 @@ pub enum TrafficClass {
 }
 
 impl QueuedSegment {
-    pub(super) fn id(&self) -> SegmentId {
+    /// Returns the segment's job and key, which name it in the send queue.
+    pub(super) fn segment_id(&self) -> SegmentId {
         (self.group, self.header.key)
     }
 
+    /// Returns the segment's place in the order of its job's segments.
     pub(super) fn send_order(&self) -> SendOrder {
         let key = self.header.key;
         (self.priority.class, key.sequence, self.priority.depth, key)
     }
 
-    /// The same segment, to be pulled by another lane.
-    pub(super) fn requeue(self) -> Self {
+    /// Returns the segment for another lane, after its lane was lost. It has new cancellation
+    /// tokens.
+    pub(super) fn into_requeued(self) -> Self {
         let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
         Self { requeued: true, cancel, released, ..self }
     }

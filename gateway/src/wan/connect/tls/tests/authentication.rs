@@ -1,6 +1,6 @@
 //! Both ends prove their names, or the handshake fails.
 
-use super::super::{dns_name, proves};
+use super::super::{check_gateway_name, gateway_dns_name};
 use super::*;
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
 use rustls::pki_types::CertificateDer;
@@ -13,13 +13,13 @@ async fn meet(
     wanted: &str,
 ) -> (Result<Connection, String>, Result<Connection, String>) {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = ServerConfig::with_crypto(acceptor.server().expect("TLS"));
+    let server = ServerConfig::with_crypto(acceptor.server_config().expect("TLS"));
     let server = Endpoint::server(server, loopback).expect("a socket");
     let client = Endpoint::client(loopback).expect("a socket");
-    let config = ClientConfig::new(dialler.client().expect("TLS"));
+    let config = ClientConfig::new(dialler.client_config().expect("TLS"));
     let address = server.local_addr().expect("bound");
     let dial = async {
-        let connecting = client.connect_with(config, address, &dns_name(wanted, FABRIC));
+        let connecting = client.connect_with(config, address, &gateway_dns_name(wanted, FABRIC));
         let connection = connecting.expect("a valid name").await.map_err(|e| e.to_string())?;
         // A client's handshake ends before the server has checked its certificate.
         match connection.accept_uni().await {
@@ -53,16 +53,16 @@ async fn both_ends_prove_their_names() {
     let west = credentials(&issue(&authority, "west-0"), &authority);
     let (dialled, accepted) = meet(&east, &west, "west-0").await;
     let (dialled, accepted) = (dialled.expect("connected"), accepted.expect("connected"));
-    assert_eq!(proves(&chain(&dialled), "west-0", FABRIC), Ok(()));
-    assert_eq!(proves(&chain(&accepted), "east-0", FABRIC), Ok(()));
-    let other = proves(&chain(&accepted), "north-0", FABRIC).expect_err("another name");
+    assert_eq!(check_gateway_name(&chain(&dialled), "west-0", FABRIC), Ok(()));
+    assert_eq!(check_gateway_name(&chain(&accepted), "east-0", FABRIC), Ok(()));
+    let other = check_gateway_name(&chain(&accepted), "north-0", FABRIC).expect_err("another name");
     assert_eq!(
         other.to_string(),
         "the peer claims to be `north-0.two-region.landbridge`, but its certificate is for \
          `east-0.two-region.landbridge`"
     );
-    assert!(proves(&chain(&accepted), "east-0", "other-fabric").is_err());
-    assert!(proves(&[], "east-0", FABRIC).is_err());
+    assert!(check_gateway_name(&chain(&accepted), "east-0", "other-fabric").is_err());
+    assert!(check_gateway_name(&[], "east-0", FABRIC).is_err());
 }
 
 #[tokio::test]
@@ -90,7 +90,8 @@ async fn a_certificate_of_another_ca_is_refused() {
 async fn an_expired_certificate_is_refused_on_either_side() {
     let authority = authority();
     let east = credentials(&issue(&authority, "east-0"), &authority);
-    let expired = authority.issue("west-0", FABRIC, Validity::expired()).expect("a certificate");
+    let expired =
+        authority.issue_certificate("west-0", FABRIC, Validity::expired()).expect("a certificate");
     let expired = credentials(&expired, &authority);
     let (dialled, accepted) = meet(&expired, &east, "east-0").await;
     let reasons = (dialled.expect_err("refused"), accepted.expect_err("refused"));

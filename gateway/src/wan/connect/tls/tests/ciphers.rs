@@ -1,7 +1,7 @@
 //! The cipher follows the CPUs of both ends.
 
-use super::super::credentials::{ALPN, provider};
-use super::super::dns_name;
+use super::super::credentials::{GATEWAY_ALPN, cipher_provider};
+use super::super::gateway_dns_name;
 use super::*;
 use rustls::pki_types::ServerName;
 use rustls::{CipherSuite, quic};
@@ -12,10 +12,12 @@ fn agreed(dialler_has_aes: bool, acceptor_has_aes: bool) -> CipherSuite {
     let authority = authority();
     let [east, west] =
         ["east-0", "west-0"].map(|name| credentials(&issue(&authority, name), &authority));
-    let (client, server) =
-        (east.dialler_config(ALPN, dialler_has_aes), west.acceptor_config(acceptor_has_aes));
+    let (client, server) = (
+        east.dialler_config(GATEWAY_ALPN, dialler_has_aes),
+        west.acceptor_config(acceptor_has_aes),
+    );
     let (client, server) = (Arc::new(client.expect("TLS")), Arc::new(server.expect("TLS")));
-    let name = ServerName::try_from(dns_name("west-0", FABRIC)).expect("a name");
+    let name = ServerName::try_from(gateway_dns_name("west-0", FABRIC)).expect("a name");
     let client = quic::ClientConnection::new(client, quic::Version::V1, name, vec![]);
     let server = quic::ServerConnection::new(server, quic::Version::V1, vec![]);
     let mut client = quic::Connection::Client(client.expect("TLS"));
@@ -51,5 +53,5 @@ fn chacha20_is_used_only_without_aes_instructions() {
         assert_eq!(agreed(dialler, acceptor), chacha20, "{dialler} {acceptor}");
     }
     // No other suite is offered, so the fastest one is used.
-    assert_eq!([true, false].map(|has_aes| provider(has_aes).cipher_suites.len()), [2, 2]);
+    assert_eq!([true, false].map(|has_aes| cipher_provider(has_aes).cipher_suites.len()), [2, 2]);
 }

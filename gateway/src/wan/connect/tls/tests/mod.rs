@@ -13,7 +13,7 @@ fn authority() -> CertificateAuthority {
 }
 
 fn issue(authority: &CertificateAuthority, gateway: &str) -> IssuedCertificate {
-    authority.issue(gateway, FABRIC, Validity::days(1)).expect("a certificate")
+    authority.issue_certificate(gateway, FABRIC, Validity::days(1)).expect("a certificate")
 }
 
 /// Credentials loaded from files, as a gateway does.

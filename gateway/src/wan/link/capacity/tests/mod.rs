@@ -3,7 +3,7 @@
 mod path;
 mod rate;
 
-use super::{LinkCapacity, Observation};
+use super::{LinkCapacity, LinkObservation};
 use crate::wan::link::traffic::LinkTraffic;
 use hier_collectives::ids::RegionId;
 use hier_collectives::plan::PairShare;
@@ -33,7 +33,7 @@ impl Pair {
     }
 
     fn observe(&mut self, rtt: Span, limit: BitRate) {
-        self.capacity.observe(&Observation {
+        self.capacity.observe(&LinkObservation {
             now: self.now,
             traffic: self.traffic,
             min_rtt: Some(rtt),
@@ -53,7 +53,7 @@ impl Pair {
             self.traffic.lost_packets += (sent - through) as u64;
             self.traffic.delivered_bytes += through as u64 * PACKET;
             let rtt = Span::from_ms(if offered > capacity { 90 } else { 51 });
-            self.observe(rtt, self.capacity.limit().unwrap_or(CONFIGURED));
+            self.observe(rtt, self.capacity.rate_limit().unwrap_or(CONFIGURED));
         }
     }
 
@@ -70,13 +70,13 @@ impl Pair {
     /// Spans of 100 ms in which as much was sent as the limit permits, over a link of `capacity` Mbit/s.
     fn fill(&mut self, spans: u32, capacity: f64) {
         for _ in 0..spans {
-            let limit = self.capacity.limit().unwrap_or(CONFIGURED).bits_per_second();
+            let limit = self.capacity.rate_limit().unwrap_or(CONFIGURED).bits_per_second();
             self.pass(1, 0.98 * limit as f64 * 1e-6, capacity, 0.0);
         }
     }
 
     /// The reduced capacity in Mbit/s.
     fn reduced(&self) -> Option<f64> {
-        self.capacity.reduced().map(|rate| rate.bits_per_second() as f64 * 1e-6)
+        self.capacity.reduced_rate().map(|rate| rate.bits_per_second() as f64 * 1e-6)
     }
 }

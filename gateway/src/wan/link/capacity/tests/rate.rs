@@ -21,7 +21,7 @@ fn a_halved_rate_is_found_and_probed_in_vain() {
     assert!((5..=8).contains(&probes), "each later than the one before: {probes}");
 }
 
-/// As after a storm that made it seem a tenth of its rate.
+/// Heavy loss made the link seem to have a tenth of its rate.
 #[test]
 fn a_link_that_seemed_slow_recovers_within_half_a_minute() {
     let mut pair = Pair::new(0);
@@ -46,7 +46,7 @@ fn a_capacity_that_is_a_little_too_high_is_corrected() {
     assert!((394.0..396.0).contains(&capacity), "{capacity}");
 }
 
-/// As of other traffic that fills the queue from time to time.
+/// Other traffic fills the queue from time to time.
 #[test]
 fn a_capacity_is_not_corrected_again_and_again() {
     let mut pair = Pair::new(0);
@@ -60,7 +60,7 @@ fn a_capacity_is_not_corrected_again_and_again() {
     assert!((355.0..405.0).contains(&capacity), "{capacity}");
 }
 
-/// As of a path that became longer, and of loss that is not of a queue.
+/// The path becomes longer, and random loss is as configured: neither shows a queue.
 #[test]
 fn a_capacity_stays_while_loss_is_as_configured() {
     let mut pair = Pair::new(10_000_000);

@@ -9,7 +9,7 @@ use super::{SendQueue, TrafficClass};
 use crate::memory::arena::Arena;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
-use hier_collectives::session::{Priority, Tail};
+use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::num::NonZeroU32;
@@ -26,22 +26,22 @@ fn queue(weights: &[(u64, u32)]) -> SendQueue {
 
 /// A segment of collective 1 of a job.
 fn push(queue: &SendQueue, group: u64, segment: u32, bytes: u32) {
-    push_tail(queue, group, Part { sequence: 1, segment, bytes }, Tail::default());
+    push_tail(queue, group, Part { sequence: 1, segment, bytes }, TailParity::default());
 }
 
-/// Which segment of a job it is.
+/// The place and size of a segment in its job.
 struct Part {
     sequence: u64,
     segment: u32,
     bytes: u32,
 }
 
-fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: Tail) {
+fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: TailParity) {
     let bytes = part.bytes;
     let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
     let key = SegmentKey { sequence: Sequence(part.sequence), ..key(part.segment) };
     let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-    let priority = Priority { class: SizeClass::of(bytes.into()), depth: 0 };
+    let priority = Priority { class: SizeClass::for_buffer(bytes.into()), depth: 0 };
     queue.push(NewSegment {
         group: GroupId(group),
         header,
@@ -57,7 +57,7 @@ fn key(segment: u32) -> SegmentKey {
 
 /// The job and the bytes of the next pulls.
 fn pulled(queue: &SendQueue, count: usize) -> Vec<(u64, u64)> {
-    let next = |_| lock(&queue.scheduler).take(TrafficClass::Bulk, 1).expect("queued");
+    let next = |_| lock(&queue.scheduler).take_segment(TrafficClass::Bulk, 1).expect("queued");
     let pulls = (0..count).map(next);
     pulls.map(|segment| (segment.group.0, segment.payload.len())).collect()
 }

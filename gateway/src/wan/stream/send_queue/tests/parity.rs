@@ -3,14 +3,14 @@
 use super::*;
 
 /// The parity of the last segments, within five segments of the receiver's memory.
-fn tail() -> Tail {
-    Tail { parity: 4, room: u64::from(5 * MIB) }
+fn tail() -> TailParity {
+    TailParity { parity: 4, room: u64::from(5 * MIB) }
 }
 
 /// Ten segments, of which the last five may have parity.
 fn push_with_tail(queue: &SendQueue, first: u32) {
     for index in 0..10 {
-        let tail = if index < 5 { Tail::default() } else { tail() };
+        let tail = if index < 5 { TailParity::default() } else { tail() };
         push_tail(queue, 7, Part { sequence: 1, segment: first + index, bytes: MIB }, tail);
     }
 }
@@ -46,7 +46,7 @@ fn parity_is_bounded_until_receipts_come() {
     assert_eq!(parities(&queue, 10)[5..], [4; 5]);
     push_with_tail(&queue, 10);
     assert_eq!(parities(&queue, 6), [0; 6]);
-    [0, 8, 9].iter().for_each(|segment| queue.receipt((GroupId(7), key(*segment))));
+    [0, 8, 9].iter().for_each(|segment| queue.handle_receipt((GroupId(7), key(*segment))));
     assert_eq!(parities(&queue, 4), [4, 4, 0, 0]);
 }
 
@@ -55,7 +55,7 @@ fn requeued_segments_keep_their_parity() {
     let queue = queue(&[(7, 1)]);
     push_with_tail(&queue, 0);
     parities(&queue, 10);
-    queue.requeue(1);
+    queue.requeue_connection(1);
     // A segment that overtakes them finds the bound reached.
     push_tail(&queue, 7, Part { sequence: 2, segment: 0, bytes: SMALL }, tail());
     assert_eq!(queue.pull(TrafficClass::Small, 1).expect("queued").header.parity, 0);

@@ -7,22 +7,22 @@ use super::*;
 fn a_segment_pulled_after_replacement_is_requeued_at_the_end() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
-    assert_eq!(queue.requeue(1), 0);
+    assert_eq!(queue.requeue_connection(1), 0);
     queue.pull(TrafficClass::Bulk, 1).expect("queued");
     assert!(queue.pull(TrafficClass::Bulk, 2).is_none());
-    queue.requeue(1);
+    queue.requeue_connection(1);
     assert!(queue.pull(TrafficClass::Bulk, 2).expect("queued").requeued);
 }
 
-/// It arrived over a lane that was taken for lost; nobody reads the slot once all is receipted.
+/// The segment arrived over a lane that was taken for lost. No sender may read its slot any more.
 #[test]
 fn a_receipt_stops_a_segment_that_is_being_written() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
     queue.pull(TrafficClass::Bulk, 1).expect("queued");
-    queue.requeue(1);
+    queue.requeue_connection(1);
     let again = queue.pull(TrafficClass::Bulk, 2).expect("queued");
-    queue.receipt((GroupId(7), again.header.key));
+    queue.handle_receipt((GroupId(7), again.header.key));
     assert!(again.cancel.is_cancelled());
 }
 
@@ -31,10 +31,10 @@ fn a_cancel_in_one_job_leaves_the_other_alone() {
     let queue = queue(&[(7, 1), (8, 1)]);
     push(&queue, 7, 0, MIB);
     push(&queue, 8, 0, MIB);
-    queue.cancel(GroupId(7), Sequence(1));
+    queue.cancel_collective(GroupId(7), Sequence(1));
     assert_eq!(pulled(&queue, 1), [(8, 1 << 20)]);
-    assert_eq!(queue.requeue(1), 1 << 20);
+    assert_eq!(queue.requeue_connection(1), 1 << 20);
     assert_eq!(pulled(&queue, 1), [(8, 1 << 20)]);
-    queue.receipt((GroupId(8), key(0)));
-    assert_eq!(queue.requeue(1), 0);
+    queue.handle_receipt((GroupId(8), key(0)));
+    assert_eq!(queue.requeue_connection(1), 0);
 }

@@ -1,7 +1,7 @@
 //! Jobs share a link by weight.
 
 use super::*;
-use crate::wan::pacing::pacer::ORDER_FIRST;
+use crate::wan::pacing::pacer::RELEASE_ORDER_FIRST;
 use std::task::{Context, Waker};
 
 fn share(pulls: &[(u64, u64)], group: u64) -> u64 {
@@ -24,7 +24,7 @@ fn jobs_share_by_weight_with_segments_of_any_size() {
     }
 }
 
-/// A turn of the heavier is no longer than of any other, in bytes: the lighter one moves all along.
+/// The heavier job's turns have no more bytes than any other's, so the lighter job never waits long.
 #[test]
 fn a_light_job_waits_briefly_for_a_heavy_one() {
     let queue = queue(&[(7, 1000), (8, 1)]);
@@ -60,10 +60,10 @@ fn small_segments_do_not_starve_another_jobs_bulk() {
         (0..100).for_each(|segment| push(&queue, 8, segment, MIB));
         let mut pulls = Vec::new();
         while share(&pulls, 8) < 60 << 20 {
-            // As lanes do: small ones as long as there are any that may go.
+            // Lanes pull small segments as long as any may leave.
             let small = queue.pull(TrafficClass::Small, 1);
             let next = small.or_else(|| queue.pull(TrafficClass::Bulk, 1)).expect("queued");
-            assert_eq!(next.order == ORDER_FIRST, next.group == GroupId(7));
+            assert_eq!(next.order == RELEASE_ORDER_FIRST, next.group == GroupId(7));
             pulls.push((next.group.0, next.payload.len()));
         }
         let (small, bulk) = (share(&pulls, 7) as f64, share(&pulls, 8) as f64);
@@ -94,7 +94,7 @@ fn a_sender_of_small_segments_wakes_once_bulk_has_repaid() {
     (0..10).for_each(|segment| push(&queue, 7, segment, SMALL));
     (0..10).for_each(|segment| push(&queue, 8, segment, MIB));
     while queue.pull(TrafficClass::Small, 1).is_some() {}
-    let mut ready = Box::pin(queue.ready(TrafficClass::Small));
+    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Small));
     assert!(ready.as_mut().poll(&mut context).is_pending());
     queue.pull(TrafficClass::Bulk, 1).expect("queued");
     assert!(ready.as_mut().poll(&mut context).is_ready());
@@ -116,7 +116,7 @@ fn overdrafts_end_with_the_peer() {
 fn relayed_messages_of_unknown_jobs_cost_known_jobs_nothing() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
-    (100..200).for_each(|group| queue.charge(GroupId(group), 1 << 20));
+    (100..200).for_each(|group| queue.charge_control_bytes(GroupId(group), 1 << 20));
     let scheduler = lock(&queue.scheduler);
     let unchanged = scheduler.overdrafts.is_empty() && scheduler.bulk.round.len() == 1;
     assert!(unchanged, "{scheduler:?}");

@@ -1,48 +1,55 @@
-//! The operations of accumulators.
+//! Accumulators of a reduction: the types in which operands are combined, and their operations.
 
 use std::hint::select_unpredictable as select;
 
 /// A type in which operands are combined.
-pub trait Number: Copy {
-    /// Sum; integers wrap.
+pub trait Accumulator: Copy {
+    /// Adds two accumulators of a reduction; integers wrap.
     fn add(self, other: Self) -> Self;
-    /// Product; integers wrap.
+    /// Multiplies two accumulators of a reduction; integers wrap.
     fn mul(self, other: Self) -> Self;
-    /// Minimum; NaN wins, -0 < +0.
+    /// Returns the lesser of two accumulators; NaN wins, -0 is less than +0.
     fn least(self, other: Self) -> Self;
-    /// Maximum; NaN wins, +0 > -0.
+    /// Returns the greater of two accumulators; NaN wins, +0 is greater than -0.
     fn greatest(self, other: Self) -> Self;
 }
 
 /// An accumulator that can hold a mean.
-pub trait Real: Copy {
-    /// The mean of no operands.
+pub trait MeanAccumulator: Copy {
+    /// Returns NaN, the mean of no operands.
     fn nan() -> Self;
-    /// The fraction of `total` that `weight` is. It is never zero, so that an infinity or NaN with
-    /// the least positive weight still counts.
+    /// Returns the fraction of `total`, the sum of all weights, that `weight` is.
+    ///
+    /// It is never zero, so that an infinity or NaN with the least positive weight still counts.
     fn coefficient(weight: f64, total: f64) -> Self;
-    /// The value times a coefficient.
+    /// Multiplies the value of an operand by its coefficient.
     fn scaled(self, coefficient: Self) -> Self;
-    /// Sum that is finite for finite terms. Rounded coefficients may add up to more than one, which
-    /// would overflow the mean of the largest numbers.
+    /// Adds two terms of a mean; the sum of finite terms is finite.
+    ///
+    /// Rounded coefficients may add up to more than one, which would overflow the mean of the
+    /// largest numbers.
     fn add_bounded(self, other: Self) -> Self;
 }
 
 macro_rules! integer {
     ($($name:ty),*) => {$(
-        impl Number for $name {
+        impl Accumulator for $name {
+            /// Adds two integer accumulators of a reduction; the sum wraps.
             #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
+            /// Multiplies two integer accumulators of a reduction; the product wraps.
             #[inline(always)]
             fn mul(self, other: Self) -> Self {
                 self.wrapping_mul(other)
             }
+            /// Returns the lesser of two integer accumulators.
             #[inline(always)]
             fn least(self, other: Self) -> Self {
                 select(self < other, self, other)
             }
+            /// Returns the greater of two integer accumulators.
             #[inline(always)]
             fn greatest(self, other: Self) -> Self {
                 select(self > other, self, other)
@@ -54,17 +61,20 @@ integer!(i32, i64, u8);
 
 macro_rules! float {
     ($($name:ty),*) => {$(
-        impl Number for $name {
+        impl Accumulator for $name {
+            /// Adds two float accumulators of a reduction.
             #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self + other
             }
+            /// Multiplies two float accumulators of a reduction.
             #[inline(always)]
             fn mul(self, other: Self) -> Self {
                 self * other
             }
             // Selects, not branches, so that the loop stays a vector one. Equal numbers differ
             // at most in the sign of zero, and a NaN `other` falls through the first select.
+            /// Returns the lesser of two float accumulators; NaN wins, -0 is less than +0.
             #[inline(always)]
             fn least(self, other: Self) -> Self {
                 let least = select(self < other, self, other);
@@ -72,6 +82,7 @@ macro_rules! float {
                 let least = select(self == other, either_sign, least);
                 select(self.is_nan(), self, least)
             }
+            /// Returns the greater of two float accumulators; NaN wins, +0 is greater than -0.
             #[inline(always)]
             fn greatest(self, other: Self) -> Self {
                 let greatest = select(self > other, self, other);
@@ -84,39 +95,47 @@ macro_rules! float {
 }
 float!(f32, f64);
 
-impl Real for f32 {
+impl MeanAccumulator for f32 {
+    /// Returns an `f32` NaN, the mean of no operands.
     #[inline(always)]
     fn nan() -> Self {
         Self::NAN
     }
+    /// Returns the fraction of `total` that `weight` is, as `f32`; never zero.
     #[inline(always)]
     fn coefficient(weight: f64, total: f64) -> Self {
         ((weight / total) as Self).max(Self::from_bits(1))
     }
+    /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
     fn scaled(self, coefficient: Self) -> Self {
         self * coefficient
     }
-    /// The `f32` sum of a mean of 16-bit floats cannot overflow.
+    /// Adds two terms of a mean of 16-bit floats, which cannot overflow `f32`.
     #[inline(always)]
     fn add_bounded(self, other: Self) -> Self {
         self + other
     }
 }
 
-impl Real for f64 {
+impl MeanAccumulator for f64 {
+    /// Returns an `f64` NaN, the mean of no operands.
     #[inline(always)]
     fn nan() -> Self {
         Self::NAN
     }
+    /// Returns the fraction of `total` that `weight` is, as `f64`; never zero.
     #[inline(always)]
     fn coefficient(weight: f64, total: f64) -> Self {
         (weight / total).max(Self::from_bits(1))
     }
+    /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
     fn scaled(self, coefficient: Self) -> Self {
         self * coefficient
     }
+    /// Adds two terms of a mean of `f64`; a sum of finite terms that overflows becomes the largest
+    /// finite number.
     #[inline(always)]
     fn add_bounded(self, other: Self) -> Self {
         let sum = self + other;
@@ -125,24 +144,28 @@ impl Real for f64 {
     }
 }
 
-/// A binary64 accumulator for means of binary32. They cannot overflow it, so it needs no bound, which
-/// would cost more than all other work.
+/// A binary64 accumulator for means of binary32. They cannot overflow it, so it needs no bound,
+/// which would cost more than all other work.
 #[derive(Clone, Copy)]
 pub struct F64Sum(pub f64);
 
-impl Real for F64Sum {
+impl MeanAccumulator for F64Sum {
+    /// Returns a binary64 NaN, the mean of no operands.
     #[inline(always)]
     fn nan() -> Self {
         Self(f64::NAN)
     }
+    /// Returns the fraction of `total` that `weight` is, as binary64; never zero.
     #[inline(always)]
     fn coefficient(weight: f64, total: f64) -> Self {
         Self(f64::coefficient(weight, total))
     }
+    /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
     fn scaled(self, coefficient: Self) -> Self {
         Self(self.0 * coefficient.0)
     }
+    /// Adds two terms of a mean of `f32`, which cannot overflow binary64.
     #[inline(always)]
     fn add_bounded(self, other: Self) -> Self {
         Self(self.0 + other.0)

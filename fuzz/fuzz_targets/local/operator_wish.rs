@@ -1,4 +1,0 @@
-//! Target of `fuzz::local::operator_wish`; without `cargo fuzz` it replays the files on its command line.
-#![cfg_attr(fuzzing, no_main)]
-
-fuzz::fuzz_main!(fuzz::local::operator_wish);

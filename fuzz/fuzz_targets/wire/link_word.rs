@@ -1,4 +1,0 @@
-//! Target of `fuzz::wire::link_word`; without `cargo fuzz` it replays the files on its command line.
-#![cfg_attr(fuzzing, no_main)]
-
-fuzz::fuzz_main!(fuzz::wire::link_word);

@@ -1,0 +1,195 @@
+//! Changes of the plan: links that are measured, a plan that is made anew, and the switch to it.
+
+use super::link_reports;
+use super::membership::FIRST_GATEWAY;
+use super::plan_schedule::PlanSwitch;
+use super::state::EpochState;
+use crate::ids::{GatewayId, RegionId, Sequence};
+use crate::plan::Plan;
+use crate::session::action::{Action, PeerError, SessionNote};
+use crate::session::action_queue::ActionQueue;
+use crate::topology::{Fabric, LinkState};
+use crate::wire::Message;
+use std::sync::Arc;
+
+/// Plans.
+impl EpochState {
+    /// Takes a better plan for the epochs to come. On the first gateway, also begins the change of
+    /// the epoch under way, from `oldest` on. Segments keep their size. Returns the switch when no
+    /// other gateway is awaited.
+    pub fn propose_plan(
+        &mut self,
+        plan: Plan,
+        oldest: Sequence,
+        actions: &mut ActionQueue,
+    ) -> Option<PlanSwitch> {
+        let Some(active) = &mut self.active else {
+            self.next_plan = plan;
+            return None;
+        };
+        let plan = Plan { segment: active.plans.plan().segment, ..plan };
+        self.next_plan = plan.clone();
+        if self.local.id() != FIRST_GATEWAY {
+            return None;
+        }
+        let change = active.plans.begin_change(plan, oldest)?;
+        actions.broadcast(self.ready_peers(), &Message::Pause { epoch: self.number, change });
+        self.note_paused(FIRST_GATEWAY, change, oldest, actions)
+    }
+
+    /// Holds back collectives from `oldest` on and answers Paused, since the first gateway sent
+    /// Pause for a change.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the sender is not the first gateway.
+    pub fn handle_pause(
+        &mut self,
+        from: GatewayId,
+        change: u32,
+        oldest: Sequence,
+        actions: &mut ActionQueue,
+    ) -> Result<(), PeerError> {
+        if from != FIRST_GATEWAY {
+            return Err(PeerError::NotYours("pause"));
+        }
+        let Some(active) = &mut self.active else { return Ok(()) };
+        active.plans.hold_back_from(change, oldest);
+        actions.push_messages(FIRST_GATEWAY, active.plans.paused_message(self.number));
+        Ok(())
+    }
+
+    /// Records that a member holds back collectives from `held` on. Returns the switch once all
+    /// members do.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: this gateway makes no plans.
+    pub fn handle_paused(
+        &mut self,
+        from: GatewayId,
+        change: u32,
+        held: Sequence,
+        actions: &mut ActionQueue,
+    ) -> Result<Option<PlanSwitch>, PeerError> {
+        if self.me() != FIRST_GATEWAY {
+            return Err(PeerError::NotYours("paused"));
+        }
+        Ok(self.note_paused(from, change, held, actions))
+    }
+
+    /// Checks a change that the first gateway completed. Returns the switch to make; none if the
+    /// message is a repeat.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the sender may not change plans, or the plan is invalid.
+    pub fn handle_change(
+        &self,
+        from: GatewayId,
+        change: u32,
+        switch: PlanSwitch,
+    ) -> Result<Option<PlanSwitch>, PeerError> {
+        if from != FIRST_GATEWAY {
+            return Err(PeerError::NotYours("change"));
+        }
+        self.check_plan(&switch.plan)?;
+        let Some(plans) = self.plans() else { return Ok(None) };
+        Ok(plans.accepts_switch(change, &switch)?.then_some(switch))
+    }
+
+    /// Records that a member holds back collectives from `held` on. Once all members do, sends
+    /// Change to the peers and returns the switch.
+    fn note_paused(
+        &mut self,
+        member: GatewayId,
+        change: u32,
+        held: Sequence,
+        actions: &mut ActionQueue,
+    ) -> Option<PlanSwitch> {
+        let members = self.members.peer_count() + 1;
+        let active = self.active.as_mut()?;
+        let switch = active.plans.note_paused(member, change, held, members)?;
+        let message = active.plans.change_message(self.number, &switch);
+        actions.broadcast(self.ready_peers(), &message);
+        Some(switch)
+    }
+
+    /// Puts the plan of a switch in force and logs it. `oldest` is the oldest live collective.
+    pub fn switch_plan(
+        &mut self,
+        switch: PlanSwitch,
+        oldest: Option<Sequence>,
+        actions: &mut ActionQueue,
+    ) {
+        let Some(active) = &mut self.active else { return };
+        let PlanSwitch { from, plan } = &switch;
+        actions.push(Action::Note(SessionNote::PlanChanged {
+            from: *from,
+            algorithm: plan.algorithm.name(),
+            reason: plan.reason.clone(),
+            plan_hash: plan.hash(),
+        }));
+        let oldest = oldest.unwrap_or(*from);
+        active.plans.switch_plan(switch, oldest, &self.local);
+    }
+}
+
+/// Links.
+impl EpochState {
+    /// Records this gateway's measurement of the link to another region, and sends it to the first
+    /// gateway when it changed.
+    pub fn handle_link(&mut self, to: RegionId, state: LinkState, actions: &mut ActionQueue) {
+        let me = self.me();
+        if !self.links.record_report(me, to, state) || me == FIRST_GATEWAY {
+            return;
+        }
+        if self.is_active() {
+            actions.push_message(FIRST_GATEWAY, Message::Link { epoch: self.number, to, state });
+        }
+    }
+
+    /// Records a peer's report about a link of the peer's region.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: this gateway makes no plans, or the peer has no such link.
+    pub fn handle_link_report(
+        &mut self,
+        from: GatewayId,
+        to: RegionId,
+        state: LinkState,
+    ) -> Result<(), PeerError> {
+        let fabric = self.local.fabric();
+        let linked = fabric.link(fabric.gateway(from).region, to).is_some();
+        if self.me() != FIRST_GATEWAY || !linked {
+            return Err(PeerError::NotYours("link report"));
+        }
+        self.links.record_report(from, to, state);
+        Ok(())
+    }
+
+    /// Asks for a new plan on the first gateway, when links have differed from the planned ones for
+    /// long enough. Called when a collective completed.
+    pub fn plan_if_links_changed(&mut self, actions: &mut ActionQueue) {
+        let Some(active) = &self.active else { return };
+        let leaving = self.draining.is_some() || active.closing.is_some();
+        if self.me() != FIRST_GATEWAY || active.plans.is_changing() || leaving {
+            return;
+        }
+        if let Some(reported) = self.links.fabric_to_plan_for(self.local.fabric()) {
+            actions.push(Action::Plan(Arc::new(reported)));
+        }
+    }
+
+    /// Takes the answer to [`Action::Plan`]. Returns the plan, with the changed links in its
+    /// reason, if it is faster than the one in force.
+    pub fn accept_faster_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
+        self.links.end_planning();
+        let in_force = self.active.as_ref()?.plans.plan();
+        let before = self.links.replace_planned_links(reported.links());
+        let segment = in_force.segment;
+        let mut plan = Plan { segment, ..plan? }.with_express_limit(self.local.fabric());
+        if !link_reports::is_plan_faster(&plan, in_force, reported) {
+            return None;
+        }
+        plan.reason += &link_reports::link_changes_text(&before, reported);
+        Some(plan)
+    }
+}
