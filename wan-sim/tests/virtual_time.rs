@@ -92,7 +92,7 @@ fn a_lab_file_works_in_virtual_time() {
     let at = move |site: usize| ends[site];
     let (a, b) = (net.bind(at(0)).unwrap(), net.bind(at(1)).unwrap());
     // What the model alone makes of a packet every millisecond.
-    let mut links: Vec<_> = topology.paths().iter().map(|path| path.link()).collect();
+    let mut links: Vec<_> = topology.paths().iter().map(|path| path.build_link()).collect();
     let (mut link, mut port) = (links.remove(0), links.pop().unwrap());
     let every_ms = || (0..200).map(|ms: u64| TimeNs::from_ns(ms * 1_000_000));
     let mut pass = |now| link.offer(now, Packet::new(1000)).fate.delivery().map(|d| d.at);

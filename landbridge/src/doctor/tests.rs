@@ -1,5 +1,5 @@
 use super::*;
-use gateway::certs::{CertificateAuthority, CertificateOptions, Validity, make};
+use gateway::certs::{CertificateAuthority, CertificateOptions, Validity, make_certificates};
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
@@ -30,7 +30,7 @@ fn deployment(west: SocketAddr) -> Deployment {
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
     let order = CertificateOptions { validity: Validity::days(60), jobs: &jobs, force: false };
-    make(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
+    make_certificates(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
     Deployment { directory, region }
 }
 

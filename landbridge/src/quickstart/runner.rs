@@ -7,7 +7,7 @@ use super::deployment::{QuickstartDeployment, rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
-use super::processes::Process;
+use super::processes::ChildProcess;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
 use super::timing::{IterationTimes, TrafficCounters, counters_difference, summarize_all_reduces};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};

@@ -38,7 +38,7 @@ impl Transfer {
             plan::result_window(cx.epoch.local().fabric(), me, to, plan)
         };
         let left = window.get() / plan.segment.get();
-        let reserves = SizeClass::ALL.map(SizeClass::reserve);
+        let reserves = SizeClass::ALL.map(SizeClass::reserved_bytes);
         let mut window = GrantWindow { to, me, left, reserves };
         let mut opened = Vec::new();
         // Partials that were passed on are held until their receipts are in, also when the result
