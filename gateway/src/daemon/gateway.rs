@@ -1,6 +1,6 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
-use super::memory_budget::partials_per_job;
+use super::memory_budget::{partials_per_job, receive_windows_max};
 use super::peer_links::{LinkSide, lane_threads, make_link_sides};
 use super::spec::{GatewaySpec, Observability, StartError};
 use crate::engine::{Engine, EngineSpec, JobSession};
@@ -75,6 +75,7 @@ impl Gateway {
                 one_by_one: spec.listen.one_by_one,
                 mtu_pinned: spec.mtu_pinned,
                 segment_bytes: spec.plan.segment.get(),
+                receive_windows_max: receive_windows_max(spec.memory),
                 credentials: credentials.clone(),
                 peers,
                 events: events.clone(),

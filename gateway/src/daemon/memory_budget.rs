@@ -28,6 +28,12 @@ pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount
     (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
 }
 
+/// Returns the most bytes that QUIC's receive windows grow to when RTTs are longer than configured:
+/// a quarter of the memory. They fill only while a busy processor delays the reader of a lane.
+pub(super) fn receive_windows_max(memory: ByteCount) -> ByteCount {
+    ByteCount::new(memory.get() / 4)
+}
+
 /// Returns the memory that each job may use for partials. Jobs get equal parts of the memory that
 /// is not reserved, but of half of all memory at least, so that no job takes another's.
 pub(super) fn partials_per_job(spec: &GatewaySpec, sides: usize) -> ByteCount {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use units::BitRate;
+use units::{BitRate, ByteCount};
 
 /// One peer, as all lanes share it.
 pub struct PeerLink {
@@ -64,6 +64,9 @@ pub struct LaneSpec {
     pub mtu_pinned: bool,
     /// Bytes of the plan's segments.
     pub segment_bytes: u64,
+    /// The most bytes that the receive windows of all connections of these lanes together grow to
+    /// when RTTs are longer than configured.
+    pub receive_windows_max: ByteCount,
     /// The certificate of this gateway and the CA that it trusts. A change holds from the next handshake on.
     pub credentials: watch::Receiver<Arc<Credentials>>,
     /// All other gateways with a WAN port.
@@ -87,11 +90,14 @@ impl PeerLink {
     /// Returns the path of a lane to this peer for its windows, at the present rate limit of the
     /// link.
     pub(crate) fn lane_path(&self, spec: &LaneSpec) -> LanePath {
+        let lanes = u64::from(plan::lane_count(&spec.fabric));
+        let connections = lanes * spec.peers.len() as u64;
         LanePath {
             link: Link { rate: self.pair_rate_now(), ..self.link.clone() },
             inbound: self.link.rate,
-            lanes: u64::from(plan::lane_count(&spec.fabric)),
+            lanes,
             segment_bytes: spec.segment_bytes,
+            receive_window_max: spec.receive_windows_max.get() / connections.max(1),
         }
     }
 

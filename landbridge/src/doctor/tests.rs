@@ -30,7 +30,8 @@ fn deployment(west: SocketAddr) -> Deployment {
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
     let order = CertificateOptions { validity: Validity::days(60), jobs: &jobs, force: false };
-    make_certificates(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
+    make_certificates(region.fabric().fabric(), &directory.path().join("keys"), &order)
+        .expect("certificates");
     Deployment { directory, region }
 }
 

@@ -12,6 +12,7 @@ mod words;
 
 pub use error::NetemError;
 pub use link_words::Netem;
+#[cfg(feature = "topology")]
 pub(crate) use value::{parse_rate, parse_span};
 
 #[cfg(test)]

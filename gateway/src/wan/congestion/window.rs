@@ -13,7 +13,8 @@
 //! send           = max(flight(1.25) + SEND_WINDOW_GAP_ROUNDS x holes x rate x rtt, congestion)
 //!                  + 2 streams
 //! stream         = the longest segment with its parity, and 4 KiB
-//! receive        = 3 x BDP + 8 streams
+//! receive        = 3 x BDP + 8 streams; when the RTT is longer than configured, at most
+//!                  max(3 x configured BDP + 8 streams, LanePath::receive_window_max)
 //! streams        = 64 + 4 x BDP / segment
 //! ```
 
@@ -80,6 +81,8 @@ pub(crate) struct LanePath {
     pub lanes: u64,
     /// Bytes of the plan's segments.
     pub segment_bytes: u64,
+    /// The most bytes that the receive window grows to when the RTT is longer than configured.
+    pub receive_window_max: u64,
 }
 
 impl LanePath {
@@ -99,6 +102,11 @@ impl LanePath {
         self.link.rate.bytes_per_second() / self.lanes as f64
     }
 
+    /// Returns the BDP in bytes of what the peer may send, at this RTT.
+    fn inbound_bdp(&self, rtt: Span) -> u64 {
+        Link { rate: self.inbound, rtt, ..self.link.clone() }.bdp().get()
+    }
+
     /// Computes the windows of a lane from its delivery rate, min RTT and smoothed RTT.
     pub fn windows(
         &self,
@@ -107,9 +115,11 @@ impl LanePath {
         smoothed_rtt: Span,
     ) -> LaneWindows {
         let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
-        let inbound = Link { rate: self.inbound, rtt: longest_rtt, ..self.link.clone() };
-        let bdp = inbound.bdp().get();
+        let bdp = self.inbound_bdp(longest_rtt);
         let stream = stream_window_bytes(self.segment_bytes);
+        let receive = |bdp: u64| 3 * bdp + 8 * stream;
+        // A busy processor looks like a longer path. Bytes that wait for it would fill the window.
+        let receive_max = receive(self.inbound_bdp(self.link.rtt)).max(self.receive_window_max);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest_stream = stream_window_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
         let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
@@ -127,7 +137,7 @@ impl LanePath {
             // Streams are always read, so the receive windows only stop a peer that breaks the rules:
             // grants are the back-pressure.
             stream: window_varint(longest_stream),
-            receive: window_varint(3 * bdp + 8 * stream),
+            receive: window_varint(receive(bdp).min(receive_max)),
             streams: window_varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // More than the congestion window, so that only that one limits the sender.
             send: send.max(congestion) + 2 * stream,
@@ -173,7 +183,13 @@ mod tests {
         let rate = BitRate::from_bits_per_second(gigabits * 1_000_000_000);
         let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
         let link = Link { a: RegionId(0), b: RegionId(1), rate, rtt, loss };
-        LanePath { link, inbound: rate, lanes: 4, segment_bytes: 1 << 20 }
+        LanePath {
+            link,
+            inbound: rate,
+            lanes: 4,
+            segment_bytes: 1 << 20,
+            receive_window_max: 1 << 30,
+        }
     }
 
     #[test]
@@ -216,6 +232,21 @@ mod tests {
         let draining = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(120));
         assert!(draining.congestion < whole.congestion * 4 / 5 && draining.send == whole.send);
         assert!(draining.receive > whole.receive, "the peer's are for the observed RTT");
+    }
+
+    #[test]
+    fn a_busy_processor_does_not_grow_the_receive_window_beyond_its_memory() {
+        let (mut path, ms) = (path(Span::from_ms(1), 10, 0), Span::from_ms);
+        let mut min_rtt = MinRtt::new(ms(1), ms(1000), true);
+        let initial = path.initial_windows().receive.into_inner();
+        (0..4).for_each(|_| min_rtt.end_round(Some(ms(500)), false));
+        let mut receive = |bytes: u64| {
+            path.receive_window_max = bytes;
+            path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500)).receive.into_inner()
+        };
+        assert_eq!(receive(32 << 20), 32 << 20);
+        assert_eq!(receive(1 << 20), initial, "the configured path needs so much");
+        assert!(receive(u64::MAX) > 500 * 3 * 1_250_000, "the path may be that long");
     }
 
     #[test]
