@@ -3,14 +3,14 @@
 use super::metrics::Metrics;
 use super::status_request::StatusHandle;
 use crate::admission::AdmissionControl;
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,6 @@ pub struct Observed {
 /// Serves HTTP requests at `listener` forever. Each connection is closed after one request, or
 /// after `HTTP_REQUEST_TIMEOUT`, so that slow or idle clients do not block others.
 pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible {
-    let router = Router::new()
-        .route("/metrics", get(get_metrics))
-        .route("/status", get(get_status))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(get_readiness))
-        .with_state(observed);
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     loop {
         let (stream, from) = match listener.accept().await {
@@ -46,7 +40,8 @@ pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible
             }
         };
         let slot = admission.take_slot(from.ip());
-        let service = TowerToHyperService::new(router.clone());
+        let observed = observed.clone();
+        let service = service_fn(move |request| respond(request, observed.clone()));
         let connection = http1::Builder::new()
             .keep_alive(false)
             .max_headers(HTTP_HEADERS_MAX)
@@ -63,23 +58,43 @@ pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible
     }
 }
 
-/// Answers `/metrics` with all metrics in the OpenMetrics format.
-async fn get_metrics(State(observed): State<Observed>) -> Response {
-    ([(header::CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE)], observed.metrics.render()).into_response()
+/// Answers a request by its path. Only GET and HEAD are allowed; hyper sends no body after HEAD.
+async fn respond(
+    request: Request<Incoming>,
+    observed: Observed,
+) -> Result<Response<Full<Bytes>>, hyper::http::Error> {
+    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+    let path = request.uri().path();
+    if !is_read && matches!(path, "/metrics" | "/status" | "/healthz" | "/readyz") {
+        let response = Response::builder().status(StatusCode::METHOD_NOT_ALLOWED);
+        return response.header(ALLOW, "GET,HEAD").body(Full::default());
+    }
+    let (status, content_type, body) = match path {
+        "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, observed.metrics.render()),
+        "/status" => get_status(&observed.status).await,
+        "/healthz" => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
+        "/readyz" => {
+            let (status, text) = get_readiness(&observed.status).await;
+            (status, TEXT_CONTENT_TYPE, text)
+        }
+        _ => (StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, String::new()),
+    };
+    Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body.into())
 }
 
-/// Answers `/status` with the engine's status as JSON, or 503 when the engine does not answer.
-async fn get_status(State(observed): State<Observed>) -> Response {
-    match observed.status.request().await {
-        Ok(status) => Json(status).into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+/// Returns the engine's status as JSON, or 503 when the engine does not answer.
+async fn get_status(engine: &StatusHandle) -> (StatusCode, &'static str, String) {
+    let status = engine.request().await.map_err(|error| error.to_string());
+    match status.and_then(|status| serde_json::to_string(&status).map_err(|e| e.to_string())) {
+        Ok(json) => (StatusCode::OK, "application/json", json),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{error}\n")),
     }
 }
 
-/// Answers `/readyz`: 200 from the first epoch until the gateway drains, when collectives can run;
-/// otherwise 503.
-async fn get_readiness(State(observed): State<Observed>) -> (StatusCode, String) {
-    match observed.status.request().await {
+/// Returns 200 from the first epoch until the gateway drains, when collectives can run; otherwise
+/// 503. The text is for people.
+async fn get_readiness(engine: &StatusHandle) -> (StatusCode, String) {
+    match engine.request().await {
         Ok(status) if status.jobs.iter().any(|job| job.draining.is_some()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
         }
@@ -97,6 +112,9 @@ async fn get_readiness(State(observed): State<Observed>) -> (StatusCode, String)
 /// The media type of the OpenMetrics format.
 const OPEN_METRICS_CONTENT_TYPE: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of plain text.
+const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// 128: most HTTP connections at once, as scrapers are few. One more closes the oldest connection
 /// of the address with the most. Tested by `idle_connections_and_long_headers_block_no_scraper`.
