@@ -3,6 +3,7 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::parent::exit_with_parent;
 use super::output::print::{print_json, print_text};
+use super::output::table::output_columns;
 use crate::quickstart::{self, QuickstartError, QuickstartOptions, RankTask, report};
 use clap::Args;
 use gateway::local::token_file;
@@ -87,7 +88,7 @@ impl QuickstartCommand {
         if self.json {
             print_json(&report);
         } else {
-            print_text(&report::render_report(&report, &checks));
+            print_text(&report::render_report(&report, &checks, output_columns()));
         }
         for failed in checks.iter().filter(|check| !check.passed) {
             eprintln!("check failed: {}: {}", failed.claim, failed.found);

@@ -2,7 +2,7 @@
 
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
-use super::output::table::render_table;
+use super::output::table::{render_fields, render_table};
 use clap::Args;
 use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
@@ -68,7 +68,8 @@ fn describe_job(job: &observed::JobReport) -> String {
     }
     if let Some(plan) = &job.plan {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
-        text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
+        let field = [format!("plan {algorithm}:"), format!("{reason} (hash {hash})")];
+        text.push_str(&render_fields(&[field]));
     }
     let rank_row = |rank: &observed::RankReport| {
         let state = if rank.attached { "attached" } else { "not attached" };

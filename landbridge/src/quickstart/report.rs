@@ -1,7 +1,7 @@
 //! The report of a quickstart: JSON, a table, and checks that must pass.
 
 use super::binomial::central_binomial_interval;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
@@ -132,10 +132,11 @@ pub(crate) fn check_report(report: &QuickstartReport) -> Vec<Check> {
     checks
 }
 
-/// Returns a report and its checks as a table.
-pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check]) -> String {
+/// Returns a report and its checks as a table that is at most `columns` wide.
+pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check], columns: u16) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     table.set_header(["", "", "check"]);
     add_training_rows(&mut table, report);
     add_all_reduce_rows(&mut table, report);
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn the_table_shows_every_value_and_marks_failures() {
         let mut report = good();
-        let text = render_report(&report, &check_report(&report));
+        let text = render_report(&report, &check_report(&report), 80);
         println!("{text}");
         for shown in [
             "0.0500",
@@ -404,7 +405,7 @@ mod tests {
         }
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
         report.identical = false;
-        let text = render_report(&report, &check_report(&report));
+        let text = render_report(&report, &check_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
     }
 }

@@ -1,28 +1,50 @@
-//! Plain tables.
+//! Tables and lists of fields that fit the terminal, by comfy-table.
 
-/// Returns a table as text: columns two spaces apart, each as wide as its widest cell, the header
-/// in capitals.
+use comfy_table::{ContentArrangement, Table, presets};
+use std::io::IsTerminal;
+
+/// 80 columns: the width of output that is no terminal, and of the smallest common terminal.
+const COLUMNS_DEFAULT: u16 = 80;
+
+/// Returns the number of columns that output may use: those of the terminal, or 80.
+pub(crate) fn output_columns() -> u16 {
+    let size = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    size.map_or(COLUMNS_DEFAULT, |(terminal_size::Width(columns), _)| columns)
+}
+
+/// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are wrapped
+/// where the table would be wider than the terminal.
 pub(crate) fn render_table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
 ) -> String {
-    let header = header.map(str::to_uppercase);
-    let rows: Vec<[String; COLUMNS]> =
-        rows.iter().map(|row| row.each_ref().map(|cell| cell_on_one_line(cell))).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-    let mut text = String::new();
-    for row in std::iter::once(&header).chain(&rows) {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(&format!("{cell:<width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    let mut table = plain_table(rows, output_columns());
+    table.set_header(header.map(str::to_uppercase));
+    space_columns(&mut table)
+}
+
+/// Returns a list of names and values as text, one field to a line. Long values are wrapped.
+pub(crate) fn render_fields(fields: &[[String; 2]]) -> String {
+    space_columns(&mut plain_table(fields, output_columns()))
+}
+
+/// Makes a table without lines that is at most `columns` wide.
+fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(columns);
+    table.add_rows(rows.iter().map(|row| row.each_ref().map(|cell| cell_on_one_line(cell))));
+    table
+}
+
+/// Returns a table as text, with two spaces between its columns and none after the last.
+fn space_columns(table: &mut Table) -> String {
+    let last = table.column_count().saturating_sub(1);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index < last { 2 } else { 0 }));
     }
+    let mut text = table.trim_fmt();
+    text.push('\n');
     text
 }
 
@@ -34,11 +56,28 @@ fn cell_on_one_line(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::render_table;
+    use super::*;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a".to_owned(), "1\n3".to_owned()], ["long".to_owned(), "2".to_owned()]];
         assert_eq!(render_table(["x", "y"], &rows), "X     Y\na     1 3\nlong  2\n");
+    }
+
+    #[test]
+    fn long_cells_are_wrapped_within_the_width() {
+        let summary = "3 regions, 5 gateways, 14 ranks ".repeat(8);
+        let rows = [["configs/fabric.toml".to_owned(), "fabric".to_owned(), summary]];
+        let text = render_table(["file", "kind", "summary"], &rows);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().count() > 3 && text.matches("14 ranks").count() > 5, "{text}");
+    }
+
+    #[test]
+    fn long_fields_are_wrapped_below_their_value() {
+        let text = render_fields(&[["reason".to_owned(), "two regions ".repeat(12)]]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() == 2 && lines[0].starts_with("reason  two regions"), "{text}");
+        assert!(lines[1].starts_with("        two regions"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use super::collective::Collective;
 use super::format::{format_bytes, format_seconds};
 use super::simulate::SimulatedPlan;
-use crate::cli::output::table::render_table;
+use crate::cli::output::table::{render_fields, render_table};
 use hier_collectives::bound;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Operation, Plan, Tree};
@@ -207,17 +207,7 @@ impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         writeln!(f, "{} of {size} {} over {}", self.operation, self.dtype, self.fabric)?;
-        writeln!(f, "algorithm  {}", self.algorithm)?;
-        writeln!(f, "reason     {}", self.reason)?;
-        writeln!(f, "plan hash  {}", self.plan_hash)?;
-        writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
-        if let Some(most) = self.express_bytes {
-            writeln!(f, "express    up to {}", ByteCount::new(most))?;
-        }
-        writeln!(f, "predicted  {}", format_seconds(self.predicted_seconds))?;
-        writeln!(f, "bound      {}, eta {:.3}", format_seconds(self.bound_seconds), self.eta)?;
-        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
-        writeln!(f, "min-cut    {min_cut}, both ways")?;
+        write!(f, "{}", render_fields(&self.fields()))?;
         match &self.simulated {
             Some(simulated) => writeln!(f, "{simulated}")?,
             None => writeln!(f)?,
@@ -252,6 +242,26 @@ impl fmt::Display for PlanReport {
 }
 
 impl PlanReport {
+    /// Returns the properties of the plan and its predicted time, as names and values.
+    fn fields(&self) -> Vec<[String; 2]> {
+        let express = self.express_bytes.map(|most| format!("up to {}", ByteCount::new(most)));
+        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
+        let bound = format!("{}, eta {:.3}", format_seconds(self.bound_seconds), self.eta);
+        let fields = [
+            ("algorithm", Some(self.algorithm.to_string())),
+            ("reason", Some(self.reason.clone())),
+            ("plan hash", Some(self.plan_hash.clone())),
+            ("segment", Some(ByteCount::new(self.segment_bytes).to_string())),
+            ("express", express),
+            ("predicted", Some(format_seconds(self.predicted_seconds))),
+            ("bound", Some(bound)),
+            ("min-cut", Some(format!("{min_cut}, both ways"))),
+        ];
+        let present =
+            fields.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        present.collect()
+    }
+
     /// Returns the table row of a gateway: share that it owns, WAN and LAN bytes, memory.
     fn gateway_row(&self, load: &GatewayLoad) -> [String; 6] {
         [
