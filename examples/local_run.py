@@ -8,7 +8,7 @@ import multiprocessing
 import sys
 import time
 
-from landbridge._testing import LinkSpec, LocalRegions
+from landbridge._local_regions import LinkSpec, LocalRegions
 
 #: Limit on the time until a trainer returns its result, in seconds.
 RESULT_TIMEOUT_S = 600.0

@@ -2,12 +2,13 @@
 
 use crate::bounds::AllocationBound;
 use gateway::memory::arena::Arena;
+use gateway::memory::mem_slice::MemSlice;
 use gateway::wan::link::message::LinkMessage;
-use gateway::wan::stream::fec::{self, ReceivedShards};
+use gateway::wan::stream::fec::{self, FecShards};
+use hier_collectives::buffer_part;
 use hier_collectives::fec::{SHARD_BYTES, parity_max};
 use hier_collectives::ids::GroupId;
 use hier_collectives::plan::TreeDirection;
-use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
 /// Decodes `bytes` as a job id and a segment header, which begin a stream; panics when the decoder
@@ -40,7 +41,7 @@ pub fn control_message(bytes: &[u8]) {
             let gateways = u16::try_from(boots.len()).expect("counted by 16 bits");
             plan.hash();
             if plan.prove(gateways.min(PROVED_GATEWAYS_MAX)).is_ok() {
-                let parts = shard::divide_buffer(&plan, BUFFER_BYTES);
+                let parts = buffer_part::divide_buffer(&plan, BUFFER_BYTES);
                 let own = parts.iter().zip(&plan.trees).enumerate();
                 let end = own.fold(0, |end, (index, (part, tree))| {
                     if tree.direction == TreeDirection::Results {
@@ -88,9 +89,9 @@ pub fn parity_stream(bytes: &[u8]) {
     let stream = [payload.clone(), if honest { made.clone() } else { forged() }].concat();
     // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.
     let mut left: Vec<usize> = (0..stream.len().div_ceil(piece)).collect();
-    let into = Arena::anonymous(length).expect("memory").whole().slice(0..length);
+    let into = MemSlice::whole(&Arena::anonymous(length).expect("memory"));
     let bound = AllocationBound { fixed: 1024 + stream.len(), per_byte: 0 };
-    let mut received = bound.enforce(bytes, || ReceivedShards::new(length, count));
+    let mut received = bound.enforce(bytes, || FecShards::new(length, count));
     let mut here = vec![false; payload.len()];
     for pick in order {
         if left.is_empty() || received.is_complete() || received.can_restore() {

@@ -7,7 +7,7 @@ use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Wo
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
-use gateway::observe::metrics::Metrics;
+use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -149,7 +149,7 @@ fn gateway_ends_after_panic_of(victim: Victim) {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (listener, connector) = listener::in_process_listener();
         let (_status, status_requests) = StatusHandle::new();
-        let observed = Observability { metrics: Arc::new(Metrics::new()), status_requests };
+        let observed = Observability { metrics: Arc::new(MetricsRegistry::new()), status_requests };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(listener), observed);
         let gateway = gateway.await.expect("starts");

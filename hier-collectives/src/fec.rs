@@ -58,10 +58,10 @@ impl Fec {
         let parity = tail as f64 / segment as f64 * parity as f64;
         Self {
             tail,
-            expected_saving: span_from_seconds(
+            expected_saving: fec_span_from_seconds(
                 some_lost * (link.rtt + DETECTION_DELAY).as_secs_f64(),
             ),
-            parity_time: span_from_seconds(parity / link.rate.bytes_per_second()),
+            parity_time: fec_span_from_seconds(parity / link.rate.bytes_per_second()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Plan {
 }
 
 /// Converts seconds to a [`Span`], rounded down to a nanosecond.
-fn span_from_seconds(seconds: f64) -> Span {
+fn fec_span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9) as u64)
 }
 

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod bound;
+pub mod buffer_part;
 pub mod codec;
 pub mod descriptor;
 pub mod fec;
@@ -17,7 +18,6 @@ pub mod post;
 pub mod reduce;
 pub mod routes;
 pub mod session;
-pub mod shard;
 pub mod size_class;
 pub mod stragglers;
 #[cfg(any(test, feature = "testing"))]

@@ -22,7 +22,8 @@ const LATE_INTERVAL_DIVISOR: u64 = 20;
 /// so many replaces the named party.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
-/// 256 collectives, the most whose posts are remembered at once.
+/// 256: most unfinished collectives whose posts are remembered; beyond that the oldest is
+/// forgotten.
 const OPEN_COLLECTIVES_MAX: usize = 256;
 /// 0.25, the weight of a new measurement in a rank's speed, so that some steps smooth it.
 const SPEED_SMOOTHING_WEIGHT: f64 = 0.25;

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._testing import LinkSpec, LocalRegions, find_program
+from landbridge._local_regions import LinkSpec, LocalRegions, find_program
 from landbridge.torch import State, all_reduce_hook
 
 QUICK = "--quick" in sys.argv

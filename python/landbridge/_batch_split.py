@@ -43,9 +43,9 @@ def batch_shares(
     Raises:
         ConfigError: A speed or a limit is invalid, or the batch exceeds all limits together.
     """
-    allowed = _check_limits(limits, len(speeds))
+    allowed = _check_sample_limits(limits, len(speeds))
     _check_batch(global_batch, speeds, allowed)
-    quotas = _compute_quotas(global_batch, speeds, allowed)
+    quotas = _compute_sample_quotas(global_batch, speeds, allowed)
     shares: list[int] = []
     left = global_batch
     for quota in quotas:
@@ -84,7 +84,7 @@ class LocalBatchSplit:
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
         self._global_batch = operator.index(global_batch)
-        self._limits = _check_limits(limits, len(speeds))
+        self._limits = _check_sample_limits(limits, len(speeds))
         self._expected = list(speeds)
         #: Each rank's samples of the next step.
         self.shares = batch_shares(global_batch, speeds, self._limits)
@@ -264,7 +264,7 @@ def _float_bits(value: float) -> int:
     return bits
 
 
-def _check_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
+def _check_sample_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
     """Returns the most samples of each rank as integers, with ``UNLIMITED_SAMPLES`` for ranks
     without limits."""
     if limits is None:
@@ -293,7 +293,7 @@ def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[in
         raise ConfigError(f"a batch of {global_batch} samples {text}; raise their limits")
 
 
-def _compute_quotas(
+def _compute_sample_quotas(
     global_batch: int, speeds: Sequence[float], limits: Sequence[int]
 ) -> list[float]:
     """Returns fractional shares with which all ranks below their limit end together.

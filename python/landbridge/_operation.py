@@ -255,7 +255,8 @@ class Operation(_PendingRequest):
                 self._run_callback(self._callbacks.pop(0))
 
     def _run_callback(self, callback: Callable[[Operation], None]) -> None:
-        """Calls one callback of the trainer in this thread, and logs its exception."""
+        """Calls one callback of the trainer in this thread, and logs its exception, except Ctrl-C
+        in the main thread, which is raised."""
         before, thread_state.in_callback = thread_state.in_callback, True
         try:
             callback(self)

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from ._config.region_file import parse_bytes
 from ._group import Group, connect
+from ._local_regions import LinkSpec, LocalRegions, LocalRegionsError
 from ._operation import Timing
-from ._testing import LinkSpec, LocalRegions, LocalRegionsError
 
 #: Samples of the global batch of a training step.
 _BATCH_SAMPLES = 32
@@ -66,12 +66,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--config", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.rank is not None:
-        _run_trainer(options)
+        _run_quickstart_trainer(options)
         return 0
-    return _run_regions(options)
+    return _run_quickstart_regions(options)
 
 
-def _run_regions(options: argparse.Namespace) -> int:
+def _run_quickstart_regions(options: argparse.Namespace) -> int:
     """Starts gateways, link and trainers of two regions, prints the report, and returns the exit
     code."""
     ranks = [int(count) for count in options.ranks.split(",")]
@@ -91,20 +91,22 @@ def _run_regions(options: argparse.Namespace) -> int:
             for rank in range(sum(ranks))
         ]  # fmt: skip
         try:
-            results = [_read_result(rank, trainer) for rank, trainer in enumerate(trainers)]
+            results = [
+                _read_quickstart_result(rank, trainer) for rank, trainer in enumerate(trainers)
+            ]
         finally:
             for trainer in trainers:
                 trainer.kill()
                 trainer.wait()
-    report = _make_report(results, options)
+    report = _make_quickstart_report(results, options)
     if options.json:
         print(json.dumps(report))
     else:
-        print(_format_table(report))
-    return 0 if all(passed for _, _, passed in _list_checks(report)) else 1
+        print(_format_quickstart_table(report))
+    return 0 if all(passed for _, _, passed in _list_quickstart_checks(report)) else 1
 
 
-def _read_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
+def _read_quickstart_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
     """Returns the result that a trainer prints last. Shows the progress of rank 0 before that."""
     assert trainer.stdout is not None
     with trainer.stdout as lines:
@@ -116,11 +118,11 @@ def _read_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
                 result: dict[str, Any] = line
                 return result
             if is_shown:
-                _show_progress(line)
+                _show_quickstart_progress(line)
     raise LocalRegionsError(f"rank {rank} ended with exit code {trainer.wait()}")
 
 
-def _show_progress(progress: dict[str, Any]) -> None:
+def _show_quickstart_progress(progress: dict[str, Any]) -> None:
     """Shows a progress bar on the terminal, from an object that rank 0 prints."""
     filled = 30 * progress["done"] // progress["of"]
     bar = "#" * filled + "." * (30 - filled)
@@ -133,12 +135,12 @@ def _overwrite_terminal_line(text: str) -> None:
     print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
 
 
-def _run_trainer(options: argparse.Namespace) -> None:
+def _run_quickstart_trainer(options: argparse.Namespace) -> None:
     """Trains and times all-reduces as one rank. Prints JSON objects, one a line: the progress of
     rank 0, then the result."""
     size = parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
-        weights, loss = _train(group, options.steps)
+        weights, loss = _train_quickstart(group, options.steps)
         timings, digest = _time_all_reduces(group, size, options.iterations)
         group.barrier()
         shares = group.batch_shares(_BATCH_SAMPLES)
@@ -148,36 +150,40 @@ def _run_trainer(options: argparse.Namespace) -> None:
     print(json.dumps(result), flush=True)
 
 
-def _report_progress(group: Group, what: str, done: int, of: int, note: str = "") -> None:
+def _report_quickstart_progress(
+    group: Group, what: str, done: int, of: int, note: str = ""
+) -> None:
     """Prints, on rank 0 alone, that ``done`` of ``of`` units are done, as a JSON object for
-    ``_read_result``."""
+    ``_read_quickstart_result``."""
     if group.rank:
         return  # The output of other ranks is read only after rank 0 ends, which waits for them.
     print(json.dumps({"what": what, "done": done, "of": of, "note": note}), flush=True)
 
 
-def _train(group: Group, steps: int) -> tuple[list[float], float]:
+def _train_quickstart(group: Group, steps: int) -> tuple[list[float], float]:
     """Trains the model over all ranks. Returns the final weights and the loss of the last batch."""
     shares = group.batch_shares(_BATCH_SAMPLES)
     first, mine = sum(shares[: group.rank]), shares[group.rank]
-    model, loss = _make_model(), 0.0
+    model, loss = _make_quickstart_model(), 0.0
     for step in range(steps):
-        gradient, mean_loss = model.compute_gradient(_make_batch(step)[first : first + mine])
+        gradient, mean_loss = model.compute_gradient(
+            _make_quickstart_batch(step)[first : first + mine]
+        )
         gradient.append(mean_loss)
         # Weighting by samples gives the gradient of the whole batch.
         means: list[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
         loss = means.pop()
         model.apply_gradient(means)
-        _report_progress(group, "training", step + 1, steps, f"loss {loss:.4f}")
+        _report_quickstart_progress(group, "training", step + 1, steps, f"loss {loss:.4f}")
     return model.flat_weights(), loss
 
 
-def _train_in_one_process(steps: int) -> list[float]:
+def _train_quickstart_in_one_process(steps: int) -> list[float]:
     """Returns the weights after the same training steps without any communication, to compare
     with."""
-    model = _make_model()
+    model = _make_quickstart_model()
     for step in range(steps):
-        gradient, _ = model.compute_gradient(_make_batch(step))
+        gradient, _ = model.compute_gradient(_make_quickstart_batch(step))
         model.apply_gradient(gradient)
     return model.flat_weights()
 
@@ -199,7 +205,7 @@ def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[li
         timing = operation.timing
         assert timing is not None
         timings.append(list(timing))
-        _report_progress(group, "all-reduce", iteration + 1, iterations)
+        _report_quickstart_progress(group, "all-reduce", iteration + 1, iterations)
     return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
 
 
@@ -210,7 +216,7 @@ class _Sample(NamedTuple):
     target: float
 
 
-def _make_batch(step: int) -> list[_Sample]:
+def _make_quickstart_batch(step: int) -> list[_Sample]:
     """Returns the global batch of a training step, the same on every rank."""
     random = importlib.import_module("random").Random(step)
     batch = []
@@ -220,7 +226,7 @@ def _make_batch(step: int) -> list[_Sample]:
     return batch
 
 
-def _make_model() -> _LinearModel | _TorchModel:
+def _make_quickstart_model() -> _LinearModel | _TorchModel:
     """Returns a small network if PyTorch is installed, else a linear model."""
     return _TorchModel() if importlib.util.find_spec("torch") else _LinearModel()
 
@@ -288,7 +294,9 @@ class _TorchModel:
         return weights
 
 
-def _make_report(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+def _make_quickstart_report(
+    results: list[dict[str, Any]], options: argparse.Namespace
+) -> dict[str, Any]:
     """Returns the quickstart's report: training, times of all-reduces, and the link, from the
     results of all ranks."""
     size = parse_bytes(options.size) // 4 * 4
@@ -299,7 +307,7 @@ def _make_report(results: list[dict[str, Any]], options: argparse.Namespace) -> 
     at = seconds.index(statistics.median_high(seconds))
     median = seconds[at]
     bound = _lower_bound_s(size, options)
-    alone = _train_in_one_process(options.steps)
+    alone = _train_quickstart_in_one_process(options.steps)
     weights = results[0]["weights"]
     return {
         "identical": len({(str(r["weights"]), r["digest"]) for r in results}) == 1,
@@ -353,7 +361,7 @@ def _parse_quantity(text: str, units: dict[str, float]) -> float:
     return float(match.group(1)) * units[match.group(2)]
 
 
-def _list_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+def _list_quickstart_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Yields each check of the report: the claim, the value found, and whether it passes."""
     found = "identical" if report["identical"] else "different"
     yield "weights and results bit-identical on all ranks", found, report["identical"]
@@ -362,7 +370,7 @@ def _list_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     yield claim, f"{off:.1e}", off <= _WEIGHT_DIFFERENCE_MAX
 
 
-def _format_table(report: dict[str, Any]) -> str:
+def _format_quickstart_table(report: dict[str, Any]) -> str:
     """Returns the report as the table that the quickstart prints."""
     timed = report["allreduce"]
     link, median = report["link"], timed["seconds_median"]
@@ -384,7 +392,8 @@ def _format_table(report: dict[str, Any]) -> str:
         spent = timed["stage_seconds"][stage]
         rows.append((f"time in {words}", f"{spent:.3f} s ({spent / median * 100:.1f} %)", ""))
     rows += [
-        (claim, found, "pass" if good else "FAIL") for claim, found, good in _list_checks(report)
+        (claim, found, "pass" if good else "FAIL")
+        for claim, found, good in _list_quickstart_checks(report)
     ]
     width, values = (max(len(row[index]) for row in rows) for index in range(2))
     return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 #: Limit on a wait of the tests, in seconds: far above their usual time, and far below the limit of
 #: `call_for_all`.

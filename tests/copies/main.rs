@@ -5,11 +5,11 @@
 
 mod counted;
 
+use hier_collectives::buffer_part;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::fec::{SHARD_BYTES, parity_shards};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{Plan, Tree};
-use hier_collectives::shard;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, Shape, ppm, simulate};
 use units::Span;
@@ -107,8 +107,8 @@ fn three_regions_copy_what_is_listed() {
     let all_reduce = Operation::AllReduce;
     let copied = simulate(async { copied(&mesh.start(1).await, all_reduce).await });
     let plan = mesh.plan();
-    let parts = plan.trees.iter().zip(shard::divide_buffer(&plan, BYTES));
-    let part = |(tree, part): (&Tree, shard::BufferPart)| {
+    let parts = plan.trees.iter().zip(buffer_part::divide_buffer(&plan, BYTES));
+    let part = |(tree, part): (&Tree, buffer_part::BufferPart)| {
         (part.range.end - part.range.start) as f64 / BYTES as f64 * of_tree(tree)
     };
     let listed = 2.0 * 3.0 + parts.map(part).sum::<f64>();

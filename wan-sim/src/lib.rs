@@ -24,10 +24,10 @@ mod lock;
 pub mod netem;
 #[cfg(any(feature = "lab", feature = "relay"))]
 mod priority;
+mod random_stream;
 pub mod recording;
 #[cfg(feature = "relay")]
 pub mod relay;
-mod rng;
 #[cfg(feature = "topology")]
 pub mod tc;
 #[cfg(feature = "topology")]

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use wan_sim::tc::{
-    HostCommands, TcError, ToolOutput, VerifyError, is_applied, render_commands, verify_shaping,
+    HostCommands, TcError, ToolOutput, VerifyError, render_commands, shows_our_queues,
+    verify_shaping,
 };
 use wan_sim::topology::Topology;
 
@@ -254,8 +255,8 @@ fn kernel_state_is_compared_with_the_file() {
     assert!(matches!(other, VerifyError::NotApplied { .. }), "{other:?}");
     // Only what is ours would be removed.
     assert!(
-        is_applied(&good[0])
-            && !is_applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
+        shows_our_queues(&good[0])
+            && !shows_our_queues("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
     );
 }
 

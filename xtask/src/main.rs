@@ -11,6 +11,7 @@ mod simulate;
 mod stages;
 mod tally;
 mod test;
+mod workspace;
 
 use std::process::ExitCode;
 

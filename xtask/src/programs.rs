@@ -10,7 +10,7 @@ const PROGRAM_PACKAGES: [(&str, &str); 3] =
 /// need a missing program report themselves as skipped.
 pub fn find_programs(may_install: bool) {
     for (program, package) in PROGRAM_PACKAGES {
-        if run_quietly(Command::new(program).arg("--help")).is_ok() {
+        if run_program_quietly(Command::new(program).arg("--help")).is_ok() {
             println!("{program}: found");
         } else if !may_install {
             println!(
@@ -19,7 +19,7 @@ pub fn find_programs(may_install: bool) {
             );
         } else {
             let install = ["install", "--yes", "--no-install-recommends", package];
-            let status = run_quietly(Command::new("apt-get").args(install));
+            let status = run_program_quietly(Command::new("apt-get").args(install));
             let is_installed = status.is_ok_and(|status| status.success());
             let outcome = if is_installed {
                 "installed"
@@ -32,6 +32,6 @@ pub fn find_programs(may_install: bool) {
 }
 
 /// Runs a command without input and output, and returns its status.
-fn run_quietly(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
+fn run_program_quietly(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()
 }

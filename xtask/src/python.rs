@@ -83,7 +83,7 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
 /// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
 /// that environment.
 pub fn python_bench_command(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
-    let folder = crate::stages::target_folder().join("python");
+    let folder = crate::workspace::target_folder().join("python");
     let tools = PythonEnvironment::new(root, folder.join("venv"));
     tools.create_if_missing()?;
     tools.install(&TEST_PACKAGES, &[])?;
@@ -271,8 +271,8 @@ impl<'a> PythonEnvironment<'a> {
     }
 }
 
-/// Builds the wheel in a profile and returns its path; the profile of the tests builds little
-/// twice.
+/// Builds the wheel in a profile and returns its path. With the profile of the tests, cargo reuses
+/// what the tests have compiled.
 fn build_wheel(
     tools: &PythonEnvironment<'_>,
     profile: &str,

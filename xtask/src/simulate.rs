@@ -38,11 +38,11 @@ const EXIT_USAGE: u8 = 64;
 pub fn run_simulate(arguments: &[&str]) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match arguments {
-        ["--mutant", "all"] => {
-            print_outcome(MUTANTS.iter().try_for_each(|mutant| mutant.find_in_seeds(root)))
-        }
+        ["--mutant", "all"] => print_simulation_outcome(
+            MUTANTS.iter().try_for_each(|mutant| mutant.find_in_seeds(root)),
+        ),
         ["--mutant", name] => match MUTANTS.iter().find(|known| known.name == *name) {
-            Some(known) => print_outcome(known.find_in_seeds(root)),
+            Some(known) => print_simulation_outcome(known.find_in_seeds(root)),
             None => print_mutant_error(),
         },
         ["--mutant", ..] => print_mutant_error(),
@@ -50,7 +50,7 @@ pub fn run_simulate(arguments: &[&str]) -> ExitCode {
             Ok(code) => code
                 .and_then(|code| u8::try_from(code).ok())
                 .map_or(ExitCode::FAILURE, ExitCode::from),
-            Err(failure) => print_outcome(Err(failure)),
+            Err(failure) => print_simulation_outcome(Err(failure)),
         },
     }
 }
@@ -108,7 +108,7 @@ impl Mutant {
 }
 
 /// Prints the failure, if any, and returns the exit code.
-fn print_outcome(outcome: Result<(), Failure>) -> ExitCode {
+fn print_simulation_outcome(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

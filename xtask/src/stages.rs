@@ -2,19 +2,9 @@
 
 use crate::command::Failure;
 use crate::tally::Tally;
-use std::path::{Path, PathBuf};
+use crate::workspace::Workspace;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// Folders and programs that stages use.
-pub struct Workspace {
-    /// The root folder of the project.
-    pub root: PathBuf,
-    /// Program `landbridge` in the profile of the tests.
-    pub landbridge: PathBuf,
-    /// True if missing system packages may be installed.
-    pub may_install: bool,
-}
 
 /// One stage of a command.
 #[derive(Clone, Copy)]
@@ -27,27 +17,6 @@ pub struct Stage {
     pub seconds: u32,
     /// Function that runs the stage.
     pub run: fn(&Workspace, &mut Tally) -> Result<(), Failure>,
-}
-
-impl Workspace {
-    /// Returns the workspace that this program was built in.
-    pub fn current(may_install: bool) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-        let ours = std::env::current_exe().expect("the system knows who runs");
-        let landbridge =
-            ours.with_file_name("landbridge").with_extension(std::env::consts::EXE_EXTENSION);
-        Self { root: root.to_owned(), landbridge, may_install }
-    }
-
-    /// Returns the folder of build outputs, above the folders of the profiles.
-    pub fn target_folder(&self) -> &Path {
-        self.landbridge.ancestors().nth(2).expect("a profile's folder")
-    }
-}
-
-/// Returns the folder of build outputs of the workspace.
-pub fn target_folder() -> PathBuf {
-    Workspace::current(false).target_folder().to_owned()
 }
 
 /// Prints the list of stages, runs them up to the first that fails, and prints a summary.
@@ -66,27 +35,32 @@ pub fn run_stages(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitC
             break;
         }
     }
-    print_summary(stages, &times, &mut tally, failure.as_ref());
+    print_stage_summary(stages, &times, &mut tally, failure.as_ref());
     if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints the stages that will run, and how long they take.
 fn print_stages(title: &str, stages: &[Stage]) {
     let total: u32 = stages.iter().map(|stage| stage.seconds).sum();
-    println!("{title}: about {} on two quiet cores.", format_duration(total));
+    println!("{title}: about {} on two quiet cores.", format_stage_duration(total));
     for stage in stages {
-        println!("  {:16} {:>7}  {}", stage.name, format_duration(stage.seconds), stage.purpose);
+        println!(
+            "  {:16} {:>7}  {}",
+            stage.name,
+            format_stage_duration(stage.seconds),
+            stage.purpose
+        );
     }
 }
 
 /// Formats a number of seconds: as seconds below two minutes, else as whole minutes.
-fn format_duration(seconds: u32) -> String {
+fn format_stage_duration(seconds: u32) -> String {
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
 
 /// Prints the time of each stage, the failure and the counts of tests. A failed stage counts as one
 /// failed test at least.
-fn print_summary(
+fn print_stage_summary(
     stages: &[Stage],
     times: &[(&str, Duration)],
     tally: &mut Tally,

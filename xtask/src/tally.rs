@@ -19,9 +19,9 @@ impl Tally {
     /// Counts a line of the output of a Rust test runner.
     pub fn add_test_line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {
-            self.passed += count_before(counts, " passed")
+            self.passed += tally_count_before(counts, " passed")
                 .saturating_sub(std::mem::take(&mut self.skipped_but_ok));
-            self.failed += count_before(counts, " failed");
+            self.failed += tally_count_before(counts, " failed");
         } else if let Some(name) =
             line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
         {
@@ -46,8 +46,8 @@ impl Tally {
         {
             self.failures.push(failure.to_owned());
         } else if line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("ed") {
-            self.passed += count_before(line, " passed");
-            self.failed += count_before(line, " failed");
+            self.passed += tally_count_before(line, " passed");
+            self.failed += tally_count_before(line, " failed");
         }
     }
 
@@ -67,7 +67,7 @@ impl Tally {
 
 /// Returns the number in front of `what`, such as 3 for " passed" in `ok. 3 passed; 0 failed`; else
 /// 0.
-fn count_before(counts: &str, what: &str) -> u64 {
+fn tally_count_before(counts: &str, what: &str) -> u64 {
     let before = counts.split(what).next().filter(|before| before.len() < counts.len());
     let number = before.and_then(|before| before.rsplit(' ').next());
     number.and_then(|number| number.parse().ok()).unwrap_or(0)

@@ -1,8 +1,9 @@
 //! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
 use crate::command::{CommandLine, Failure};
-use crate::stages::{self, Stage, Workspace};
+use crate::stages::{self, Stage};
 use crate::tally::Tally;
+use crate::workspace::Workspace;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -232,8 +233,8 @@ fn check_rustdoc(workspace: &Workspace) -> Result<(), Failure> {
     line.with_variable("RUSTDOCFLAGS", "-D warnings").run_to_success(&workspace.root)
 }
 
-/// Runs `landbridge check` on all fabric and region files of `configs/`. Files of labs have links
-/// alone, and the tests of wan-sim read them.
+/// Runs `landbridge check` on all fabric and region files of `configs/`. Skips `configs/labs`,
+/// whose files hold only links; the tests of wan-sim read them.
 fn check_example_configs(workspace: &Workspace) -> Result<(), Failure> {
     let mut files = Vec::new();
     collect_toml_files(&workspace.root.join("configs"), &mut files);

@@ -61,7 +61,7 @@ impl CertificateAuthority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_validity(&mut params, Validity::days(CA_VALIDITY_DAYS));
+        set_certificate_validity(&mut params, Validity::days(CA_VALIDITY_DAYS));
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
         let key_pem = key.serialize_pem();
         let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
@@ -74,7 +74,8 @@ impl CertificateAuthority {
     /// # Errors
     /// A file cannot be read, or does not contain a CA.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
-        let (certificate_pem, key_pem) = (read_pem_file(certificate)?, read_pem_file(key)?);
+        let (certificate_pem, key_pem) =
+            (read_authority_pem_file(certificate)?, read_authority_pem_file(key)?);
         Self::from_pem(certificate_pem, key_pem).map_err(|source| CertsError::Certificate {
             subject: format!("{} and {}", certificate.display(), key.display()),
             source,
@@ -99,7 +100,7 @@ impl CertificateAuthority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        set_validity(&mut params, validity);
+        set_certificate_validity(&mut params, validity);
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
@@ -129,12 +130,12 @@ pub(super) fn random_token() -> String {
 }
 
 /// Reads the text of a certificate file or key file.
-fn read_pem_file(file: &Path) -> Result<String, CertsError> {
+fn read_authority_pem_file(file: &Path) -> Result<String, CertsError> {
     std::fs::read_to_string(file).map_err(|source| CertsError::Io { file: file.to_owned(), source })
 }
 
 /// Sets the first and the last moment at which a certificate is valid.
-fn set_validity(params: &mut CertificateParams, validity: Validity) {
+fn set_certificate_validity(params: &mut CertificateParams, validity: Validity) {
     params.not_before = validity.not_before;
     params.not_after = validity.not_after;
 }

@@ -44,7 +44,7 @@ pub fn make_certificates(
     if fabric.gateway_named("ca").is_some() {
         return Err(CertsError::NameTaken);
     }
-    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_name(job)) {
+    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_config_name(job)) {
         return Err(CertsError::JobName(job.clone()));
     }
     std::fs::create_dir_all(out)

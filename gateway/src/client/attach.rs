@@ -6,7 +6,7 @@ use super::handle::Client;
 use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
 use super::slots::SlotAllocator;
 use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
+    self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
 };
 use crate::memory::arena::ArenaError;
 use hier_collectives::ids::RankId;
@@ -166,8 +166,8 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     let lost = |error: io::Error| AttachError::Lost(error.to_string());
-    write_message(&mut connected.stream, &request.encode()).await.map_err(lost)?;
-    let answer = read_message(&mut connected.stream).await.map_err(lost)?;
+    write_local_message(&mut connected.stream, &request.encode()).await.map_err(lost)?;
+    let answer = read_local_message(&mut connected.stream).await.map_err(lost)?;
     match Response::decode(&answer) {
         Ok(Response::Attached { world_size, .. }) => Ok(world_size),
         Ok(Response::Refused(why)) => Err(AttachError::Refused(why)),

@@ -7,7 +7,7 @@
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
 use crate::local::listener::Duplex;
-use crate::local::protocol::{Request, Response, read_message, write_message};
+use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
 use crate::memory::arena::Arena;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
@@ -181,7 +181,7 @@ pub(super) async fn write_requests(
     mut requests: mpsc::Receiver<Request>,
 ) {
     while let Some(request) = requests.recv().await {
-        if let Err(error) = write_message(&mut writer, &request.encode()).await
+        if let Err(error) = write_local_message(&mut writer, &request.encode()).await
             && let Some(connection) = connection.upgrade()
         {
             return connection.disconnect(&error.to_string());
@@ -195,7 +195,7 @@ pub(super) async fn read_events(
     mut reader: ReadHalf<Box<dyn Duplex>>,
 ) {
     let why = loop {
-        let response = match read_message(&mut reader).await {
+        let response = match read_local_message(&mut reader).await {
             Ok(bytes) => Response::decode(&bytes),
             Err(error) => break format!("connection to the gateway ended: {error}"),
         };

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::tensor::{ArenaFull, SlotOffsets, Tensor};
+use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::descriptor::Dtype;
 use hier_collectives::ids::{Epoch, RankId};
@@ -49,7 +50,7 @@ impl Client {
             return Err(full);
         };
         drop(slots);
-        let whole = self.connection.arena.whole();
+        let whole = MemSlice::whole(&self.connection.arena);
         Ok(Tensor {
             dtype,
             elements,

@@ -1,8 +1,8 @@
 //! A collective under way, as the rank that posted it sees it.
 
 use super::connection::{CollectiveResult, gateway_lost_failure};
-use super::tensor::{Tensor, copy_slot};
-use crate::memory::arena::MemSlice;
+use super::tensor::Tensor;
+use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::Sequence;
 use hier_collectives::post::{Failure, Timing};
 use tokio::sync::oneshot;
@@ -40,7 +40,7 @@ impl Operation {
 
     /// Copies the bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
     pub fn result(&self) -> Vec<u8> {
-        copy_slot(&self.result)
+        self.result.to_vec()
     }
 
     /// Copies the result slot as `f32` elements; meaningful only after [`Operation::ready`]

@@ -1,7 +1,7 @@
 //! A tensor: two slots of the arena, freed when it is dropped.
 
 use super::slots::SlotAllocator;
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::descriptor::Dtype;
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ impl Tensor {
 
     /// Copies the bytes of the contribution slot.
     pub fn read(&self) -> Vec<u8> {
-        copy_slot(&self.contribution)
+        self.contribution.to_vec()
     }
 
     /// Copies `values` into the contribution slot.
@@ -76,11 +76,4 @@ impl Drop for Tensor {
         slots.free(self.offsets.contribution);
         slots.free(self.offsets.result);
     }
-}
-
-/// Copies the bytes of a slot of the arena.
-pub(super) fn copy_slot(slice: &MemSlice) -> Vec<u8> {
-    let mut bytes = vec![0; slice.len() as usize];
-    slice.copy_to(&mut bytes);
-    bytes
 }

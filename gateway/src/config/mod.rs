@@ -7,9 +7,10 @@
 mod fabric;
 mod fault;
 mod key;
-mod reader;
 pub mod reference;
 mod region;
+mod section;
+mod source;
 mod values;
 
 #[cfg(test)]
@@ -18,7 +19,7 @@ mod tests;
 pub use fabric::FabricFile;
 pub use fault::{Fault, Faults};
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
-pub use values::{LANES_MAX, is_valid_name};
+pub use values::{LANES_MAX, is_valid_config_name};
 
 use std::path::Path;
 
@@ -37,8 +38,8 @@ impl ConfigFile {
     /// # Errors
     /// Every fault of the file, and of the fabric that it names.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = reader::read_text(path)?;
-        if reader::has_root_key(&text, "region") {
+        let text = source::read_config_text(path)?;
+        if source::has_root_key(&text, "region") {
             FabricFile::parse(path, &text).map(Self::Fabric)
         } else {
             RegionFile::parse(path, &text).map(Self::Region)

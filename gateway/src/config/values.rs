@@ -1,7 +1,8 @@
 //! The forms that a value of a config file can have.
 
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::{ControllerKind, RateSchedule};
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::rate_schedule::RateSchedule;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -69,13 +70,13 @@ impl FromValue for Name {
     );
     /// Reads a string that is a valid name.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        value.as_str().filter(|text| is_valid_name(text)).map(|text| Self(text.to_owned()))
+        value.as_str().filter(|text| is_valid_config_name(text)).map(|text| Self(text.to_owned()))
     }
 }
 
 /// Whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters, digits and
 /// inner hyphens.
-pub fn is_valid_name(text: &str) -> bool {
+pub fn is_valid_config_name(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
@@ -90,7 +91,7 @@ impl FromValue for RankCount {
         value_type("rank count", "integer", "a whole number from 1 to 65536");
     /// Reads an integer from 1 to 65536.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        parse_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+        parse_config_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
 }
 
@@ -100,7 +101,7 @@ impl FromValue for NonZeroU32 {
     const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
     /// Reads an integer from 1 to 1000.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        let weight = parse_u32(value).filter(|weight| (1..=1000).contains(weight))?;
+        let weight = parse_config_u32(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
     }
 }
@@ -120,7 +121,7 @@ impl FromValue for u16 {
         value_type("byte count", "integer", "a whole number of bytes, such as 1500");
     /// Reads an integer from 0 to 65535.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        parse_u32(value).and_then(|number| Self::try_from(number).ok())
+        parse_config_u32(value).and_then(|number| Self::try_from(number).ok())
     }
 }
 
@@ -135,7 +136,7 @@ impl FromValue for Speeds {
     /// Reads an array of positive numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let numbers =
-            value.as_array()?.iter().map(|number| parse_positive_number(number.get_ref()));
+            value.as_array()?.iter().map(|number| parse_positive_config_number(number.get_ref()));
         numbers.collect::<Option<Vec<f64>>>().map(Self)
     }
 }
@@ -255,7 +256,8 @@ impl FromValue for RateSchedule {
         let entry = |entry: &Spanned<DeValue<'_>>| {
             let table = entry.get_ref().as_table()?;
             let field = |name| table.get(name)?.get_ref().as_str();
-            let (at, rate) = (parse_time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
+            let (at, rate) =
+                (parse_config_time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
             (table.len() == 2).then_some((at, rate))
         };
         let entries = value.as_array()?.iter().map(entry);
@@ -264,7 +266,7 @@ impl FromValue for RateSchedule {
 }
 
 /// Parses a time of day such as `08:00` or `08:00:30` to seconds since midnight.
-fn parse_time_of_day(text: &str) -> Option<u32> {
+fn parse_config_time_of_day(text: &str) -> Option<u32> {
     let fields: Vec<&str> = text.split(':').collect();
     let number = |text: &str, below: u32| {
         let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -289,7 +291,7 @@ macro_rules! quantity {
             }
             /// Reads a string of a number and a unit, or says which units are accepted.
             fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-                parse_quantity(value, Self::VALUE_TYPE.accepted)
+                parse_config_quantity(value, Self::VALUE_TYPE.accepted)
             }
         }
     };
@@ -300,7 +302,7 @@ quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
 quantity!(Fraction, "percentage", "a percentage such as \"0.1 %\", from 0 % to 100 %");
 
 /// Parses a string of a number and a unit, or says which units are accepted.
-fn parse_quantity<T: FromStr<Err = QuantityError>>(
+fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
     value: &DeValue<'_>,
     accepted: &'static str,
 ) -> Result<T, BadValue> {
@@ -343,13 +345,13 @@ fn lane_ports_fit(address: SocketAddr) -> bool {
 }
 
 /// Parses a TOML integer of 32 bits without sign.
-fn parse_u32(value: &DeValue<'_>) -> Option<u32> {
+fn parse_config_u32(value: &DeValue<'_>) -> Option<u32> {
     let integer = value.as_integer()?;
     u32::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
 /// Parses a finite TOML number above 0.
-fn parse_positive_number(value: &DeValue<'_>) -> Option<f64> {
+fn parse_positive_config_number(value: &DeValue<'_>) -> Option<f64> {
     let text = match value {
         DeValue::Float(float) => float.as_str(),
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),

@@ -47,7 +47,7 @@ impl Gateway {
         let Observability { metrics, status_requests } = observability;
         let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
-        let boot = draw_boot_id(&*host);
+        let boot = draw_gateway_boot_id(&*host);
         let local = local_spec(&spec);
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
@@ -88,7 +88,7 @@ impl Gateway {
             engine.run().await;
             let _ = ended.send(());
         };
-        spawn_critical_task(&*host, &shutdown, Box::pin(run_engine));
+        spawn_critical_gateway_task(&*host, &shutdown, Box::pin(run_engine));
         let serve = server::serve_local_plane(
             Arc::clone(&host),
             listener,
@@ -96,7 +96,7 @@ impl Gateway {
             events.clone(),
             shutdown.clone(),
         );
-        spawn_critical_task(&*host, &shutdown, Box::pin(serve));
+        spawn_critical_gateway_task(&*host, &shutdown, Box::pin(serve));
         Ok(Self { events, shutdown, engine: engine_ended, credentials: renew, peers })
     }
 
@@ -151,7 +151,7 @@ impl Gateway {
 }
 
 /// Spawns a task whose end, also by a panic, shuts the whole gateway down.
-fn spawn_critical_task(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
+fn spawn_critical_gateway_task(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
     let guard = shutdown.clone().drop_guard();
     host.spawn(Box::pin(async move {
         let _guard = guard;
@@ -160,7 +160,7 @@ fn spawn_critical_task(host: &dyn Host, shutdown: &CancellationToken, task: BoxF
 }
 
 /// Draws the random number that names this start of the gateway.
-fn draw_boot_id(host: &dyn Host) -> BootId {
+fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
     let mut boot = [0; 8];
     boot.copy_from_slice(&host.random_bytes()[..8]);
     BootId(u64::from_le_bytes(boot))

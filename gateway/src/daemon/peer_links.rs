@@ -2,7 +2,7 @@
 
 use super::spec::GatewaySpec;
 use crate::host::Host;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::MetricsRegistry;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::pacing::pair_pacer::PairPacer;
@@ -35,7 +35,7 @@ pub(super) struct LinkSide {
 pub(super) fn make_link_sides(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
-    metrics: &Metrics,
+    metrics: &MetricsRegistry,
 ) -> Vec<LinkSide> {
     let mut wan = make_wan_links(host, spec, metrics);
     let (lan, over_wan_port) = make_region_links(host, spec, metrics);
@@ -61,7 +61,11 @@ pub(super) fn lane_threads(
 }
 
 /// Makes the links to the gateways of other regions.
-fn make_wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> PeerLinks {
+fn make_wan_links(
+    host: &Arc<dyn Host>,
+    spec: &GatewaySpec,
+    metrics: &MetricsRegistry,
+) -> PeerLinks {
     let fabric = &spec.fabric;
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
@@ -95,7 +99,7 @@ fn make_wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -
 fn make_region_links(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
-    metrics: &Metrics,
+    metrics: &MetricsRegistry,
 ) -> (PeerLinks, PeerLinks) {
     let fabric = &spec.fabric;
     let region = fabric.gateway(spec.me).region;

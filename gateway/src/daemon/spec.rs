@@ -1,7 +1,7 @@
 //! The settings of a gateway, and why it may not start.
 
 use crate::local::job::JobSpec;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status_request::StatusRequest;
 use crate::wan::LaneError;
 use crate::wan::connect::addresses::LaneAddresses;
@@ -57,7 +57,7 @@ pub struct ListenAddresses {
 /// The metrics of a gateway, and the requests for its status.
 pub struct Observability {
     /// The metrics.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<MetricsRegistry>,
     /// Requests of the status server.
     pub status_requests: mpsc::Receiver<StatusRequest>,
 }

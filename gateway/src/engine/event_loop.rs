@@ -9,12 +9,12 @@ use super::peers::Peers;
 use super::stragglers::StragglerMonitor;
 use crate::events::{Event, EventSender};
 use crate::host::Host;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status_request::StatusRequest;
 use crate::wan::PeerLink;
+use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
-use crate::wan::link::rate_limit::LinkLimits;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{Session, SessionConfig};
 use hier_collectives::topology::Fabric;
@@ -48,7 +48,7 @@ pub struct EngineSpec {
     /// How links are used.
     pub policies: LinkPolicies,
     /// Metrics of the gateway.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<MetricsRegistry>,
     /// Requests of the status server.
     pub status_requests: mpsc::Receiver<StatusRequest>,
     /// The senders' end of the engine's queue, for the tasks that the engine spawns.
@@ -72,7 +72,7 @@ pub struct Engine {
     pub(super) jobs: BTreeMap<GroupId, Job>,
     pub(super) shared: EngineShared,
     pub(super) links: LinkLimits,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<MetricsRegistry>,
     inbox: mpsc::Receiver<Event>,
     status_requests: mpsc::Receiver<StatusRequest>,
     /// Receives a value when the drain under way is done.
@@ -298,7 +298,7 @@ mod tests {
                 jobs: vec![],
                 peers: BTreeMap::new(),
                 policies: LinkPolicies::new(),
-                metrics: Arc::new(Metrics::new()),
+                metrics: Arc::new(MetricsRegistry::new()),
                 status_requests,
                 events: events.clone(),
                 inbox,

@@ -112,7 +112,8 @@ impl Engine {
         }
     }
 
-    /// Removes a lost lane, and tells the sessions if the peer or control messages may be lost.
+    /// Removes a lost lane. Tells the sessions that the peer is down after its last lane, or that
+    /// control messages may be lost if the lane carried them.
     fn handle_lane_down(
         &mut self,
         peer: GatewayId,

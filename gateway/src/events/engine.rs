@@ -3,7 +3,7 @@
 use super::ids::ConnectionId;
 use super::local::LocalEvent;
 use super::operator::{RateChange, RateError};
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::LinkReport;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::{LaneHandle, PeerSeen};

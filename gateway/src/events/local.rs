@@ -1,7 +1,7 @@
 //! Events between a trainer's task and the engine.
 
 use super::ids::AttachmentId;
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};

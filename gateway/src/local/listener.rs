@@ -41,28 +41,29 @@ pub struct AcceptedConnection {
     /// The stream after the first byte.
     pub stream: Box<dyn Duplex>,
     /// The trainer's arena; `None` for an operator.
-    pub memory: Option<ArenaHandle>,
+    pub memory: Option<ReceivedArena>,
 }
 
 /// A trainer's arena before it is checked and mapped.
-pub enum ArenaHandle {
+pub enum ReceivedArena {
     /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
     /// An arena that was made in this process.
     InProcess(Arc<Arena>),
 }
 
-impl ArenaHandle {
-    /// Maps the arena, if it has `claimed_bytes` bytes and is safe to use.
+impl ReceivedArena {
+    /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena of
+    /// this process is handed over.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
     pub fn open(self, claimed_bytes: u64) -> Result<Arc<Arena>, ArenaError> {
         match self {
             Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
-            Self::InProcess(arena) if arena.whole().len() == claimed_bytes => Ok(arena),
+            Self::InProcess(arena) if arena.mapped_bytes() == claimed_bytes => Ok(arena),
             Self::InProcess(arena) => {
-                Err(ArenaError::OtherSize { actual: arena.whole().len(), claimed: claimed_bytes })
+                Err(ArenaError::OtherSize { actual: arena.mapped_bytes(), claimed: claimed_bytes })
             }
         }
     }
@@ -124,10 +125,10 @@ impl TrainerListener for UnixSocketListener {
             let (stream, _) = listener.accept().await?;
             let user = stream.peer_cred()?.uid();
             let handshake = Box::pin(async move {
-                let memory = receive_descriptor(&stream).await?;
+                let memory = receive_file_descriptor(&stream).await?;
                 Ok(AcceptedConnection {
                     stream: Box::new(stream) as _,
-                    memory: memory.map(ArenaHandle::Memfd),
+                    memory: memory.map(ReceivedArena::Memfd),
                 })
             });
             Ok(IncomingConnection { user, handshake })
@@ -137,7 +138,7 @@ impl TrainerListener for UnixSocketListener {
 
 /// Receives the first byte of a connection; returns the descriptor that comes with the byte of a
 /// trainer, `None` for an operator.
-async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     loop {
         stream.readable().await?;
         let received = stream.try_io(Interest::READABLE, || {
@@ -241,7 +242,7 @@ impl InProcessConnector {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection {
             stream: Box::new(theirs),
-            memory: Some(ArenaHandle::InProcess(arena)),
+            memory: Some(ReceivedArena::InProcess(arena)),
         };
         let sent = self.pending.send(accepted).await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;

@@ -282,16 +282,16 @@ impl Response {
 ///
 /// # Errors
 /// The connection is gone.
-pub async fn write_message(
+pub async fn write_local_message(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &[u8],
 ) -> io::Result<()> {
-    stream.write_all(&frame_message(message)).await?;
+    stream.write_all(&frame_local_message(message)).await?;
     stream.flush().await
 }
 
 /// Returns an encoded message with its length in front, as 32-bit big-endian number.
-pub fn frame_message(message: &[u8]) -> Vec<u8> {
+pub fn frame_local_message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
@@ -300,7 +300,7 @@ pub fn frame_message(message: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// The connection is gone, or the message is longer than [`MESSAGE_BYTES_MAX`].
-pub async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let length = stream.read_u32().await? as usize;
     if length > MESSAGE_BYTES_MAX {
         let text = format!("a message of {length} bytes, {MESSAGE_BYTES_MAX} allowed");

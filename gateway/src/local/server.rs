@@ -7,11 +7,12 @@
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{
-    AcceptedConnection, ArenaHandle, Duplex, IncomingConnection, TrainerListener,
+    AcceptedConnection, Duplex, IncomingConnection, ReceivedArena, TrainerListener,
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
+    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_local_message,
+    write_local_message,
 };
 use super::trainer::{self, Attachment, TrainerContext};
 use crate::admission::{AdmissionControl, AdmissionSlot};
@@ -28,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
-/// 256: most connections that have not attached yet; one more revokes the oldest slot of the user
-/// with the most. Attached connections are bounded by the jobs' ranks. Tested by
+/// 256: most connections that have not attached yet; at one more, the user with the most loses its
+/// oldest. Attached connections are bounded by the jobs' ranks. Tested by
 /// `ten_thousand_silent_connections_keep_no_trainer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay. Least interval between two accepts while half of the
@@ -55,7 +56,7 @@ struct LocalServer {
 /// A trainer that may attach, and the arena that it offers.
 struct PendingAttachment {
     reservation: RankReservation,
-    memory: ArenaHandle,
+    memory: ReceivedArena,
     arena_bytes: u64,
 }
 
@@ -155,12 +156,12 @@ impl LocalServer {
         let IncomingConnection { user, handshake } = incoming;
         let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
-            let response = self.serve_operator(user, &read_message(&mut stream).await?).await;
+            let response = self.serve_operator(user, &read_local_message(&mut stream).await?).await;
             let response = serde_json::to_vec(&response).expect("keys are strings");
-            write_message(&mut stream, &response).await?;
+            write_local_message(&mut stream, &response).await?;
             return Ok(None);
         };
-        let request = Request::decode(&read_message(&mut stream).await?);
+        let request = Request::decode(&read_local_message(&mut stream).await?);
         let admitted = match request {
             Ok(request) => self.admit_trainer(request, memory).await,
             Err(error) => Err(error.to_string()),
@@ -176,7 +177,7 @@ impl LocalServer {
         if let Some(suppressed) = self.refusals.permit(self.host.now()) {
             warn!("a trainer was refused: {why}{suppressed}");
         }
-        write_message(stream, &Response::Refused(why).encode()).await
+        write_local_message(stream, &Response::Refused(why).encode()).await
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
@@ -207,7 +208,7 @@ impl LocalServer {
     async fn admit_trainer(
         &self,
         request: Request,
-        memory: ArenaHandle,
+        memory: ReceivedArena,
     ) -> Result<PendingAttachment, String> {
         let Request::Attach(attach) = request else {
             return Err("the first request must be an attach".to_owned());
@@ -251,7 +252,7 @@ impl LocalServer {
     }
 
     /// Maps an arena on a blocking thread, since a large one takes a while.
-    async fn map_arena(&self, memory: ArenaHandle, bytes: u64) -> Result<Arc<Arena>, String> {
+    async fn map_arena(&self, memory: ReceivedArena, bytes: u64) -> Result<Arc<Arena>, String> {
         let (done, opened) = oneshot::channel();
         let open = move || {
             // The connection may be gone by now.

@@ -4,7 +4,8 @@
 //! that ends the gateway's use of them.
 
 use super::protocol::POSTS_MAX;
-use crate::memory::arena::{ALIGN_BYTES, Arena, MemSlice};
+use crate::memory::arena::{ALIGN_BYTES, Arena};
+use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::ids::Sequence;
 use hier_collectives::post::Post;
@@ -34,7 +35,7 @@ impl PostSlots {
     /// The text for the trainer: a slot is outside the arena or misaligned, or the two overlap.
     pub fn locate(arena: &Arc<Arena>, post: &Post, offsets: [u64; 2]) -> Result<Self, String> {
         let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
-        let whole = arena.whole();
+        let whole = MemSlice::whole(arena);
         let slot = |which: &str, offset: u64| {
             let end = bytes.and_then(|bytes| offset.checked_add(bytes));
             let end = end.filter(|end| *end <= whole.len());

@@ -8,7 +8,8 @@ use super::attachments::RankReservation;
 use super::job::LocalSpec;
 use super::listener::Duplex;
 use super::protocol::{
-    LOCAL_VERSION, POSTS_MAX, Request, Response, frame_message, read_message, write_message,
+    LOCAL_VERSION, POSTS_MAX, Request, Response, frame_local_message, read_local_message,
+    write_local_message,
 };
 use super::slots::{PostSlots, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
@@ -69,7 +70,7 @@ pub(super) async fn serve_trainer(
         world_size: context.spec.world_size,
         fabric: context.spec.fabric.clone(),
     };
-    if write_message(&mut writer, &welcome.encode()).await.is_err() {
+    if write_local_message(&mut writer, &welcome.encode()).await.is_err() {
         return;
     }
     let events = RankEvents::new(queue, overflowed.clone());
@@ -87,9 +88,9 @@ pub(super) async fn serve_trainer(
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
-            write_message(&mut writer, &Response::Event(event).encode()).await?;
+            write_local_message(&mut writer, &Response::Event(event).encode()).await?;
         }
-        write_message(&mut writer, &refusal).await
+        write_local_message(&mut writer, &refusal).await
     };
     tokio::select! {
         biased;
@@ -114,7 +115,7 @@ async fn read_requests(
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
     loop {
-        let bytes = match read_message(&mut reader).await {
+        let bytes = match read_local_message(&mut reader).await {
             Ok(bytes) => bytes,
             Err(error) => return format!("connection ended: {error}"),
         };
@@ -171,7 +172,7 @@ async fn write_events(
             {
                 slots.free_slots(sequence);
             }
-            frames.extend(frame_message(&Response::Event(event).encode()));
+            frames.extend(frame_local_message(&Response::Event(event).encode()));
         }
         if let Err(error) = writer.write_all(&frames).await {
             return format!("connection ended: {error}");

@@ -35,12 +35,12 @@ pub fn free_port_block() -> io::Result<SocketAddr> {
     let mut firsts =
         blocks.map(|block| BLOCK_PORT_FIRST + u16::try_from(block).expect("few") * LANES_MAX);
     let first =
-        firsts.find(|first| is_block_free(*first)).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        firsts.find(|first| is_port_block_free(*first)).ok_or(io::ErrorKind::AddrNotAvailable)?;
     Ok(SocketAddr::new(LOOPBACK, first))
 }
 
 /// Whether all UDP ports of the block that starts at `first` are free, and TCP port `first`.
-fn is_block_free(first: u16) -> bool {
+fn is_port_block_free(first: u16) -> bool {
     let mut udp = first..first + LANES_MAX;
     udp.all(|port| UdpSocket::bind((LOOPBACK, port)).is_ok())
         && TcpListener::bind((LOOPBACK, first)).is_ok()

@@ -1,22 +1,16 @@
 //! Shared memory that other processes may write at any moment.
 //!
-//! The local plane maps a trainer's memfd as an [`Arena`]; the engine and the lanes read and write
-//! [`MemSlice`]s of it from their threads. All access goes through raw pointers. References are
-//! made only for the bytes that QUIC and the FEC coder take, and both copy each byte before they
-//! use it.
+//! The local plane maps a trainer's memfd as an [`Arena`]; the client and the simulations make
+//! arenas of their own. All access goes through the raw pointers of
+//! [`MemSlice`](super::mem_slice::MemSlice).
 
-#![expect(unsafe_code, reason = "shared memory is mapped and touched by pointer")]
+#![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
-use bytes::Bytes;
-use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::mutant::{self, Mutant};
-use hier_collectives::reduce;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -51,22 +45,6 @@ pub struct MappedGauges {
 unsafe impl Send for Arena {}
 // SAFETY: all access goes through raw pointers, so sharing a reference adds no other access.
 unsafe impl Sync for Arena {}
-
-/// A range that lies inside an arena.
-#[derive(Debug, Clone)]
-pub struct MemSlice {
-    arena: Arc<Arena>,
-    range: Range<u64>,
-}
-
-/// An operand of a reduction, with its weight in an average.
-#[derive(Debug, Clone, Copy)]
-pub enum Operand<'a> {
-    /// Shared memory, as long as the destination.
-    Memory(&'a MemSlice, f64),
-    /// Bytes of a packet, as long as their part of the destination.
-    Bytes(&'a [u8], f64),
-}
 
 /// Why the gateway does not map a trainer's memory: the trainer's fault.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +97,7 @@ impl Arena {
     /// are mapped.
     ///
     /// # Errors
-    /// The system has too little memory.
+    /// The system has too little memory, or [`ArenaError::BadSize`]: `bytes` is zero or too large.
     pub fn anonymous_counted(bytes: u64, mapped: &MappedGauges) -> Result<Arc<Self>, ArenaError> {
         let mut arena = Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let bytes = i64::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
@@ -225,9 +203,14 @@ impl Arena {
         Ok((Arc::new(arena), memory))
     }
 
-    /// Returns the whole arena as a slice.
-    pub fn whole(self: &Arc<Self>) -> MemSlice {
-        MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
+    /// Returns the length of the mapping in bytes.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Returns the address of the mapping's first byte in this process.
+    pub(super) fn start_pointer(&self) -> *mut u8 {
+        self.start.as_ptr().cast()
     }
 
     /// Maps `bytes` bytes of memory that no other process sees.
@@ -271,160 +254,10 @@ impl Drop for Arena {
     }
 }
 
-impl MemSlice {
-    /// Returns the length in bytes.
-    pub fn len(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    /// Whether the length is zero.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the part `range`, counted from the start of this slice.
-    ///
-    /// # Panics
-    /// Panics if the range reaches beyond the slice, which is a bug: offsets of trainers and peers
-    /// are checked where they arrive.
-    pub fn slice(&self, range: Range<u64>) -> Self {
-        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
-        let start = self.range.start;
-        Self { arena: Arc::clone(&self.arena), range: start + range.start..start + range.end }
-    }
-
-    /// Whether two slices share a byte.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
-        Arc::ptr_eq(&self.arena, &other.arena) && !apart
-    }
-
-    /// Whether no other slice of the arena is alive.
-    pub fn is_sole_owner(&self) -> bool {
-        Arc::strong_count(&self.arena) == 1
-    }
-
-    /// Writes `bytes` at `offset` bytes from the start of the slice.
-    ///
-    /// # Panics
-    /// Panics if the bytes reach beyond the slice.
-    pub fn copy_from_bytes(&self, offset: u64, bytes: &[u8]) {
-        let end = offset.checked_add(bytes.len() as u64);
-        assert!(end.is_some_and(|end| end <= self.len()), "{offset} and {} more", bytes.len());
-        let to = self.start_pointer().wrapping_add(offset as usize);
-        // SAFETY: `to` and what follows lie in the mapping; `bytes` is a slice of this process that
-        // the mapping is not part of, so they do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    }
-
-    /// Copies the whole slice into `bytes`.
-    ///
-    /// # Panics
-    /// Panics if the lengths differ.
-    pub fn copy_to(&self, bytes: &mut [u8]) {
-        assert_eq!(bytes.len() as u64, self.len());
-        // SAFETY: as in `copy_from_bytes`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.start_pointer(), bytes.as_mut_ptr(), bytes.len())
-        };
-    }
-
-    /// Copies the whole slice to another one, which may overlap.
-    ///
-    /// # Panics
-    /// Panics if the lengths differ.
-    pub fn copy_to_slice(&self, to: &Self) {
-        assert_eq!(to.len(), self.len());
-        // SAFETY: both lie in their mappings; `copy` allows overlap.
-        unsafe { std::ptr::copy(self.start_pointer(), to.start_pointer(), self.usize_len()) };
-    }
-
-    /// Combines `inputs`, in order, into this slice; see [`reduce::reduce`].
-    ///
-    /// # Panics
-    /// Panics if the lengths differ or an input overlaps, which is a bug.
-    pub fn reduce(&self, op: ReduceOp, dtype: Dtype, inputs: &[(Self, f64)]) {
-        let operand = |(slice, weight): &(Self, f64)| {
-            self.checked_operand(&(0..self.len()), Operand::Memory(slice, *weight))
-        };
-        let operands: Vec<reduce::Operand> = inputs.iter().map(operand).collect();
-        let elements = self.usize_len() / dtype.size() as usize;
-        // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
-        // alive.
-        unsafe { reduce::reduce(op, dtype, self.start_pointer(), &operands, elements) };
-    }
-
-    /// Combines two operands into the part `range`, for the payload of one packet. Allocates
-    /// nothing, since there are many packets.
-    ///
-    /// # Panics
-    /// Panics if the lengths differ or an operand overlaps, which is a bug.
-    pub fn reduce_part(
-        &self,
-        range: Range<u64>,
-        op: ReduceOp,
-        dtype: Dtype,
-        operands: [Operand<'_>; 2],
-    ) {
-        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
-        let operands = operands.map(|operand| self.checked_operand(&range, operand));
-        let elements = (range.end - range.start) as usize / dtype.size() as usize;
-        let out = self.start_pointer().wrapping_add(range.start as usize);
-        // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
-        // alive.
-        unsafe { reduce::reduce(op, dtype, out, &operands, elements) };
-    }
-
-    /// Checks length and overlap of an operand of a reduction into `range`; returns its address.
-    fn checked_operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
-        let (bytes, weight) = match operand {
-            Operand::Memory(slice, weight) => {
-                assert_eq!(slice.len(), self.len());
-                assert!(!slice.overlaps(self) || mutant::is_mutant_active(Mutant::Accumulate));
-                (slice.start_pointer().wrapping_add(range.start as usize).cast_const(), weight)
-            }
-            Operand::Bytes(bytes, weight) => {
-                assert_eq!(bytes.len() as u64, range.end - range.start);
-                (bytes.as_ptr(), weight)
-            }
-        };
-        reduce::Operand { bytes, weight }
-    }
-
-    /// Returns the bytes of the slice without a copy, for QUIC and the FEC coder. The mapping stays
-    /// until the bytes are dropped.
-    pub fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(SharedBytes(self))
-    }
-
-    /// Returns the length in bytes as a `usize`.
-    fn usize_len(&self) -> usize {
-        // The cast loses nothing: a mapping has a `usize` length.
-        self.len() as usize
-    }
-
-    /// Returns the address of the first byte in this process.
-    fn start_pointer(&self) -> *mut u8 {
-        let start = self.arena.start.as_ptr().cast::<u8>();
-        start.wrapping_add(self.range.start as usize)
-    }
-}
-
-/// A slice that the owner of [`Bytes`] keeps mapped.
-struct SharedBytes(MemSlice);
-
-impl AsRef<[u8]> for SharedBytes {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it during
-        // sending spoils its own collective only: each byte is copied into a packet or a shard, and
-        // never interpreted in place.
-        unsafe { std::slice::from_raw_parts(self.0.start_pointer(), self.0.usize_len()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::mem_slice::MemSlice;
     use rustix::fs::{FallocateFlags, MemfdFlags};
 
     fn memfd(bytes: u64, allocate: bool, seals: SealFlags) -> OwnedFd {
@@ -467,7 +300,7 @@ mod tests {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&memory, punch, 1 << 16, 4096).expect("its own");
         assert!(!theirs.is_whole());
-        theirs.whole().slice(1 << 16..(1 << 16) + 1).copy_from_bytes(0, &[1]);
+        MemSlice::whole(&theirs).slice(1 << 16..(1 << 16) + 1).copy_from_bytes(0, &[1]);
         assert!(theirs.is_whole(), "the page came back");
     }
 
@@ -475,29 +308,22 @@ mod tests {
     fn both_mappings_see_the_same_bytes() {
         let (ours, memory) = Arena::create_memfd(1 << 16).expect("memory");
         let theirs = Arena::from_memfd(&memory, 1 << 16).expect("sealed and whole");
-        ours.whole().copy_from_bytes(100, b"over the sea");
+        MemSlice::whole(&ours).copy_from_bytes(100, b"over the sea");
         let mut read = [0; 12];
-        theirs.whole().slice(100..112).copy_to(&mut read);
+        MemSlice::whole(&theirs).slice(100..112).copy_to(&mut read);
         assert_eq!(&read, b"over the sea");
-        assert_eq!(&theirs.whole().slice(100..112).into_bytes()[..], b"over the sea");
+        assert_eq!(&MemSlice::whole(&theirs).slice(100..112).into_bytes()[..], b"over the sea");
     }
 
     #[test]
     fn folded_memory_has_its_length_but_takes_a_part() {
         let bytes = (3 << 20) + 100;
-        let folded = Arena::folded(bytes).expect("memory").whole();
+        let folded = MemSlice::whole(&Arena::folded(bytes).expect("memory"));
         assert_eq!(folded.len(), bytes);
         folded.copy_from_bytes(bytes - 3, b"end");
         let mut read = [0; 3];
         folded.slice(97..100).copy_to(&mut read);
         assert_eq!(&read, b"end", "it repeats each MiB");
         Arena::folded(1 << 40).expect("one fold of it is allocated");
-    }
-
-    #[test]
-    #[should_panic(expected = "of 10")]
-    fn a_part_beyond_its_slice_panics() {
-        let arena = Arena::anonymous(4096).expect("memory");
-        let _ = arena.whole().slice(0..10).slice(5..11);
     }
 }

@@ -3,7 +3,8 @@
 //! Only the engine's task uses it. Posted buffers are slices of trainers' arenas; scratch is memory
 //! of the gateway, which is allocated at the first use of its name.
 
-use crate::memory::arena::{Arena, MappedGauges, MemSlice};
+use crate::memory::arena::{Arena, MappedGauges};
+use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, BufferView, ScratchId};
 use std::collections::{BTreeMap, VecDeque};
@@ -100,7 +101,7 @@ impl BufferTable {
         // configuration.
         let arena = Arena::anonymous_counted(bytes.max(1), &self.mapped);
         let arena = arena.expect("memory within the configured budget");
-        arena.whole().slice(0..bytes)
+        MemSlice::whole(&arena).slice(0..bytes)
     }
 }
 

@@ -45,7 +45,8 @@ pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
 
 /// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
 fn request_status_text(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&connectable_address(address), FETCH_TIMEOUT)?;
+    let mut stream =
+        TcpStream::connect_timeout(&connectable_status_address(address), FETCH_TIMEOUT)?;
     stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
     stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
     write!(stream, "GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
@@ -55,7 +56,7 @@ fn request_status_text(address: SocketAddr) -> io::Result<String> {
 }
 
 /// Returns the address to connect to: loopback in place of the unspecified address.
-fn connectable_address(address: SocketAddr) -> SocketAddr {
+fn connectable_status_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

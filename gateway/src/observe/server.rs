@@ -1,6 +1,6 @@
 //! The HTTP server of `/metrics`, `/status`, `/healthz` and `/readyz`, one task per connection.
 
-use super::metrics::Metrics;
+use super::metrics::MetricsRegistry;
 use super::status_request::StatusHandle;
 use crate::admission::AdmissionControl;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tracing::debug;
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// All metrics.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<MetricsRegistry>,
     /// Requests the status from the engine.
     pub status: StatusHandle,
 }
@@ -41,7 +41,7 @@ pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible
         };
         let slot = admission.take_slot(from.ip());
         let observed = observed.clone();
-        let service = service_fn(move |request| respond(request, observed.clone()));
+        let service = service_fn(move |request| respond_to_http_request(request, observed.clone()));
         let connection = http1::Builder::new()
             .keep_alive(false)
             .max_headers(HTTP_HEADERS_MAX)
@@ -59,7 +59,7 @@ pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible
 }
 
 /// Answers a request by its path. Only GET and HEAD are allowed; hyper sends no body after HEAD.
-async fn respond(
+async fn respond_to_http_request(
     request: Request<Incoming>,
     observed: Observed,
 ) -> Result<Response<Full<Bytes>>, hyper::http::Error> {

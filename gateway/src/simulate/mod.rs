@@ -7,19 +7,19 @@
 mod addresses;
 mod clock;
 mod error;
-mod gateways;
 mod keys;
 mod network;
 mod simulation;
 mod spec;
 mod training_step;
+mod virtual_deployment;
 
 pub use addresses::{address, lan_address};
 pub use clock::run_in_virtual_time;
 pub use error::SimulateError;
-pub use gateways::{FabricSetup, VirtualDeployment, gateway_spec};
 pub use keys::{GatewayIdentity, KeyFolder};
 pub use network::{NetworkLayout, SIMULATED_QUEUE_MIN};
 pub use simulation::{LinkTraffic, Simulation, TimedCollective};
 pub use spec::SimulationSpec;
 pub use training_step::{StepLink, TrainingStep};
+pub use virtual_deployment::{FabricSetup, VirtualDeployment, gateway_spec};

@@ -81,10 +81,15 @@ impl NetworkLayout {
     /// randomness comes from `seed`. Packets under way still arrive.
     pub fn apply(&self, net: &VirtualNet, seed: u64) {
         for (number, (one, other, spec)) in (0..).zip(&self.links) {
-            net.connect(*one, *other, *spec, *spec, mix_seed(seed, number));
+            net.connect(*one, *other, *spec, *spec, mix_network_seed(seed, number));
         }
         for (number, port) in (0..).zip(&self.ports) {
-            net.set_port(port.ip, port.egress, port.ingress, mix_seed(seed, number | 1 << 32));
+            net.set_port(
+                port.ip,
+                port.egress,
+                port.ingress,
+                mix_network_seed(seed, number | 1 << 32),
+            );
         }
     }
 }
@@ -95,6 +100,6 @@ const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000
 const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
 
 /// Returns the seed of link or port `number`, mixed from the seed of the simulation.
-fn mix_seed(seed: u64, number: u64) -> u64 {
+fn mix_network_seed(seed: u64, number: u64) -> u64 {
     (seed ^ number.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -2,9 +2,9 @@
 
 use super::addresses::region_address;
 use super::error::SimulateError;
-use super::gateways::VirtualDeployment;
 use super::network::NetworkLayout;
 use super::spec::SimulationSpec;
+use super::virtual_deployment::VirtualDeployment;
 use crate::client::{Client, CollectiveSpec, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};

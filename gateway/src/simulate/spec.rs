@@ -2,9 +2,9 @@
 
 use super::addresses::region_address;
 use super::error::SimulateError;
-use super::gateways::{FabricSetup, VirtualDeployment};
 use super::keys::KeyFolder;
 use super::network::NetworkLayout;
+use super::virtual_deployment::{FabricSetup, VirtualDeployment};
 use crate::local::job::JobSpec;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;

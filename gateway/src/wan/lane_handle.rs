@@ -4,7 +4,7 @@
 //! control messages through it; the control writer of the connection sends them.
 
 use crate::events::ConnectionId;
-use crate::wan::congestion::observed;
+use crate::wan::congestion::lane_controller;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::traffic::LinkTraffic;
@@ -91,7 +91,7 @@ impl LaneHandle {
 
     /// Returns the smoothed RTT that QUIC measures on the lane.
     pub fn smoothed_rtt(&self) -> Span {
-        observed::smoothed_rtt(&self.connection)
+        lane_controller::smoothed_rtt(&self.connection)
     }
 
     /// Returns the lane's traffic so far, and its least RTT since the last call. Delivered bytes
@@ -99,7 +99,7 @@ impl LaneHandle {
     pub fn measure_lane(&self) -> LaneMeasurement {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
-        let telemetry = observed::connection_telemetry(&self.connection);
+        let telemetry = lane_controller::connection_telemetry(&self.connection);
         let acked =
             telemetry.as_ref().map_or((0, 0), |telemetry| telemetry.acked_packets_and_bytes());
         let (packets, bytes) = acked;

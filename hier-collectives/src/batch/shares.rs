@@ -157,10 +157,10 @@ impl PartialEq for WaitingRank {
 
 impl Eq for WaitingRank {}
 
-/// Returns the quota of each rank in divisible samples, so that all ranks below their limit end
-/// together.
+/// Returns each rank's quota, not rounded. Splits the batch by speed; ranks above their limit get
+/// the limit, and the rest is split again.
 ///
-/// It is Newton's method on a concave function, the samples done by a time. Each round halves the
+/// This is Newton's method on a concave function, the samples done by a time. Each round halves the
 /// missing samples or the speed of the remaining ranks, so few rounds suffice.
 fn sample_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     let mut full = vec![false; speeds.len()];

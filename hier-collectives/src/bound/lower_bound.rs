@@ -47,12 +47,12 @@ pub fn operation_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) 
         if emits {
             let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
             let far = far.map(|other| away[other]).max().unwrap_or(0);
-            least = least.max(size / out + ns_as_seconds(far));
+            least = least.max(size / out + bound_ns_as_seconds(far));
         }
         if absorbs {
             let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
             let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
-            least = least.max(size / inward + ns_as_seconds(near));
+            least = least.max(size / inward + bound_ns_as_seconds(near));
         }
         (out_sum, in_sum) = (out_sum + out, in_sum + inward);
     }
@@ -94,7 +94,7 @@ fn least_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
 }
 
 /// Converts nanoseconds to seconds.
-fn ns_as_seconds(ns: u64) -> f64 {
+fn bound_ns_as_seconds(ns: u64) -> f64 {
     Span::from_ns(ns).as_secs_f64()
 }
 

@@ -115,7 +115,7 @@ impl Capacity {
     /// per second.
     ///
     /// Every region sends the buffer once, and each byte takes 2(N-1) messages through all ports.
-    pub fn rate_limit(&self) -> f64 {
+    pub fn rate_upper_bound(&self) -> f64 {
         let through = |region: usize| self.ports[region].min(self.link_rate_sum(region));
         let each = (0..self.region_count()).map(through);
         let all: f64 = each.clone().sum();

@@ -8,7 +8,7 @@ use super::encoding::{encode_plan, plan_bytes_max};
 use super::sizing::segment_bytes;
 use super::tree::{Algorithm, Plan, Tree};
 use super::trees::asymmetric;
-use super::trees::direct::{TIE_FRACTION, owner_packing};
+use super::trees::direct::{TIE_FRACTION, direct_exchange_packing};
 use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedTree};
@@ -43,24 +43,24 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
     }
     let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
     let choice = match regions {
-        2 => choose_swap(&capacity),
-        _ => choose_for_several_regions(fabric, &capacity),
+        2 => choose_swap_plan(&capacity),
+        _ => choose_plan_for_several_regions(fabric, &capacity),
     };
     let pairs = choice.trees.into_iter().map(|(rooted, rate)| (TreePair::common(rooted), rate));
-    let trees = assign_to_gateways(fabric, pairs.collect());
+    let trees = assign_trees_to_gateways(fabric, pairs.collect());
     let common = plan_without_express(choice.algorithm, choice.reason, segment, trees);
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
         return common;
     }
-    with_separate_trees(fabric, common)
+    choose_separate_trees(fabric, common)
 }
 
 /// Returns a plan of separate trees for partials and results, where that is faster than `common`.
 ///
 /// Else returns `common`, with a reason that says why it was kept.
-fn with_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
-    let trees = assign_to_gateways(fabric, asymmetric::asymmetric_tree_pairs(fabric));
+fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
+    let trees = assign_trees_to_gateways(fabric, asymmetric::asymmetric_tree_pairs(fabric));
     let separate = plan_without_express(Algorithm::Relay, String::new(), common.segment, trees);
     let seconds =
         |plan: &Plan| plan.all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new());
@@ -84,7 +84,7 @@ fn with_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
 }
 
 /// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
-fn assign_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
+fn assign_trees_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
     let shares = gateway_tree::whole_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
@@ -103,7 +103,7 @@ fn plan_without_express(
 }
 
 /// Returns the choice for two regions: both send their partial and both add.
-fn choose_swap(capacity: &Capacity) -> Choice {
+fn choose_swap_plan(capacity: &Capacity) -> Choice {
     let reason = "two regions: both send their partial once and both add, which takes S/B and one \
                   one-way delay, the least possible"
         .to_owned();
@@ -113,11 +113,11 @@ fn choose_swap(capacity: &Capacity) -> Choice {
 
 /// Returns the choice for three regions and more: direct exchange, or relays where those are
 /// faster.
-fn choose_for_several_regions(fabric: &Fabric, capacity: &Capacity) -> Choice {
+fn choose_plan_for_several_regions(fabric: &Fabric, capacity: &Capacity) -> Choice {
     let mut direct = None;
     if capacity.is_complete() {
-        if let Some(packing) = owner_packing(capacity) {
-            return choose_direct_exchange(capacity, packing, capacity.rate_limit());
+        if let Some(packing) = direct_exchange_packing(capacity) {
+            return choose_direct_exchange(capacity, packing, capacity.rate_upper_bound());
         }
         let regions = capacity.region_count();
         let pool = (0..regions).map(|center| RegionTree::star(regions, center)).collect();

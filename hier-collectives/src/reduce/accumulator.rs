@@ -23,7 +23,7 @@ pub trait MeanAccumulator: Copy {
     /// It is never zero, so that an infinity or NaN with the least positive weight still counts.
     fn coefficient(weight: f64, total: f64) -> Self;
     /// Multiplies the value of an operand by its coefficient.
-    fn scaled(self, coefficient: Self) -> Self;
+    fn times_coefficient(self, coefficient: Self) -> Self;
     /// Adds two terms of a mean; the sum of finite terms is finite.
     ///
     /// Rounded coefficients may add up to more than one, which would overflow the mean of the
@@ -108,7 +108,7 @@ impl MeanAccumulator for f32 {
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn scaled(self, coefficient: Self) -> Self {
+    fn times_coefficient(self, coefficient: Self) -> Self {
         self * coefficient
     }
     /// Adds two terms of a mean of 16-bit floats, which cannot overflow `f32`.
@@ -131,7 +131,7 @@ impl MeanAccumulator for f64 {
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn scaled(self, coefficient: Self) -> Self {
+    fn times_coefficient(self, coefficient: Self) -> Self {
         self * coefficient
     }
     /// Adds two terms of a mean of `f64`; a sum of finite terms that overflows becomes the largest
@@ -162,7 +162,7 @@ impl MeanAccumulator for F64Sum {
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn scaled(self, coefficient: Self) -> Self {
+    fn times_coefficient(self, coefficient: Self) -> Self {
         Self(self.0 * coefficient.0)
     }
     /// Adds two terms of a mean of `f32`, which cannot overflow binary64.

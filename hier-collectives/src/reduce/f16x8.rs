@@ -110,7 +110,7 @@ impl MeanAccumulator for F32x8 {
     }
     /// Multiplies eight values by eight coefficients, lane by lane.
     #[inline(always)]
-    fn scaled(self, coefficient: Self) -> Self {
+    fn times_coefficient(self, coefficient: Self) -> Self {
         self.mul(coefficient)
     }
     /// Adds eight terms of means to eight others; a mean of binary16 values cannot overflow `f32`.

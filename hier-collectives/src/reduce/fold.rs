@@ -100,27 +100,27 @@ pub fn has_wide_vectors() -> bool {
 
 /// A combining operation on accumulators of type `A`.
 pub trait Combine<A>: Copy {
-    /// Factor of an operand's values.
-    type Scale: Copy;
-    /// Returns the factor of an operand with this weight; `None` if the operand is left out.
-    fn scale(self, weight: f64) -> Option<Self::Scale>;
+    /// Coefficient of an operand's values.
+    type Coefficient: Copy;
+    /// Returns the coefficient of an operand with this weight; `None` if the operand is left out.
+    fn coefficient(self, weight: f64) -> Option<Self::Coefficient>;
     /// Returns the term that one value of an operand adds to the combination: the value times
-    /// `scale`.
-    fn term(value: A, scale: Self::Scale) -> A;
+    /// `coefficient`.
+    fn term(value: A, coefficient: Self::Coefficient) -> A;
     /// Combines the accumulated value with the term to its right.
     fn combine(accumulated: A, term: A) -> A;
 }
 
-macro_rules! unscaled {
+macro_rules! unweighted {
     ($($name:ident, $method:ident;)*) => {$(
         #[derive(Clone, Copy)]
         pub struct $name;
 
         impl<A: Accumulator> Combine<A> for $name {
-            type Scale = ();
+            type Coefficient = ();
             /// Returns the unit: sum, minimum, maximum and product ignore the weight of an operand.
             #[inline(always)]
-            fn scale(self, _weight: f64) -> Option<()> {
+            fn coefficient(self, _weight: f64) -> Option<()> {
                 Some(())
             }
             /// Returns the value of an operand unchanged.
@@ -137,7 +137,7 @@ macro_rules! unscaled {
         }
     )*};
 }
-unscaled! {
+unweighted! {
     Sum, add;
     Min, least;
     Max, greatest;
@@ -152,16 +152,16 @@ struct Mean {
 }
 
 impl<A: MeanAccumulator> Combine<A> for Mean {
-    type Scale = A;
+    type Coefficient = A;
     /// Returns the coefficient of an operand in the weighted mean; `None` for weight 0.
     #[inline(always)]
-    fn scale(self, weight: f64) -> Option<A> {
+    fn coefficient(self, weight: f64) -> Option<A> {
         (weight > 0.0).then(|| A::coefficient(weight, self.total))
     }
     /// Multiplies one value of an operand by the operand's coefficient.
     #[inline(always)]
-    fn term(value: A, scale: A) -> A {
-        value.scaled(scale)
+    fn term(value: A, coefficient: A) -> A {
+        value.times_coefficient(coefficient)
     }
     /// Adds the term to its right to the accumulated sum of the weighted mean.
     #[inline(always)]
@@ -199,8 +199,8 @@ unsafe fn fold_block<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation
     let out = BlockOutput::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
     let mut terms = reduction.operands.iter().filter_map(|operand| {
         let values = operand.bytes.cast::<E::Raw>().wrapping_add(start);
-        let scale = operation.scale(operand.weight)?;
-        Some(BlockOperand::<E, O> { values, scale })
+        let coefficient = operation.coefficient(operand.weight)?;
+        Some(BlockOperand::<E, O> { values, coefficient })
     });
     let Some(first) = terms.next() else {
         return debug_assert!(false, "a reduction needs an operand");
@@ -254,7 +254,7 @@ unsafe fn fold_block<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation
 /// One operand of a block.
 struct BlockOperand<E: Element, O: Combine<E::Acc>> {
     values: *const E::Raw,
-    scale: O::Scale,
+    coefficient: O::Coefficient,
 }
 
 impl<E: Element, O: Combine<E::Acc>> BlockOperand<E, O> {
@@ -263,7 +263,7 @@ impl<E: Element, O: Combine<E::Acc>> BlockOperand<E, O> {
     fn term_at(&self, index: usize) -> E::Acc {
         // SAFETY: only the fold that made this calls it, below its `count`.
         let raw = unsafe { self.values.add(index).read_unaligned() };
-        O::term(E::decode(raw), self.scale)
+        O::term(E::decode(raw), self.coefficient)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::action::{Action, Arrival, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
+use super::collective::check_post::check_post;
 use super::collective::commits::Commits;
 use super::collective::deadline::{self, Deadlines, PROGRESS_REPORT_INTERVAL};
+use super::collective::overreach;
 use super::collective::state::{Collective, Phase};
 use super::collective::table::Collectives;
-use super::collective::{overreach, posts};
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::state::EpochState;
@@ -268,7 +269,7 @@ impl Session {
             return Some(failure);
         }
         let local = self.epoch.local();
-        let text = posts::check_post(post, local.fabric().world_size()).err()?;
+        let text = check_post(post, local.fabric().world_size()).err()?;
         let text = format!("{}: {text}", local.rank_name(rank));
         Some(Failure::new(FailureCode::BadPost, text))
     }
@@ -383,9 +384,9 @@ impl Session {
     fn handle_late_collective(&mut self, sequence: Sequence, now: TimeNs) {
         let Some(collective) = self.collectives.get(sequence) else { return };
         let (epoch, phase) = (&self.epoch, collective.phase);
-        let failure = if collective.complete.is_none() {
-            let here = self.collectives.awaited_ranks(collective).into_iter();
-            let ranks = here.chain(self.collectives.awaited_elsewhere(collective, epoch));
+        let failure = if collective.all_posted_at.is_none() {
+            let here = self.collectives.awaited_local_ranks(collective).into_iter();
+            let ranks = here.chain(self.collectives.awaited_remote_ranks(collective, epoch));
             let names: Vec<String> = ranks.map(|rank| epoch.local().rank_name(rank)).collect();
             deadline::expiry_failure(sequence, collective, &names)
         } else {
@@ -417,8 +418,8 @@ impl Session {
     /// slower than [`PROGRESS_REPORT_INTERVAL`]. So peers that wait for this gateway do not take it
     /// for stalled.
     pub(super) fn report_progress_if_slow(&mut self, now: TimeNs) {
-        let oldest = self.collectives.iter().find_map(|(_, collective)| collective.complete);
-        let is_slow = oldest.is_some_and(|complete| now >= complete + PROGRESS_REPORT_INTERVAL);
+        let oldest = self.collectives.iter().find_map(|(_, collective)| collective.all_posted_at);
+        let is_slow = oldest.is_some_and(|since| now >= since + PROGRESS_REPORT_INTERVAL);
         if self.transfer.last_progress() == now && is_slow {
             self.report_progress(now);
         }

@@ -100,7 +100,7 @@ impl Session {
     /// Puts another plan in force, and starts the collectives that waited for it.
     pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
-        self.epoch.switch_plan(switch, oldest, &mut self.actions);
+        self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
         let waiting = self.collectives.waiting().map(|(sequence, _)| sequence);
         for sequence in waiting.collect::<Vec<_>>() {
             self.start_if_posted(sequence, now);
@@ -240,14 +240,14 @@ impl Session {
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }
 
-    /// Completes, frees or forgets a collective, if nothing touches its memory any more.
+    /// Completes, ends or forgets a collective, if nothing touches its memory any more.
     pub(super) fn settle_collective(&mut self, sequence: Sequence, now: TimeNs) {
         let Some(phase) = self.collectives.get(sequence).map(|collective| collective.phase) else {
             return;
         };
         let still = self.transfer.is_quiescent(sequence);
         if phase == Phase::Leaving && still {
-            return self.free_contributions(sequence, now);
+            return self.end_collective(sequence, now);
         }
         if phase == Phase::Failing && still {
             self.collectives.finish_failure(sequence, &mut self.actions);
@@ -257,10 +257,10 @@ impl Session {
             self.deliver_result(sequence, now);
         }
         let is_ready = self.collectives.get(sequence).is_some_and(|c| c.phase == Phase::Ready);
-        let receipted = !self.transfer.has_receipts_due(sequence)
-            || mutant::is_mutant_active(Mutant::ReuseSlot);
+        let receipted =
+            !self.transfer.awaits_receipts(sequence) || mutant::is_mutant_active(Mutant::ReuseSlot);
         if is_ready && receipted {
-            self.free_contributions(sequence, now);
+            self.end_collective(sequence, now);
         }
     }
 
@@ -279,11 +279,11 @@ impl Session {
 
     /// Ends a complete collective: releases its memory, and notifies its ranks that their slots are
     /// free.
-    fn free_contributions(&mut self, sequence: Sequence, now: TimeNs) {
+    fn end_collective(&mut self, sequence: Sequence, now: TimeNs) {
         self.transfer.release_memory(sequence, &mut self.actions);
         self.transfer.forget_collective(sequence);
         let (collectives, mut cx) = self.collectives_and_context(now);
-        collectives.free_contributions(sequence, &mut cx);
+        collectives.remove_collective_and_notify(sequence, &mut cx);
     }
 
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.

@@ -27,14 +27,14 @@ impl Session {
         if !self.epoch.members().contains(from) {
             return Err(PeerError::UnknownPeer(from));
         }
-        let result = self.dispatch_message(from, message, now);
+        let result = self.handle_checked_message(from, message, now);
         self.report_progress_if_slow(now);
         result
     }
 
-    /// Handles messages that open an epoch or ask for repeats. Passes all others to
-    /// `dispatch_in_epoch`.
-    fn dispatch_message(
+    /// Handles a message of a known peer that opens an epoch or asks for repeats. Passes all others
+    /// to `handle_message_in_epoch`.
+    fn handle_checked_message(
         &mut self,
         from: GatewayId,
         message: Message,
@@ -56,13 +56,13 @@ impl Session {
                 distant.into_iter().for_each(|peer| self.repeat_messages_to(peer));
                 Ok(())
             }
-            of_epoch => self.dispatch_in_epoch(from, of_epoch, now),
+            of_epoch => self.handle_message_in_epoch(from, of_epoch, now),
         }
     }
 
     /// Handles messages about the epoch under way, its plan, links and commits. Passes all others
-    /// to `dispatch_to_collective`.
-    fn dispatch_in_epoch(
+    /// to `handle_collective_message`.
+    fn handle_message_in_epoch(
         &mut self,
         from: GatewayId,
         message: Message,
@@ -110,13 +110,13 @@ impl Session {
             Message::Drain { epoch, from: start } if self.epoch.is_current(epoch) => {
                 self.close_collectives_from(from, start, now);
             }
-            of_collective => return self.dispatch_to_collective(from, of_collective, now),
+            of_collective => return self.handle_collective_message(from, of_collective, now),
         }
         Ok(())
     }
 
     /// Handles messages about one collective. Messages of an epoch that is over have no effect.
-    fn dispatch_to_collective(
+    fn handle_collective_message(
         &mut self,
         from: GatewayId,
         message: Message,

@@ -59,11 +59,11 @@ pub struct CollectiveStatus {
     /// `waiting`, `running`, `ready` or `failed`.
     pub state: &'static str,
     /// Local ranks that have not posted.
-    pub awaited_ranks: Vec<RankId>,
+    pub awaited_local_ranks: Vec<RankId>,
     /// Gateways some of whose ranks have not posted, as far as is known.
     pub awaited_gateways: Vec<GatewayId>,
-    /// Their ranks that are not known to have posted.
-    pub awaited_elsewhere: Vec<RankId>,
+    /// Ranks of other gateways that are not known to have posted.
+    pub awaited_remote_ranks: Vec<RankId>,
     /// The time of the first post that is known here: since then the rest is awaited.
     pub begun: TimeNs,
 }
@@ -123,9 +123,9 @@ impl Session {
                 Phase::Ready | Phase::Leaving => "ready",
                 Phase::Failing | Phase::Failed => "failed",
             },
-            awaited_ranks: self.collectives.awaited_ranks(collective),
+            awaited_local_ranks: self.collectives.awaited_local_ranks(collective),
             awaited_gateways: self.collectives.awaited_gateways(collective, &self.epoch),
-            awaited_elsewhere: self.collectives.awaited_elsewhere(collective, &self.epoch),
+            awaited_remote_ranks: self.collectives.awaited_remote_ranks(collective, &self.epoch),
             begun: collective.begun.unwrap_or_default(),
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! Gateways stop at random; none may hold more than the bound, and none may wait for ever.
 
+use hier_collectives::buffer_part::{self, CUT_BYTES};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, MemoryBound, Plan, Role, TreeDirection, Upstream};
-use hier_collectives::shard::{self, CUT_BYTES};
 use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64)
 impl<'a> Simulation<'a> {
     fn new(fabric: &'a Fabric, plan: &'a Plan) -> Self {
         let segment = plan.segment.get().next_multiple_of(CUT_BYTES);
-        let parts = shard::divide_buffer(plan, BUFFER_SEGMENTS * segment);
+        let parts = buffer_part::divide_buffer(plan, BUFFER_SEGMENTS * segment);
         let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segment_count())).collect();
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
         let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].direction.has_partials();

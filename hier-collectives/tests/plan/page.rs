@@ -1,10 +1,10 @@
 //! The page docs/algorithms.md describes the plans as they are.
 
 use crate::fabrics::{simple, unlike};
+use hier_collectives::buffer_part;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::baseline;
 use hier_collectives::plan::{self, Operation, Plan, Tree, TreeDirection};
-use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
 
@@ -38,7 +38,7 @@ fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String 
 fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: u64) -> String {
     let held = plan.rooted_for(operation);
     let carried = if operation.has_data() { bytes } else { 0 };
-    let used = held.trees.iter().zip(shard::divide_buffer(&held, carried));
+    let used = held.trees.iter().zip(buffer_part::divide_buffer(&held, carried));
     let used: Vec<&Tree> =
         used.filter(|(_, part)| part.segment_count() > 0).map(|(tree, _)| tree).collect();
     let (mut hops, mut before) = (0, 0);

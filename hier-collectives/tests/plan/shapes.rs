@@ -1,9 +1,9 @@
 //! The algorithm that each shape of fabric gets.
 
 use crate::fabrics::{fabric, link, port, region, simple, unlike};
+use hier_collectives::buffer_part;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Algorithm, Operation, Plan, TreeDirection};
-use hier_collectives::shard;
 use hier_collectives::testing::{SplitMix64, mbit};
 use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
@@ -117,8 +117,8 @@ fn a_small_buffer_takes_one_hop() {
     // It includes 6 ms on the pair with the smallest share.
     assert!((0.03..0.037).contains(&time(64 << 10)), "{}", time(64 << 10));
     assert!(time(plan.express_bytes.get()) < time(plan.express_bytes.get() + 1));
-    let parts = shard::divide_buffer(&plan, 8);
-    assert_eq!(parts.iter().map(shard::BufferPart::segment_count).sum::<u32>(), 1);
+    let parts = buffer_part::divide_buffer(&plan, 8);
+    assert_eq!(parts.iter().map(buffer_part::BufferPart::segment_count).sum::<u32>(), 1);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::new(1 << 30));
     assert_eq!(barrier.predicted, barrier.bound);
 }

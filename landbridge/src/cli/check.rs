@@ -44,10 +44,10 @@ impl CheckCommand {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
-            let (kind, summary) = match load_and_plan(&file) {
-                Ok((ConfigFile::Fabric(fabric), _)) => ("fabric", describe_fabric(&fabric)),
+            let (kind, summary) = match load_and_check_plan(&file) {
+                Ok((ConfigFile::Fabric(fabric), _)) => ("fabric", describe_checked_fabric(&fabric)),
                 Ok((ConfigFile::Region(region), plan)) => {
-                    ("region", describe_region(&region, &plan))
+                    ("region", describe_checked_region(&region, &plan))
                 }
                 Err(found) => {
                     let count = found.iter().count();
@@ -80,7 +80,7 @@ impl CheckCommand {
 }
 
 /// Loads a config file and plans its fabric: no gateway starts without a plan.
-fn load_and_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
+fn load_and_check_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
     let file = ConfigFile::load(path)?;
     let fabric = match &file {
         ConfigFile::Fabric(fabric) => fabric,
@@ -94,7 +94,7 @@ fn load_and_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
 
 /// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, and the
 /// identity.
-fn describe_fabric(file: &FabricFile) -> String {
+fn describe_checked_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
     let count = |number: usize, word: &str| {
@@ -117,7 +117,7 @@ fn describe_fabric(file: &FabricFile) -> String {
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
 /// reserve.
-fn describe_region(file: &RegionFile, plan: &Plan) -> String {
+fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
     let gateways: Vec<String> = file
         .gateways()
         .map(|gateway| {

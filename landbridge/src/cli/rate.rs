@@ -3,7 +3,7 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use super::status::{LINK_TABLE_HEADER, link_row};
+use super::status::{LINK_TABLE_HEADER, link_status_row};
 use clap::Args;
 use gateway::config::RegionFile;
 use gateway::local::operator::{OperatorRequest, send_operator_request};
@@ -59,7 +59,7 @@ impl RateCommand {
         if self.json {
             print_json(&link);
         } else {
-            print_text(&render_table(LINK_TABLE_HEADER, &[link_row(&link)]));
+            print_text(&render_table(LINK_TABLE_HEADER, &[link_status_row(&link)]));
         }
         Ok(Exit::Good)
     }

@@ -35,36 +35,39 @@ impl StatusCommand {
         if self.json {
             print_json(&status);
         } else {
-            print_text(&describe_gateway(&status));
+            print_text(&describe_gateway_status(&status));
         }
         Ok(Exit::Good)
     }
 }
 
 /// Returns the status of a gateway as text: tables of peers and links, then each job.
-fn describe_gateway(status: &observed::GatewayReport) -> String {
+fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n\n");
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
-    text.push_str(&render_table(header, &status.peers.iter().map(peer_row).collect::<Vec<_>>()));
+    text.push_str(&render_table(
+        header,
+        &status.peers.iter().map(peer_status_row).collect::<Vec<_>>(),
+    ));
     text.push('\n');
     text.push_str(&render_table(
         LINK_TABLE_HEADER,
-        &status.links.iter().map(link_row).collect::<Vec<_>>(),
+        &status.links.iter().map(link_status_row).collect::<Vec<_>>(),
     ));
     for job in &status.jobs {
         text.push('\n');
-        text.push_str(&describe_job(job));
+        text.push_str(&describe_job_status(job));
     }
     text
 }
 
 /// Returns the status of a job as text: epoch, plan, ranks, straggler, collectives and commits.
-fn describe_job(job: &observed::JobReport) -> String {
+fn describe_job_status(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
     if let Some(drain) = &job.draining {
-        text.push_str(&describe_drain(drain, job.commits.len()));
+        text.push_str(&describe_drain_status(drain, job.commits.len()));
     }
     if let Some(plan) = &job.plan {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
@@ -95,7 +98,7 @@ fn describe_job(job: &observed::JobReport) -> String {
     }
     if !job.commits.is_empty() {
         let header = ["commit of step", "by rank", "awaited regions", "since"];
-        let rows: Vec<_> = job.commits.iter().map(commit_row).collect();
+        let rows: Vec<_> = job.commits.iter().map(commit_status_row).collect();
         text.push_str(&render_table(header, &rows));
     }
     text
@@ -103,7 +106,7 @@ fn describe_job(job: &observed::JobReport) -> String {
 
 /// Returns one line on a gateway that shuts down: the time left, and the collectives and commits
 /// that it waits for.
-fn describe_drain(drain: &observed::DrainReport, commits: usize) -> String {
+fn describe_drain_status(drain: &observed::DrainReport, commits: usize) -> String {
     let mut awaited = Vec::new();
     match drain.collectives.len() {
         0 => {}
@@ -128,7 +131,7 @@ fn describe_drain(drain: &observed::DrainReport, commits: usize) -> String {
 
 /// Returns the table row of a commit: step, rank, regions that are awaited, seconds since the rank
 /// asked.
-fn commit_row(commit: &observed::CommitReport) -> [String; 4] {
+fn commit_status_row(commit: &observed::CommitReport) -> [String; 4] {
     let regions = commit.awaited.join(", ");
     [
         commit.step.to_string(),
@@ -140,7 +143,7 @@ fn commit_row(commit: &observed::CommitReport) -> [String; 4] {
 
 /// Returns the table row of a peer gateway: state, lanes, RTT, loss, bytes sent and received,
 /// problem.
-fn peer_row(peer: &observed::PeerReport) -> [String; 8] {
+fn peer_status_row(peer: &observed::PeerReport) -> [String; 8] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
         observed::PeerState::Meeting => "meeting",
@@ -159,12 +162,12 @@ fn peer_row(peer: &observed::PeerReport) -> [String; 8] {
     ]
 }
 
-/// Column headers of the row that [`link_row`] returns.
+/// Column headers of the row that [`link_status_row`] returns.
 pub(super) const LINK_TABLE_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
 
 /// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT
 /// and loss.
-pub(super) fn link_row(link: &observed::LinkReport) -> [String; 6] {
+pub(super) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
         _ if link.measured_bits_per_second == Some(limit) => "measurement".to_owned(),
@@ -242,7 +245,7 @@ mod tests {
                 uncommitted: vec![0, 2],
             }),
         };
-        let text = describe_job(&job);
+        let text = describe_job_status(&job);
         let line = "shutting down within 12.3 s: waiting for 2 collectives, 1 commit, the last commit \
                     of rank 0, 2\n";
         assert!(text.contains(line), "{text}");
@@ -252,6 +255,6 @@ mod tests {
         job.commits.clear();
         job.draining =
             Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
-        assert!(describe_job(&job).contains("shutting down: waiting for nothing\n"));
+        assert!(describe_job_status(&job).contains("shutting down: waiting for nothing\n"));
     }
 }

@@ -59,7 +59,8 @@ pub(super) async fn check_peers(
     findings
 }
 
-/// Lists the peers whose path is checked, with their addresses and the links to their regions.
+/// Lists the gateways with a WAN address in regions linked to this one, with their addresses and
+/// links.
 fn peers_to_check(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
     let fabric: &Fabric = region.fabric().fabric();
     let here = fabric.gateway(own).region;

@@ -90,8 +90,7 @@ pub(super) fn rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }
 
-/// Replaces keys of the generated fabric by the options of the command line, since the user did not
-/// write that file.
+/// In each fault, names the option (`--rtt`) instead of the key of the generated fabric file.
 fn name_options_in_faults(faults: Faults) -> Faults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),

@@ -84,13 +84,13 @@ impl RankTask {
         let client = Client::attach(&GatewayAddress::Socket(self.socket.clone()), attach).await?;
         let weights = self.train(&client, &share).await?;
         std::fs::write(&self.weights, &weights)?;
-        print_message(&RankMessage::Trained { digest: sha256_hex(&weights) })?;
+        print_rank_message(&RankMessage::Trained { digest: sha256_hex(&weights) })?;
         let mut line = String::new();
         if io::stdin().read_line(&mut line)? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let result = self.all_reduce(&client).await?;
-        print_message(&RankMessage::Done { digest: sha256_hex(&result) })?;
+        print_rank_message(&RankMessage::Done { digest: sha256_hex(&result) })?;
         // Stay attached until the quickstart ends this process: other ranks may still be receiving.
         io::stdin().read_line(&mut line)?;
         Ok(())
@@ -105,7 +105,7 @@ impl RankTask {
             async |buffer: &mut [f32], weight: f64| gradients.average(buffer, weight).await;
         let progress = |step, loss| {
             if printed.is_ok() {
-                printed = print_message(&RankMessage::Step { step, loss });
+                printed = print_rank_message(&RankMessage::Step { step, loss });
             }
         };
         let trained =
@@ -129,7 +129,7 @@ impl RankTask {
             let posted = RealHost.now();
             let mut operation = client.all_reduce(tensor, ReduceOp::Sum).await?;
             let timing = operation.ready().await?;
-            print_message(&RankMessage::Iteration(RankTimes {
+            print_rank_message(&RankMessage::Iteration(RankTimes {
                 posted_ns: posted.ns(),
                 ready_ns: RealHost.now().ns(),
                 wan_begin_ns: timing.wan_begin.ns(),
@@ -184,7 +184,7 @@ impl<'a> GradientAverage<'a> {
 }
 
 /// Prints a message to the quickstart as one line of JSON.
-fn print_message(message: &RankMessage) -> io::Result<()> {
+fn print_rank_message(message: &RankMessage) -> io::Result<()> {
     let text = serde_json::to_string(message).map_err(io::Error::other)?;
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;

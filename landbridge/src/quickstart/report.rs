@@ -178,7 +178,7 @@ fn check_relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionC
     let ratio = counted.ip_bytes as f64 / payload;
     let (low, high) = (RELAY_BYTES_PER_PAYLOAD_BYTE.start(), RELAY_BYTES_PER_PAYLOAD_BYTE.end());
     Check {
-        claim: format!("relay bytes over payload {name}, {low} to {high}"),
+        claim: format!("relay/payload {name}, {low} to {high}"),
         found: format!("{ratio:.3}"),
         passed: RELAY_BYTES_PER_PAYLOAD_BYTE.contains(&ratio),
     }
@@ -203,7 +203,7 @@ fn relay_directions(
     [("east to west", east_west), ("west to east", west_east)].into_iter()
 }
 
-/// Adds steps, shares of the batch, loss and accuracy to the table.
+/// Adds steps, shares of the batch, loss and accuracy to the report's table.
 fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
     let shares: Vec<String> = report.batch_shares.iter().map(u64::to_string).collect();
     table.add_row(["training steps", &report.steps.to_string()]);
@@ -212,12 +212,12 @@ fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
     table.add_row(["test accuracy", &format!("{:.1} %", report.accuracy * 100.0)]);
 }
 
-/// Adds the link and the times, goodput and stages of the all-reduces to the table.
+/// Adds the link and the times, goodput and stages of the all-reduces to the report's table.
 fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let all_reduce = &report.allreduce;
     let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
     let link = format!(
-        "RTT {rtt_ms} ms, {} Mbit/s, loss {:.3} %",
+        "RTT {rtt_ms} ms, {} Mbit/s\nloss {:.3} %",
         rate_bits_per_second / 1e6,
         loss * 100.0
     );
@@ -245,7 +245,7 @@ fn add_relay_rows(table: &mut Table, report: &QuickstartReport) {
     for (name, counted) in relay_directions(report) {
         let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
-            "{} in {packets} packets\n{drops_loss} lost at random, {drops_queue} in a full queue",
+            "{}\n{packets} packets\n{drops_loss} lost at random\n{drops_queue} in a full queue",
             format_mebibytes(ip_bytes)
         );
         table.add_row([&format!("relay {name}"), &found]);
@@ -318,7 +318,7 @@ mod tests {
         only_failure("final weights", |r| r.identical = false);
         only_failure("within 1e-5", |r| r.reference_max_abs_diff = 1.01e-5);
         only_failure("within 1e-5", |r| r.reference_max_abs_diff = f64::NAN);
-        let bytes = "relay bytes over payload";
+        let bytes = "relay/payload";
         only_failure(bytes, |r| r.relay.east_west.ip_bytes = BYTES * 5 * 102 / 100);
         only_failure(bytes, |r| r.relay.west_east.ip_bytes = BYTES * 5 * 116 / 100);
         // Expected 240, standard deviation 15.5.
@@ -397,8 +397,10 @@ mod tests {
             "64.000 MiB",
             "342.400 MiB",
             "240000",
-            "245 lost at random, 0 in a full queue",
-            "RTT 80 ms, 500 Mbit/s, loss 0.100 %",
+            "245 lost at random",
+            "0 in a full queue",
+            "RTT 80 ms, 500 Mbit/s",
+            "loss 0.100 %",
             "1.070",
         ] {
             assert!(text.contains(shown), "{shown} in\n{text}");

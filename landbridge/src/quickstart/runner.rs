@@ -9,7 +9,9 @@ use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::ChildProcess;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
-use super::timing::{IterationTimes, TrafficCounters, counters_difference, summarize_all_reduces};
+use super::timing::{
+    IterationTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
+};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
@@ -35,26 +37,26 @@ pub(crate) async fn run_quickstart(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system())?;
     let deployment = QuickstartDeployment::create(options)?;
-    let mut processes = QuickstartProcesses::default();
+    let mut runner = QuickstartRunner::default();
     let outcome = tokio::select! {
         biased;
         _ = interrupt.recv() => Err(QuickstartError::Interrupted),
         _ = terminate.recv() => Err(QuickstartError::Interrupted),
-        outcome = processes.run_to_report(options, &deployment) => outcome,
+        outcome = runner.run_to_report(options, &deployment) => outcome,
     };
-    processes.stop_all().await;
+    runner.stop_all().await;
     outcome
 }
 
-/// All child processes of a quickstart.
+/// Runs a quickstart by its child processes.
 #[derive(Default)]
-struct QuickstartProcesses {
+struct QuickstartRunner {
     relay: Option<ChildProcess>,
     gateways: Vec<ChildProcess>,
     ranks: Vec<ChildProcess>,
 }
 
-impl QuickstartProcesses {
+impl QuickstartRunner {
     /// Starts all processes, trains, all-reduces, and returns the report.
     async fn run_to_report(
         &mut self,
@@ -90,7 +92,7 @@ impl QuickstartProcesses {
                 &parameters,
                 &reference.parameters,
             ),
-            accuracy: mlp::accuracy(&parameters, &Digits::load().test),
+            accuracy: mlp::mlp_accuracy(&parameters, &Digits::load().test),
             steps: options.steps.get(),
             batch_shares: shares,
             loss: f64::from(loss),
@@ -102,8 +104,8 @@ impl QuickstartProcesses {
                 &after,
             ),
             relay: RelayCounters {
-                east_west: counters_difference(&after.east_west, &before.east_west),
-                west_east: counters_difference(&after.west_east, &before.west_east),
+                east_west: relay_counters_difference(&after.east_west, &before.east_west),
+                west_east: relay_counters_difference(&after.west_east, &before.west_east),
             },
             link: LinkConditions {
                 rtt_ms: options.rtt.as_secs_f64() * 1000.0,

@@ -3,7 +3,7 @@
 use crate::deployment::Deployment;
 use gateway::local::listener::connect_unix;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, read_message, write_message,
+    Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
 };
 use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
@@ -58,8 +58,8 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
 /// Sends a descriptor of memory and a request. Returns the response.
 pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
     let mut stream = connect_unix(&deployment.path("east.sock"), memory).await.expect("connects");
-    write_message(&mut stream, request).await.expect("sent");
-    let answer = read_message(&mut stream).await.expect("an answer");
+    write_local_message(&mut stream, request).await.expect("sent");
+    let answer = read_local_message(&mut stream).await.expect("an answer");
     Response::decode(&answer).expect("a response")
 }
 
@@ -79,7 +79,7 @@ impl RawClient {
         let path = deployment.path(&format!("{region}.sock"));
         let mut stream = connect_unix(&path, &memory).await.expect("connects");
         let request = request(deployment, "other", "other", rank);
-        write_message(&mut stream, &request).await.expect("sent");
+        write_local_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
         match raw.receive().await {
             Some(Response::Attached { .. }) => raw,
@@ -109,7 +109,7 @@ impl RawClient {
 
     /// Returns the next response; `None` once the gateway has closed the connection.
     pub async fn receive(&mut self) -> Option<Response> {
-        let bytes = read_message(&mut self.stream).await.ok()?;
+        let bytes = read_local_message(&mut self.stream).await.ok()?;
         let response = Response::decode(&bytes).expect("a response");
         if let Response::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
@@ -145,14 +145,14 @@ impl RawClient {
             contribution_offset: claim.contribution,
             result_offset: claim.result,
         };
-        write_message(&mut self.stream, &request.encode()).await
+        write_local_message(&mut self.stream, &request.encode()).await
     }
 
     /// Sends a commit of an old epoch, which the gateway answers at once.
     pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
         let timeout = Span::from_secs(1);
         let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
-        write_message(&mut self.stream, &Request::Commit(commit).encode()).await
+        write_local_message(&mut self.stream, &Request::Commit(commit).encode()).await
     }
 
     /// Waits until the gateway has read all posts.

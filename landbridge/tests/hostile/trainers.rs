@@ -6,6 +6,7 @@ use super::{Deployment, LAYOUT, Team, attack_and_compare, attack_beside};
 use gateway::local::listener::connect_unix;
 use gateway::local::protocol::Response;
 use gateway::memory::arena::Arena;
+use gateway::memory::mem_slice::MemSlice;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -88,7 +89,7 @@ impl Drop for Repeat {
 
 /// All-reduces in the other job while a thread writes to a memory.
 async fn all_reduce_while_writing(mut all: [RawClient; 3], arena: Arc<Arena>) -> [RawClient; 3] {
-    let _writer = Repeat::new(move || arena.whole().copy_from_bytes(0, &[0xff; 4096]));
+    let _writer = Repeat::new(move || MemSlice::whole(&arena).copy_from_bytes(0, &[0xff; 4096]));
     for _ in 0..50 {
         for raw in &mut all {
             raw.post(VALID_POST).await.expect("posted");

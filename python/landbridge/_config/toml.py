@@ -53,13 +53,13 @@ def loads(text: str) -> dict[str, Any]:
         try:
             header = _TABLE_HEADER.match(text, at)
             if header:
-                path = tuple(_split_key_path(header.group(1)))
+                path = tuple(_split_toml_key_path(header.group(1)))
                 if path in headers:
                     raise TomlError(f"table [{'.'.join(path)}] twice")
                 headers.add(path)
-                table, end = _open_table(root, list(path)), header.end()
+                table, end = _open_toml_table(root, list(path)), header.end()
             else:
-                end = _parse_pair(table, text, at)
+                end = _parse_toml_pair(table, text, at)
             at = _skip_match(_SPACES_COMMENTS_AND_LINE_ENDS, text, _skip_to_line_end(text, end))
         except TomlError as error:
             line = text.count("\n", 0, at) + 1
@@ -67,27 +67,27 @@ def loads(text: str) -> dict[str, Any]:
     return root
 
 
-def _parse_pair(table: dict[str, Any], text: str, at: int) -> int:
+def _parse_toml_pair(table: dict[str, Any], text: str, at: int) -> int:
     """Adds the TOML pair ``key = value`` at position ``at`` to a table. Returns the position behind
     the value."""
     match = _KEY_AND_EQUALS.match(text, at)
     if not match:
         raise TomlError("neither a [table] nor a `key = value`")
-    *path, key = _split_key_path(match.group(1))
-    value, end = _parse_value(text, match.end())
-    table = _open_table(table, path)
+    *path, key = _split_toml_key_path(match.group(1))
+    value, end = _parse_toml_value(text, match.end())
+    table = _open_toml_table(table, path)
     if key in table:
         raise TomlError(f"key `{key}` twice")
     table[key] = value
     return end
 
 
-def _split_key_path(path: str) -> list[str]:
+def _split_toml_key_path(path: str) -> list[str]:
     """Returns the parts of a dotted TOML key."""
     return [part.strip(" \t") for part in path.split(".")]
 
 
-def _open_table(table: dict[str, Any], path: list[str]) -> dict[str, Any]:
+def _open_toml_table(table: dict[str, Any], path: list[str]) -> dict[str, Any]:
     """Returns the table at a path of keys below ``table``, and makes the tables that are
     missing."""
     for part in path:
@@ -97,7 +97,7 @@ def _open_table(table: dict[str, Any], path: list[str]) -> dict[str, Any]:
     return table
 
 
-def _parse_value(text: str, at: int) -> tuple[Any, int]:
+def _parse_toml_value(text: str, at: int) -> tuple[Any, int]:
     """Returns the TOML value at position ``at`` of the text, and the position behind the value."""
     string, literal = _BASIC_STRING.match(text, at), _LITERAL_STRING.match(text, at)
     if string:
@@ -110,7 +110,7 @@ def _parse_value(text: str, at: int) -> tuple[Any, int]:
         if text.startswith(word, at):
             return value, at + len(word)
     if text.startswith("[", at):
-        return _parse_array(text, at + 1)
+        return _parse_toml_array(text, at + 1)
     if text.startswith("{", at):
         return _parse_inline_table(text, at + 1)
     number = _NUMBER.match(text, at)
@@ -120,7 +120,7 @@ def _parse_value(text: str, at: int) -> tuple[Any, int]:
     return (float if re.search("[.eE]", digits) else int)(digits), number.end()
 
 
-def _parse_array(text: str, at: int) -> tuple[list[Any], int]:
+def _parse_toml_array(text: str, at: int) -> tuple[list[Any], int]:
     """Returns the TOML array whose bracket is before position ``at``, and the position behind the
     array."""
     items: list[Any] = []
@@ -128,7 +128,7 @@ def _parse_array(text: str, at: int) -> tuple[list[Any], int]:
         at = _skip_match(_SPACES_COMMENTS_AND_LINE_ENDS, text, at)
         if text.startswith("]", at):
             return items, at + 1
-        value, at = _parse_value(text, at)
+        value, at = _parse_toml_value(text, at)
         items.append(value)
         at = _skip_match(_SPACES_COMMENTS_AND_LINE_ENDS, text, at)
         if text.startswith(",", at):
@@ -145,7 +145,7 @@ def _parse_inline_table(text: str, at: int) -> tuple[_InlineTable, int]:
     if text.startswith("}", at):
         return _InlineTable(), at + 1
     while True:
-        at = _skip_match(_SPACES, text, _parse_pair(table, text, at))
+        at = _skip_match(_SPACES, text, _parse_toml_pair(table, text, at))
         if text.startswith("}", at):
             return _InlineTable(table), at + 1
         if not text.startswith(",", at):

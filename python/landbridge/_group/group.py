@@ -22,7 +22,7 @@ from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .attachment import GatewayAttachment
-from .posting import CollectivePoster
+from .poster import CollectivePoster
 
 
 def connect(

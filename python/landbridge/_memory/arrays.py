@@ -93,7 +93,7 @@ def adapt_array(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
 def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
     """Returns an array whose memory is a slot of the arena, of the library of ``dtype``; see
     ``Group.empty``."""
-    shape = _check_shape(shape)
+    shape = _check_array_shape(shape)
     kind = parse_dtype(dtype)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
@@ -105,7 +105,7 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
 
 def array_nbytes(shape: Shape, dtype: Any) -> int:
     """Returns the size of an array of this shape and dtype in bytes."""
-    return math.prod(_check_shape(shape)) * parse_dtype(dtype).element_bytes
+    return math.prod(_check_array_shape(shape)) * parse_dtype(dtype).element_bytes
 
 
 def parse_dtype(dtype: Any) -> Dtype:
@@ -123,10 +123,10 @@ def parse_dtype(dtype: Any) -> Dtype:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise UnsupportedArray(f"{dtype!r} is no dtype: {error}") from error
-    return _dtype_by_name(_check_byte_order(found).name)
+    return _dtype_by_name(_check_array_byte_order(found).name)
 
 
-def _check_byte_order(dtype: Any) -> Any:
+def _check_array_byte_order(dtype: Any) -> Any:
     """Returns the NumPy dtype. Raises ``UnsupportedArray`` when it is not in the host's byte
     order."""
     if not dtype.isnative:
@@ -134,7 +134,7 @@ def _check_byte_order(dtype: Any) -> Any:
     return dtype
 
 
-def _check_shape(shape: Shape) -> tuple[int, ...]:
+def _check_array_shape(shape: Shape) -> tuple[int, ...]:
     """Returns an array's shape as a tuple. Raises ``UnsupportedArray`` for anything but whole
     numbers from 0."""
     sizes = (shape,) if isinstance(shape, int) else shape
@@ -236,7 +236,7 @@ class _NumpyAdapter(ArrayAdapter):
 
     def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
         name = _numpy_dtype_name(array.dtype)
-        _check_byte_order(array.dtype)
+        _check_array_byte_order(array.dtype)
         agreed = _choose_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
         super().__init__(array, agreed, array.shape)
         self._numpy = numpy

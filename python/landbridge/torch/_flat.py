@@ -98,7 +98,10 @@ class FlatGrads:
             self._sending = True
 
     def zero(self) -> None:
-        """Begins a step: sets ``p.grad`` to zeros in the arena."""
+        """Begins a step: sets ``p.grad`` to zeros in the arena.
+
+        Waits until the gateway no longer reads the last step's gradients.
+        """
         self._next, self._incomplete = 0, False
         for bucket in self._buckets:
             bucket.zero_gradients()

@@ -107,7 +107,7 @@ class State:
     def recover(
         self, failure: Optional[errors.LandbridgeError] = None, timeout: float = DEFAULT_TIMEOUT_S
     ) -> None:
-        """Returns when every rank is ready to begin a step again, from its ``forward``.
+        """Gives up the step, and waits until every rank can begin it again from ``forward``.
 
         ``resume`` then tells which step to begin.
 

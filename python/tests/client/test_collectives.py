@@ -11,7 +11,7 @@ import pytest
 import landbridge
 from conftest import attached_groups, call_for_all
 from landbridge._group import state as group_state
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 numpy = pytest.importorskip("numpy")
 

@@ -10,8 +10,8 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all
+from landbridge._local_regions import LocalRegions
 from landbridge._operation import ResultDelivery
-from landbridge._testing import LocalRegions
 from stand_in_gateway import free, lone_group, ready
 
 ONES = numpy.ones(256, "float32")

@@ -17,7 +17,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, resource_usage
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 numpy = pytest.importorskip("numpy")
 ONES = numpy.ones(1000, "float32")
@@ -34,7 +34,7 @@ def test_gateways_end_with_the_process_that_started_them():
     """Gateways end even if the process is killed. Quickstart and benchmarks rely on that."""
     script = """
 import sys
-from landbridge._testing import LocalRegions, LinkSpec
+from landbridge._local_regions import LocalRegions, LinkSpec
 with LocalRegions(link=LinkSpec()) as regions:
     print(regions.folder, *(process.pid for process in regions._processes.values()), flush=True)
     sys.stdin.read()

@@ -9,7 +9,7 @@ import pytest
 import landbridge
 import stand_in_gateway
 from conftest import DEADLINE_S, attached_groups, call_for_all, exit_code_of_fork
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import call_for_all
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from landbridge._testing import LinkSpec, LocalRegions
+from landbridge._local_regions import LinkSpec, LocalRegions
 
 pytest.importorskip("torch")
 

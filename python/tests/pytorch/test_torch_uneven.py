@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import call_for_all
-from landbridge._testing import LocalRegions
+from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 

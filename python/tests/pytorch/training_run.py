@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import trainer as trainers
-from landbridge._testing import LinkSpec
+from landbridge._local_regions import LinkSpec
 
 #: Limit on the time until a trainer sends a message, in seconds.
 MESSAGE_TIMEOUT_S = 120

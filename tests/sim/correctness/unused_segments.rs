@@ -61,7 +61,8 @@ fn segments_that_come_again_are_counted() {
         let all = || [EAST, WEST].map(|at| lab.metrics(at));
         let counted = all().map(|metrics| metrics.dropped_segments(Discard::Duplicate).get());
         assert!(counted.iter().sum::<u64>() > 0, "{counted:?}");
-        let segments = |metrics: &gateway::observe::metrics::Metrics| metrics.segments.get();
+        let segments =
+            |metrics: &gateway::observe::metrics::MetricsRegistry| metrics.segments.get();
         let in_place: u64 = all().map(segments).iter().sum();
         let bytes = hier_collectives::plan::segment_bytes(&lab.fabric).get();
         assert_eq!(in_place, 2 * (128 << 20) / bytes, "each is put in place once");

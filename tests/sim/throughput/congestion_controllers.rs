@@ -1,6 +1,7 @@
 //! Congestion controllers, chosen for each link, and rates by the time of day.
 
-use gateway::wan::link::policy::{ControllerKind, LinkPolicy, RateSchedule};
+use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
+use gateway::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};
 use scenarios::{Lab, Shape, mbit, ppm, simulate};

@@ -1,11 +1,11 @@
 //! The expected result of an all-reduce over any plan, computed tree by tree.
 
 use crate::collectives::batch::{Case, weight};
+use hier_collectives::buffer_part;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, Tree};
 use hier_collectives::reduce::reduce_slices;
-use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let contributions = case.contributions(fabric.world_size());
     let bytes = case.elements * case.dtype.size();
     let mut result = Vec::new();
-    let parts = plan.trees.iter().zip(shard::divide_buffer(plan, bytes));
+    let parts = plan.trees.iter().zip(buffer_part::divide_buffer(plan, bytes));
     for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };

@@ -5,6 +5,7 @@ mod output;
 
 mod command;
 mod exit;
+mod json;
 mod lab;
 mod progress;
 mod relay;

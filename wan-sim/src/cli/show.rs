@@ -1,50 +1,14 @@
-//! The commands that print: `replay`, `show` and `presets`; and counters as JSON.
+//! The commands that print: `replay`, `show` and `presets`.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
-use crate::{Change, FidelityReport, LinkCounters, Script};
-use serde_json::{Value, json};
+use crate::{Change, Script};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use units::Span;
-
-/// Returns a fidelity report as JSON, times in nanoseconds.
-pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
-    json!({
-        "deliveries": report.deliveries,
-        "lateness_ns": {
-            "p50": report.lateness_p50.ns(),
-            "p999": report.lateness_p999.ns(),
-            "max": report.lateness_max.ns(),
-        },
-        "own_drops": report.own_drops,
-        "late_reads": report.late_reads,
-        "stalled_ns": { "all": report.stalled.ns(), "max": report.stall_max.ns() },
-        "cpu_permille": report.cpu_permille,
-        "machine_permille": report.machine_permille,
-        "void": report.void,
-    })
-}
-
-/// Returns the counters of one direction of a link as JSON.
-pub(super) fn counters_json(seen: &LinkCounters) -> Value {
-    json!({
-        "packets": seen.packets,
-        "ip_bytes": seen.ip_bytes,
-        "drops_loss": seen.drops_loss,
-        "drops_script": seen.drops_script,
-        "drops_queue": seen.drops_queue,
-        "drops_limit": seen.drops_limit,
-        "drops_blackhole": seen.drops_blackhole,
-        "marked_loss": seen.marked_loss,
-        "marked_queue": seen.marked_queue,
-        "duplicated": seen.duplicated,
-        "corrupted": seen.corrupted,
-    })
-}
 
 /// Replays the recording in `file` and prints the counters of its links. Returns the exit code.
 pub(super) fn run_replay(file: &Path) -> u8 {

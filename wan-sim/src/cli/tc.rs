@@ -3,7 +3,7 @@
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
 use crate::tc::{
     GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
-    gso_segments, is_applied, removal_commands, render_commands, verify_shaping,
+    gso_segments, removal_commands, render_commands, shows_our_queues, verify_shaping,
 };
 use crate::topology::{FileError, Topology, device_of_site};
 use std::io;
@@ -168,7 +168,7 @@ fn remove_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
     let mut failed = TcFailure::NoDevice(site.to_owned());
     for device in devices {
         match read_tc_qdiscs(&device) {
-            Ok(qdiscs) if is_applied(&qdiscs) => {
+            Ok(qdiscs) if shows_our_queues(&qdiscs) => {
                 return undo_shaping(&device, driver_segments_max(&read_ip_link(&device)?));
             }
             Ok(_) => failed = TcFailure::NotApplied(device),

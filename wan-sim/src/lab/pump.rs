@@ -1,6 +1,6 @@
 //! The thread of one site: it takes the site's packets through their links to the other sites.
 
-use super::frame::{Damage, Destination, Frame, VIRTIO_HEADER_BYTES};
+use super::frame::{Damage, Destination, FrameBuffer, VIRTIO_HEADER_BYTES};
 use super::hosts::HostReceipts;
 use super::status::LinkStatus;
 use super::tun::Tun;
@@ -228,7 +228,7 @@ impl SitePump {
     fn accept_frame(&mut self, buffer: &mut Vec<u8>, len: usize) {
         let state = Arc::clone(&self.state);
         let mut state = lock_ignoring_poison(&state);
-        let Some(frame) = Frame::parse(&buffer[..len]) else {
+        let Some(frame) = FrameBuffer::parse(&buffer[..len]) else {
             // A buffer that is no IP packet meets no link.
             state.fidelity.record_drops(1);
             return;
@@ -267,7 +267,8 @@ impl SitePump {
     fn enter_ingress_port(&mut self, outgoing: &PendingDelivery) {
         let ingress = Arc::clone(&self.ingress);
         // Both were so when it was kept.
-        let (Some(frame), Some(ingress)) = (Frame::parse(&outgoing.buffer), &ingress[outgoing.to])
+        let (Some(frame), Some(ingress)) =
+            (FrameBuffer::parse(&outgoing.buffer), &ingress[outgoing.to])
         else {
             return;
         };
@@ -283,7 +284,7 @@ impl SitePump {
     }
 
     /// Schedules one buffer for each run of segments of `frame`, to the site with index `to`.
-    fn schedule_runs(&mut self, frame: &Frame<'_>, to: usize, runs: SegmentRuns) {
+    fn schedule_runs(&mut self, frame: &FrameBuffer<'_>, to: usize, runs: SegmentRuns) {
         for run in runs.done.into_iter().chain(runs.last) {
             let buffer = frame.emit_run(run.start..run.end, run.damage);
             self.schedule_delivery(to, run, buffer);
@@ -309,7 +310,7 @@ fn wait_until_readable(fds: &mut [PollFd<'_>], at_most: Span) -> io::Result<()> 
 }
 
 /// Returns length and ECN capability of one segment of `frame`, as a link needs them.
-fn segment_packet(frame: &Frame<'_>, segment: usize) -> Packet {
+fn segment_packet(frame: &FrameBuffer<'_>, segment: usize) -> Packet {
     Packet { ip_bytes: frame.segment_ip_bytes(segment), ecn_capable: frame.is_ecn_capable() }
 }
 

@@ -129,7 +129,7 @@ impl Bottleneck {
         clock.clear_at = unsent.first().map_or(now, |(first, _)| first.sent_from.max(now));
         for (held, _) in &mut unsent {
             let work = if held.sent_from <= now {
-                work_between(now, held.sent, before, later())
+                bottleneck_work_between(now, held.sent, before, later())
             } else {
                 u128::from(held.work_bytes) * 8 * NS_PER_SECOND
             };
@@ -164,8 +164,8 @@ impl Bottleneck {
         }
     }
 
-    /// Adds `work`, in billionths of a bit, behind all earlier work and not before `entered`.
-    /// Computes anew when all work is done, at `rate` and its `later` changes.
+    /// Adds `work`, in billionths of a bit, not before `entered`: moves `clear_at`, the time when
+    /// all work is done. `rate` holds until the first change in `later`; `None` is unlimited.
     fn add_work(
         &mut self,
         entered: TimeNs,
@@ -205,7 +205,7 @@ impl Bottleneck {
 
 /// Returns the work done from `from` until `to`, in billionths of a bit: `rate` at first, changed
 /// by `later` at the times given there.
-fn work_between(
+fn bottleneck_work_between(
     from: TimeNs,
     to: TimeNs,
     mut rate: Option<BitRate>,

@@ -3,7 +3,7 @@
 use super::delay::{DelayLine, Transit};
 use super::loss::LossProcess;
 use super::spec::LinkSpec;
-use crate::rng::RandomStream;
+use crate::random_stream::RandomStream;
 
 /// The random processes that a packet meets.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::jitter::{NORMAL_REACH_DEVIATIONS, Order, Shape};
 use super::spec::LinkSpec;
-use crate::rng::RandomStream;
+use crate::random_stream::RandomStream;
 use units::{Span, TimeNs};
 
 #[derive(Debug)]
@@ -39,7 +39,12 @@ impl DelayLine {
 
     /// Decides how a packet arrives once it is sent. `latest` is the latest arrival so far of
     /// packets that keep order.
-    pub(super) fn arrival(&mut self, spec: &LinkSpec, transit: Transit, latest: TimeNs) -> Arrival {
+    pub(super) fn decide_arrival(
+        &mut self,
+        spec: &LinkSpec,
+        transit: Transit,
+        latest: TimeNs,
+    ) -> Arrival {
         if let Some(reorder) = spec.reorder() {
             if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
                 self.delayed_in_a_row = 0;

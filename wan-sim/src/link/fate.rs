@@ -173,7 +173,7 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Counts one fate under its mark, its flipped bit or the reason for its drop.
+    /// Counts a packet's mark or flipped bit, or the reason for its drop.
     pub(super) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {

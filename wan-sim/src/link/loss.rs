@@ -1,6 +1,6 @@
 //! Which packets are lost at random.
 
-use crate::rng::RandomStream;
+use crate::random_stream::RandomStream;
 use units::Fraction;
 
 /// How packets are lost at random.

@@ -3,20 +3,20 @@
 mod bottleneck;
 mod chances;
 mod delay;
+mod emulated_link;
 mod fate;
 mod jitter;
 mod loss;
-mod model;
 mod queue_size;
 mod script;
 mod spec;
 
+pub use emulated_link::EmulatedLink;
 pub use fate::{
     Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates, PacketName,
 };
 pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use loss::{GilbertElliott, Loss};
-pub use model::EmulatedLink;
 pub use queue_size::QueueSize;
 pub use script::{Change, Script};
 pub use spec::{DELAY_MAX, LinkSpec, SpecError};

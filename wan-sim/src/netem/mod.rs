@@ -13,7 +13,7 @@ mod words;
 pub use error::NetemError;
 pub use link_words::Netem;
 #[cfg(feature = "topology")]
-pub(crate) use value::{parse_rate, parse_span};
+pub(crate) use value::{parse_netem_rate, parse_netem_span};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,10 @@
 
 use super::error::NetemError;
 use super::link_words::Netem;
-use super::value::{Limit, parse_limit, parse_one_word, parse_order, parse_rate, parse_span};
+use super::value::{
+    Limit, parse_netem_limit, parse_netem_order, parse_netem_rate, parse_netem_span,
+    parse_netem_word,
+};
 use super::words::NetemWords;
 use crate::{Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape};
 use std::num::NonZeroU32;
@@ -58,8 +61,8 @@ impl ParsedWords {
     fn take_word(&mut self, word: &str, words: &mut NetemWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => {
-                self.delay = words.take_value("delay", TIME_SPELLING, parse_span)?;
-                self.spread = words.take_value_if_any(parse_span);
+                self.delay = words.take_value("delay", TIME_SPELLING, parse_netem_span)?;
+                self.spread = words.take_value_if_any(parse_netem_span);
                 words.refuse_correlation("delay")?;
             }
             "distribution" => self.shape = Some(words.take_distribution()?),
@@ -68,21 +71,25 @@ impl ParsedWords {
             "corrupt" => self.corrupt = words.take_probability("corrupt")?,
             "duplicate" => self.duplicate = words.take_probability("duplicate")?,
             "reorder" => self.reorder = Some(words.take_probability("reorder")?),
-            "gap" => self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_one_word)?),
+            "gap" => self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_netem_word)?),
             "rate" => {
-                self.rate = Some(words.take_value("rate", RATE_SPELLING, parse_rate)?);
+                self.rate = Some(words.take_value("rate", RATE_SPELLING, parse_netem_rate)?);
                 self.overhead_bytes = words.take_overhead_bytes()?;
             }
-            "limit" => self.limit = Some(words.take_value("limit", LIMIT_SPELLING, parse_limit)?),
-            "seed" => self.seed = Some(words.take_value("seed", "a number", parse_one_word)?),
+            "limit" => {
+                self.limit = Some(words.take_value("limit", LIMIT_SPELLING, parse_netem_limit)?)
+            }
+            "seed" => self.seed = Some(words.take_value("seed", "a number", parse_netem_word)?),
             "queue" => {
-                self.queue = Some(words.take_value("queue", QUEUE_SPELLING, parse_one_word)?)
+                self.queue = Some(words.take_value("queue", QUEUE_SPELLING, parse_netem_word)?)
             }
             "mark-above" => {
                 self.mark_above =
-                    Some(words.take_value("mark-above", SIZE_SPELLING, parse_one_word)?)
+                    Some(words.take_value("mark-above", SIZE_SPELLING, parse_netem_word)?)
             }
-            "order" => self.order = Some(words.take_value("order", "kept or free", parse_order)?),
+            "order" => {
+                self.order = Some(words.take_value("order", "kept or free", parse_netem_order)?)
+            }
             "slot" => {
                 let reason = "packets are not released in slots; the nearest is delay with jitter";
                 return Err(NetemError::Refused { word: word.into(), reason });

@@ -64,7 +64,7 @@ fn the_documentation_lists_every_word_with_its_effect() {
     let tests = [
         include_str!("tests.rs"),
         include_str!("../link/tests.rs"),
-        include_str!("../rng.rs"),
+        include_str!("../random_stream.rs"),
         include_str!("../../tests/statistics.rs"),
     ];
     let (mut accepted, mut refused) = (0, 0);

@@ -1,7 +1,7 @@
 //! The words that are not parsed yet, and the values that may follow each of them.
 
 use super::error::NetemError;
-use super::value::parse_one_word;
+use super::value::parse_netem_word;
 use crate::{GilbertElliott, Loss, Shape};
 use std::collections::VecDeque;
 use units::Fraction;
@@ -40,14 +40,14 @@ impl<'a> NetemWords<'a> {
 
     /// Takes a probability in percent as the value of `word`.
     pub(super) fn take_probability(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
-        let chance = self.take_value(word, PERCENT_SPELLING, parse_one_word)?;
+        let chance = self.take_value(word, PERCENT_SPELLING, parse_netem_word)?;
         self.refuse_correlation(word)?;
         Ok(chance)
     }
 
     /// Checks that no correlation follows the value of `word`, since draws are independent.
     pub(super) fn refuse_correlation(&mut self, word: &'static str) -> Result<(), NetemError> {
-        match self.take_value_if_any(parse_one_word::<Fraction>) {
+        match self.take_value_if_any(parse_netem_word::<Fraction>) {
             None => Ok(()),
             Some(correlation) => Err(NetemError::Refused {
                 word: format!("{word} .. {correlation}"),
@@ -79,14 +79,16 @@ impl<'a> NetemWords<'a> {
             Some("gemodel") => {
                 self.next_word();
                 let to_bad: Fraction =
-                    self.take_value("gemodel", PERCENT_SPELLING, parse_one_word)?;
+                    self.take_value("gemodel", PERCENT_SPELLING, parse_netem_word)?;
                 let rest = PROBABILITY_ONE.ppb() - to_bad.ppb();
                 let complement = Fraction::from_ppb(rest).unwrap_or_default();
                 Ok(Loss::GilbertElliott(GilbertElliott {
                     to_bad,
-                    to_good: self.take_value_if_any(parse_one_word).unwrap_or(complement),
-                    loss_in_bad: self.take_value_if_any(parse_one_word).unwrap_or(PROBABILITY_ONE),
-                    loss_in_good: self.take_value_if_any(parse_one_word).unwrap_or_default(),
+                    to_good: self.take_value_if_any(parse_netem_word).unwrap_or(complement),
+                    loss_in_bad: self
+                        .take_value_if_any(parse_netem_word)
+                        .unwrap_or(PROBABILITY_ONE),
+                    loss_in_good: self.take_value_if_any(parse_netem_word).unwrap_or_default(),
                 }))
             }
             Some("state") => Err(NetemError::Refused {
@@ -103,11 +105,11 @@ impl<'a> NetemWords<'a> {
 
     /// Takes the overhead of a rate in bytes a packet; 0 where none is given.
     pub(super) fn take_overhead_bytes(&mut self) -> Result<u16, NetemError> {
-        let Some(overhead) = self.take_value_if_any(parse_one_word::<i64>) else {
+        let Some(overhead) = self.take_value_if_any(parse_netem_word::<i64>) else {
             return Ok(0);
         };
         let refused = |what: &str, reason| NetemError::Refused { word: what.to_owned(), reason };
-        if self.take_value_if_any(parse_one_word::<i64>).is_some() {
+        if self.take_value_if_any(parse_netem_word::<i64>).is_some() {
             return Err(refused("rate .. CELLSIZE", "packets are not cut into cells"));
         }
         u16::try_from(overhead)

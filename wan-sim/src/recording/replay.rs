@@ -150,7 +150,8 @@ fn replay_line(
     }
     let link = &mut known.link;
     if let Some(rest) = rest.strip_prefix("set ") {
-        /// The accepted form of a line that changes a link, for errors.
+        /// The form of a line of a recording that changes a link, for errors. TIME is in
+        /// nanoseconds.
         const SET_LINE_FORM: &str = "`LINK set TIME WORDS`";
         let (now, words) = rest.split_once(' ').ok_or(SET_LINE_FORM)?;
         let now = TimeNs::from_ns(now.parse().map_err(|_| SET_LINE_FORM)?);

@@ -4,6 +4,7 @@
 //! socket of its own towards the forward's target. All forwards share one pair of links.
 //! One thread carries all packets; the [`Relay`] is its handle.
 
+mod datagram_batch;
 mod forward;
 mod handle;
 mod pipe;

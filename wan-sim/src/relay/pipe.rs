@@ -1,33 +1,20 @@
 //! Packets in flight, in order of delivery, joined into batches for one send each.
 
-use super::socket::Datagrams;
+use super::datagram_batch::{
+    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, BATCH_SPAN_MAX, BatchMember, DatagramBatch, FlowId,
+    append_datagram,
+};
 use crate::{Delivery, Moved, PacketName};
 use quinn_udp::EcnCodepoint;
 use std::collections::{BTreeMap, VecDeque};
-use units::{Span, TimeNs};
+use units::TimeNs;
 
 /// The packets in one direction of the link. The link bounds them: its queue, plus its rate times
 /// its delay.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     batches: VecDeque<DatagramBatch>,
-    spare: Vec<(Vec<u8>, Vec<Member>)>,
-}
-
-/// A datagram of a batch, and when it arrives.
-type Member = (PacketName, TimeNs);
-
-/// Datagrams of one flow and one size, the last one perhaps shorter.
-#[derive(Debug)]
-pub(super) struct DatagramBatch {
-    pub(super) flow: FlowId,
-    ecn: Option<EcnCodepoint>,
-    segment_bytes: usize,
-    data: Vec<u8>,
-    /// Each of them, in order of arrival: the first at most [`BATCH_SPAN_MAX`] before the last.
-    members: Vec<Member>,
-    /// A shorter datagram ends it.
-    closed: bool,
+    spare: Vec<(Vec<u8>, Vec<BatchMember>)>,
 }
 
 /// The result of one read: datagrams of one size, the last one perhaps shorter.
@@ -37,10 +24,6 @@ pub(super) struct ReadBuffer {
     pub(super) len: usize,
     pub(super) segment_bytes: usize,
 }
-
-/// One client of one forward. Never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FlowId(pub(super) u64);
 
 impl Pipe {
     /// Adds a datagram that arrives as `delivery` says. Returns whether the datagram began a batch.
@@ -165,86 +148,12 @@ impl Pipe {
 
     /// Takes memory for a batch, new where none is spare. Old bytes stay in the buffer, so that a
     /// reader need not fill it with zeros again.
-    fn take_spare_memory(&mut self) -> (Vec<u8>, Vec<Member>) {
+    fn take_spare_memory(&mut self) -> (Vec<u8>, Vec<BatchMember>) {
         let (data, mut members) = self.spare.pop().unwrap_or_default();
         members.clear();
         (data, members)
     }
 }
-
-impl DatagramBatch {
-    /// Returns the datagrams of the batch as one send takes them.
-    pub(super) fn as_datagrams(&self) -> Datagrams<'_> {
-        Datagrams { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
-    }
-
-    /// Returns when the batch is due: the arrival of its last datagram.
-    pub(super) fn due(&self) -> TimeNs {
-        self.members.last().map(|(_, at)| *at).unwrap_or_default()
-    }
-
-    /// Returns when the first datagram of the batch arrives.
-    fn first_due(&self) -> TimeNs {
-        self.members.first().map(|(_, at)| *at).unwrap_or_default()
-    }
-
-    /// Returns the name of the first datagram of the batch.
-    fn first_name(&self) -> Option<PacketName> {
-        self.members.first().map(|(name, _)| *name)
-    }
-
-    /// Splits off the datagrams that do not arrive together with the first; `None` when all do.
-    fn split_off_late(&mut self) -> Option<Self> {
-        let first_due = self.first_due();
-        let apart = self.members.windows(2).position(|pair| {
-            pair[1].1 < pair[0].1 || pair[1].1.since(first_due) > BATCH_SPAN_MAX
-        })?;
-        let members = self.members.split_off(apart + 1);
-        // All but the last have the same length.
-        let data = self.data.split_off((apart + 1) * self.segment_bytes);
-        let closed = std::mem::replace(&mut self.closed, true);
-        Some(Self { members, data, closed, ..*self })
-    }
-
-    /// Returns whether a datagram of `bytes` that arrives at `at` fits at the end of the batch.
-    fn can_append(
-        &self,
-        flow: FlowId,
-        ecn: Option<EcnCodepoint>,
-        bytes: usize,
-        at: TimeNs,
-    ) -> bool {
-        !self.closed
-            && self.flow == flow
-            && self.ecn == ecn
-            && (1..=self.segment_bytes).contains(&bytes)
-            && self.data.len() + bytes <= BATCH_BYTES_MAX
-            && self.members.len() < BATCH_SEGMENTS_MAX
-            && at >= self.due()
-            && at.since(self.first_due()) <= BATCH_SPAN_MAX
-    }
-}
-
-/// Appends `datagram` to `data`, with bit `corrupt_bit` of the datagram flipped, modulo its bits.
-fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
-    let from = data.len();
-    data.extend_from_slice(datagram);
-    if let Some(bit) = corrupt_bit
-        && !datagram.is_empty()
-    {
-        let bit = bit as usize % (datagram.len() * 8);
-        data[from + bit / 8] ^= 1 << (bit % 8);
-    }
-}
-
-/// 100 us: packets that arrive within this time leave in one send, with the last of them, since a
-/// wake-up for each packet would take too much processor time.
-const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
-
-/// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
-const BATCH_BYTES_MAX: usize = 65_507;
-/// 64 segments: the kernel's limit on segments of one send.
-const BATCH_SEGMENTS_MAX: usize = 64;
 
 /// 16 KiB: shorter datagrams of one read are copied, since that costs less than a new read buffer.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;

@@ -1,6 +1,7 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
-use super::pipe::{FlowId, Pipe, ReadBuffer};
+use super::datagram_batch::FlowId;
+use super::pipe::{Pipe, ReadBuffer};
 use super::shared::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
 use super::socket::{RelaySocket, Route};
 use crate::clock::{RunClock, thread_cpu_time};

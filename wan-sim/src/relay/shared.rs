@@ -55,26 +55,26 @@ impl RelayState {
         offered
     }
 
-    /// Changes the link with index `direction` now, records the change, and keeps the packets that
-    /// it moved for the thread.
-    pub(super) fn change_link(&mut self, direction: usize, change: Change) {
+    /// Changes the link with index `link` now and records the change. Keeps, for the relay thread,
+    /// the packets whose arrival time changed.
+    pub(super) fn change_link(&mut self, link: usize, change: Change) {
         let now = self.clock.now();
-        let link = &mut self.links[direction];
+        let emulated = &mut self.links[link];
         let moved = match change {
-            Change::Spec(spec) => link.set_spec(now, spec),
+            Change::Spec(spec) => emulated.set_spec(now, spec),
             Change::Cut => {
-                link.set_blackhole(true);
+                emulated.set_blackhole(true);
                 Vec::new()
             }
             Change::Join => {
-                link.set_blackhole(false);
+                emulated.set_blackhole(false);
                 Vec::new()
             }
         };
         if let Some(recorder) = &mut self.recorder {
-            recorder.write_change(direction, now, change, &moved);
+            recorder.write_change(link, now, change, &moved);
         }
-        self.moved[direction].extend(moved);
+        self.moved[link].extend(moved);
     }
 }
 

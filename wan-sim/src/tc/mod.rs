@@ -12,5 +12,5 @@ pub use commands::{
     set_segments_command,
 };
 pub use verify::{
-    ToolOutput, VerifyError, driver_segments_max, gso_segments, is_applied, verify_shaping,
+    ToolOutput, VerifyError, driver_segments_max, gso_segments, shows_our_queues, verify_shaping,
 };

@@ -94,7 +94,7 @@ fn verify_root_queue(commands: &HostCommands, qdiscs: &str) -> Result<(), Verify
     let Some(words) = ours else {
         return Err(VerifyError::NotApplied { device: commands.device.clone() });
     };
-    match value_after(words, "default") {
+    match tc_value_after(words, "default") {
         Some("0" | "0x0") => Ok(()),
         found => Err(VerifyError::Different {
             what: "the root queue".to_owned(),
@@ -121,7 +121,7 @@ fn verify_netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyErro
             return Err(VerifyError::Missing { what, device: device() });
         };
         let parent = format!("1:{class}");
-        if value_after(words, "parent") != Some(&parent)
+        if tc_value_after(words, "parent") != Some(&parent)
             || !netem_values_match(&parse_netem_values(wanted), &parse_netem_values(words))
         {
             let wanted = format!("parent {parent} {wanted}");
@@ -151,8 +151,8 @@ fn verify_classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyEr
             return Err(VerifyError::Missing { what, device: device() });
         };
         let fast =
-            |word| value_after(words, word).is_some_and(|rate| value_matches(CLASS_RATE, rate));
-        if value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
+            |word| tc_value_after(words, word).is_some_and(|rate| value_matches(CLASS_RATE, rate));
+        if tc_value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
             let wanted = format!("leaf {handle} rate {CLASS_RATE} ceil {CLASS_RATE}");
             return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
         }
@@ -201,7 +201,7 @@ impl<'a> ShownFilter<'a> {
     fn parse_all(shown: &'a str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in shown.lines().map(str::trim) {
-            let class = value_after(line, "flowid").or_else(|| value_after(line, "*flowid"));
+            let class = tc_value_after(line, "flowid").or_else(|| tc_value_after(line, "*flowid"));
             match (class, all.last_mut()) {
                 (Some(class), _) => all.push(Self { class, matches: Vec::new() }),
                 // A line before the first class belongs to a table.
@@ -244,8 +244,8 @@ fn parse_filter_match(line: &str) -> Option<(u32, u32)> {
     Some((at.trim().parse().ok()?, u32::from_str_radix(value, 16).ok()?))
 }
 
-/// Returns whether the output of `tc qdisc show dev DEVICE` has an applied queue at its root.
-pub fn is_applied(shown: &str) -> bool {
+/// Whether the output of `tc qdisc show` has the queues that this program installs.
+pub fn shows_our_queues(shown: &str) -> bool {
     let root = shown.lines().any(|line| line.trim().starts_with(ROOT_QUEUE_PREFIX));
     let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
     root && netem
@@ -253,17 +253,17 @@ pub fn is_applied(shown: &str) -> bool {
 
 /// Returns the most segments in a buffer of TCP, from the output of `ip -d link show dev DEVICE`.
 pub fn gso_segments(link: &str) -> Option<u32> {
-    value_after(link, "gso_max_segs")?.parse().ok()
+    tc_value_after(link, "gso_max_segs")?.parse().ok()
 }
 
 /// Returns the most segments in a buffer that the driver of the device allows, from the output of
 /// `ip -d link show dev DEVICE`. `None` where the kernel does not report it.
 pub fn driver_segments_max(link: &str) -> Option<u32> {
-    value_after(link, "tso_max_segs")?.parse().ok()
+    tc_value_after(link, "tso_max_segs")?.parse().ok()
 }
 
 /// Returns the word that follows `name` in `text`.
-fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn tc_value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split_whitespace().skip_while(|word| *word != name).nth(1)
 }
 
@@ -313,10 +313,14 @@ fn netem_values_match(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool
 /// Returns whether `tc` may have printed `wanted` as `found`: `tc` rounds times to three digits,
 /// cuts rates to four, and rounds probabilities to six.
 fn value_matches(wanted: &str, found: &str) -> bool {
-    if let (Some(wanted), Some(found)) = (netem::parse_span(wanted), netem::parse_span(found)) {
+    if let (Some(wanted), Some(found)) =
+        (netem::parse_netem_span(wanted), netem::parse_netem_span(found))
+    {
         return wanted.ns().abs_diff(found.ns()) <= wanted.ns() / 199;
     }
-    if let (Some(wanted), Some(found)) = (netem::parse_rate(wanted), netem::parse_rate(found)) {
+    if let (Some(wanted), Some(found)) =
+        (netem::parse_netem_rate(wanted), netem::parse_netem_rate(found))
+    {
         let (wanted, found) = (wanted.bits_per_second(), found.bits_per_second());
         return found <= wanted && (wanted - found).saturating_mul(1000) < wanted;
     }

@@ -196,7 +196,7 @@ impl From<(String, Region)> for RawSite {
 }
 
 /// Returns the sites of a lab file, or the regions of a fabric file as sites, by name.
-fn raw_sites<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = RawSite>
+fn raw_sites_of_file<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = RawSite>
 where
     RawSite: From<(String, T)>,
 {
@@ -228,11 +228,11 @@ impl Topology {
         let table: toml::Table = parse_topology_toml(path, text)?;
         if table.contains_key("region") {
             let fabric: FabricFile = parse_topology_toml(path, text)?;
-            let sites = raw_sites(fabric.region).collect();
+            let sites = raw_sites_of_file(fabric.region).collect();
             return assemble_topology(path, sites, fabric.link, fabric.mtu, None);
         }
         let lab: LabFile = parse_topology_toml(path, text)?;
-        let mut sites: Vec<_> = raw_sites(lab.site).collect();
+        let mut sites: Vec<_> = raw_sites_of_file(lab.site).collect();
         let mut links = lab.link;
         for (name, link) in &links {
             if let Some(key) = link.gateway_key() {
@@ -247,7 +247,7 @@ impl Topology {
             let fabric: FabricFile =
                 parse_topology_toml(&fabric_path, &read_topology_file(&fabric_path)?)?;
             mtu = mtu.or(fabric.mtu);
-            sites.extend(raw_sites(fabric.region));
+            sites.extend(raw_sites_of_file(fabric.region));
             sites.sort_by(|one, other| one.name.cmp(&other.name));
             for (name, base) in fabric.link {
                 let link = links.remove(&name).unwrap_or_default();
@@ -302,7 +302,7 @@ fn assemble_topology(
             return Err(impossible(&key, message));
         }
         let direction = |own: &Option<Box<RawLink>>| {
-            build_direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
+            build_link_direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
         };
         let (a_to_b, a_to_b_script) = direction(&raw.forward)?;
         let (b_to_a, b_to_a_script) = direction(&raw.backward)?;
@@ -322,7 +322,10 @@ fn assemble_topology(
 
 /// Builds the link and the script of one direction. The keys `own` of the direction come before
 /// those of `link`, and these before those of the preset.
-fn build_direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, Script), String> {
+fn build_link_direction(
+    link: &RawLink,
+    own: Option<&RawLink>,
+) -> Result<(LinkSpec, Script), String> {
     if own.is_some_and(|own| own.forward.is_some() || own.backward.is_some()) {
         return Err("a direction has no directions of its own".to_owned());
     }
@@ -333,7 +336,7 @@ fn build_direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, S
         })?;
         keys = keys.with_defaults_from(preset);
     }
-    let built = keys.build().and_then(|spec| Ok((spec, schedule::build_script(&keys)?)));
+    let built = keys.build().and_then(|spec| Ok((spec, schedule::build_schedule_script(&keys)?)));
     built.map_err(|error: LinkError| match error {
         LinkError::NoDelay => format!("{error}, or a preset: {}", preset::preset_names()),
         error => error.to_string(),

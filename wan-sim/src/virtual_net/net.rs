@@ -134,8 +134,8 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_mtu(bytes))
     }
 
-    /// Sets the MTU of the interface of the host at `ip`, in bytes. Links may admit less, which
-    /// only probing shows.
+    /// Sets the MTU in bytes that [`VirtualNet::interface_mtu`] reports for the host at `ip`. It
+    /// drops nothing; links drop packets by [`VirtualNet::set_mtu`].
     pub fn set_interface_mtu(&self, ip: IpAddr, bytes: u16) {
         self.medium.lock_state().interface_mtus.insert(ip, bytes);
     }

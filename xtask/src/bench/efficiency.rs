@@ -23,7 +23,7 @@ pub(super) fn measure_efficiency(root: &Path) -> Result<Page, Failure> {
         "landbridge",
     ]);
     build.run_to_success(root)?;
-    let program = crate::stages::target_folder().join("release/landbridge");
+    let program = crate::workspace::target_folder().join("release/landbridge");
     let words = ["plan", "efficiency", "--model", "llama3-70b"];
     let line = CommandLine::program(&program, &words);
     let (status, table) = line.capture(root)?;

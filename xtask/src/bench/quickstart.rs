@@ -37,14 +37,14 @@ pub(super) fn measure_quickstart(root: &Path) -> Result<Page, Failure> {
             return Err(line.failure(&status));
         }
         let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
-        writeln!(text, "| {shown} | {} |", report_cells(&report).join(" | "))
+        writeln!(text, "| {shown} | {} |", quickstart_report_cells(&report).join(" | "))
             .expect("a string takes all");
     }
     Ok(Page::new("Quickstart", text))
 }
 
 /// Returns the table cells of one report: times, efficiency, goodput, overhead, loss, accuracy.
-fn report_cells(report: &Value) -> Vec<String> {
+fn quickstart_report_cells(report: &Value) -> Vec<String> {
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let payload =
         number("/allreduce/wan_payload_bytes_per_direction") * number("/allreduce/iterations");

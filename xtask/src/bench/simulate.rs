@@ -95,7 +95,7 @@ fn session_text(report: &Value) -> String {
         for (name, value) in report[key].as_object().into_iter().flatten() {
             let cells = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             let cells: String =
-                cells.iter().map(|cell| format!(" {} |", format_cell(cell))).collect();
+                cells.iter().map(|cell| format!(" {} |", format_simulate_cell(cell))).collect();
             append_text(&mut text, format_args!("| {name} |{cells}\n"));
         }
     }
@@ -103,7 +103,7 @@ fn session_text(report: &Value) -> String {
 }
 
 /// Formats a table cell: a count as it is, a time with one decimal.
-fn format_cell(cell: &Value) -> String {
+fn format_simulate_cell(cell: &Value) -> String {
     match (cell.as_u64(), cell.as_f64()) {
         (Some(count), _) => count.to_string(),
         (None, Some(seconds)) => format!("{seconds:.1}"),

@@ -22,7 +22,7 @@ pub(super) fn measure_wan_quick(root: &Path) -> Result<Page, Failure> {
 fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
-    let scratch = crate::stages::target_folder().join("wan.json");
+    let scratch = crate::workspace::target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
     let line = wan_command(root, &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
@@ -70,9 +70,9 @@ fn wan_command(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
     let built =
         ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).run_to_success(root)?;
-    let release = crate::stages::target_folder().join("release");
+    let release = crate::workspace::target_folder().join("release");
     let landbridge = release.join("landbridge").display().to_string();
-    let peers = crate::stages::target_folder().join("peers").display().to_string();
+    let peers = crate::workspace::target_folder().join("peers").display().to_string();
     let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
     Ok(CommandLine::program(&release.join("wan"), &all))
 }

@@ -1,7 +1,7 @@
 //! Checks that need several keys of a fabric file at once.
 
 use super::entry::GatewayEntry;
-use crate::config::reader::ConfigSource;
+use crate::config::source::ConfigSource;
 use crate::config::values::LANES_MAX;
 use hier_collectives::topology::{FabricError, LinkSpec};
 use std::net::SocketAddr;

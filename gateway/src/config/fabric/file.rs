@@ -4,7 +4,8 @@ use super::entry::GatewayAddresses;
 use super::keys;
 use super::tables::{FabricTables, read_fabric_tables};
 use crate::config::fault::Faults;
-use crate::config::reader::{self, ConfigSource};
+use crate::config::section::read_root_section;
+use crate::config::source::{self, ConfigSource};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
@@ -28,7 +29,7 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the file.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = reader::read_text(path)?;
+        let text = source::read_config_text(path)?;
         Self::parse(path, &text)
     }
 
@@ -37,9 +38,9 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        let source = ConfigSource::new(path, text);
         let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
-            ConfigSource::new(path, text)
-                .read_root_table(&keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
+            read_root_section(&source, &keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
         let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })

@@ -3,7 +3,8 @@
 use crate::config::key::Need::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, Table};
 use crate::config::values::{Name, PeerAddress, RankCount, Speeds};
-use crate::wan::link::policy::{ControllerKind, RateSchedule};
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::rate_schedule::RateSchedule;
 use units::{BitRate, Fraction, Span};
 
 /// Description of a whole fabric file: its keys and tables.

@@ -3,9 +3,11 @@
 use super::check::{check_lane_ports, report_fabric_fault};
 use super::entry::{GatewayAddresses, GatewayEntry};
 use super::keys;
-use crate::config::reader::{ConfigSource, Section};
-use crate::config::values::{FromValue, Name, is_valid_name};
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy, RateSchedule};
+use crate::config::section::Section;
+use crate::config::source::ConfigSource;
+use crate::config::values::{FromValue, Name, is_valid_config_name};
+use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy};
+use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::collections::BTreeMap;
@@ -221,7 +223,7 @@ fn split_link_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> 
 
 /// Records a fault of a table whose name is not valid.
 fn check_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
-    if !is_valid_name(name) {
+    if !is_valid_config_name(name) {
         let problem = format!("`{name}` is not a valid name");
         source.record_fault(key, problem, Name::VALUE_TYPE.accepted.to_owned());
     }

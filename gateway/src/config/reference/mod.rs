@@ -27,18 +27,18 @@ fn write_reference_page(page: &mut String) -> fmt::Result {
     page.push_str(PAGE_INTRODUCTION);
     writeln!(page, "\n## Example of a fabric file\n\n```toml\n{FABRIC_EXAMPLE}```")?;
     writeln!(page, "\n## Example of a region file\n\n```toml\n{REGION_EXAMPLE}```")?;
-    write_ports_section(page)?;
+    write_reference_ports(page)?;
     writeln!(page, "\n## Keys of a fabric file")?;
-    write_key_tables(page, &fabric::keys::FABRIC_FILE_TABLE, "")?;
+    write_reference_key_tables(page, &fabric::keys::FABRIC_FILE_TABLE, "")?;
     writeln!(page, "\n## Keys of a region file")?;
-    write_key_tables(page, &region::keys::REGION_FILE_TABLE, "")?;
-    write_values_section(page)?;
+    write_reference_key_tables(page, &region::keys::REGION_FILE_TABLE, "")?;
+    write_reference_values(page)?;
     page.push_str(PAGE_OTHER_FILES);
     Ok(())
 }
 
 /// Writes the section on the UDP and TCP ports that a gateway uses.
-fn write_ports_section(page: &mut String) -> fmt::Result {
+fn write_reference_ports(page: &mut String) -> fmt::Result {
     writeln!(
         page,
         "\n## Ports\n\n\
@@ -57,7 +57,7 @@ fn write_ports_section(page: &mut String) -> fmt::Result {
 }
 
 /// Writes the keys of `table` and of all tables inside it; `path` is the path of its parent.
-fn write_key_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
+fn write_reference_key_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
     let own = match table.name {
         "" => String::new(),
         name => format!("{path}{name}.{}", table.placeholder),
@@ -69,14 +69,14 @@ fn write_key_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result
     writeln!(page, "{}\n", table.about)?;
     writeln!(page, "| key | value | default | meaning | example |\n|---|---|---|---|---|")?;
     for key in table.keys {
-        write_key_row(page, key)?;
+        write_reference_key_row(page, key)?;
     }
     let inner = if own.is_empty() { own } else { own + "." };
-    table.tables.iter().try_for_each(|table| write_key_tables(page, table, &inner))
+    table.tables.iter().try_for_each(|table| write_reference_key_tables(page, table, &inner))
 }
 
 /// Writes the table row of one key.
-fn write_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
+fn write_reference_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
     let default = match key.need {
         Need::Required => "required".to_owned(),
         Need::RequiredIf(condition, otherwise) => {
@@ -89,7 +89,7 @@ fn write_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
 }
 
 /// Writes the section on the forms that values can have.
-fn write_values_section(page: &mut String) -> fmt::Result {
+fn write_reference_values(page: &mut String) -> fmt::Result {
     writeln!(
         page,
         "\n## Values\n\n\
@@ -98,8 +98,8 @@ fn write_values_section(page: &mut String) -> fmt::Result {
          | value | in TOML | accepted |\n|---|---|---|"
     )?;
     let mut types: Vec<ValueType> = Vec::new();
-    collect_value_types(&fabric::keys::FABRIC_FILE_TABLE, &mut types);
-    collect_value_types(&region::keys::REGION_FILE_TABLE, &mut types);
+    collect_reference_value_types(&fabric::keys::FABRIC_FILE_TABLE, &mut types);
+    collect_reference_value_types(&region::keys::REGION_FILE_TABLE, &mut types);
     types.sort_by_key(|one| one.name);
     for ValueType { name, toml, accepted } in types {
         writeln!(page, "| {name} | {toml} | {accepted} |")?;
@@ -108,13 +108,13 @@ fn write_values_section(page: &mut String) -> fmt::Result {
 }
 
 /// Adds the value types of all keys of a table, and of the tables inside it, to `types`, each once.
-fn collect_value_types(table: &Table, types: &mut Vec<ValueType>) {
+fn collect_reference_value_types(table: &Table, types: &mut Vec<ValueType>) {
     for key in table.keys {
         if !types.contains(&key.value) {
             types.push(key.value);
         }
     }
-    table.tables.iter().for_each(|table| collect_value_types(table, types));
+    table.tables.iter().for_each(|table| collect_reference_value_types(table, types));
 }
 
 /// The beginning of the reference page, in Markdown.

@@ -4,7 +4,8 @@ use super::keys;
 use super::tables::{GatewayConfig, JobConfig, RegionTables, read_region_tables};
 use crate::config::fabric::FabricFile;
 use crate::config::fault::Faults;
-use crate::config::reader::{self, ConfigSource};
+use crate::config::section::read_root_section;
+use crate::config::source::{self, ConfigSource};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,7 @@ impl RegionFile {
     /// # Errors
     /// Every fault of both files.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = reader::read_text(path)?;
+        let text = source::read_config_text(path)?;
         Self::parse(path, &text)
     }
 
@@ -32,8 +33,9 @@ impl RegionFile {
     /// # Errors
     /// Every fault of the text and of the fabric that it names.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        let RegionTables { fabric, gateways, jobs } = ConfigSource::new(path, text)
-            .read_root_table(&keys::REGION_FILE_TABLE, read_region_tables)?;
+        let source = ConfigSource::new(path, text);
+        let RegionTables { fabric, gateways, jobs } =
+            read_root_section(&source, &keys::REGION_FILE_TABLE, read_region_tables)?;
         Ok(Self { path: path.to_owned(), fabric, gateways, jobs })
     }
 

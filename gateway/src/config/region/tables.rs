@@ -3,8 +3,9 @@
 use super::keys;
 use crate::config::fabric::FabricFile;
 use crate::config::key::Table;
-use crate::config::reader::{ConfigSource, Section};
-use crate::config::values::{FromValue, Name, is_valid_name};
+use crate::config::section::Section;
+use crate::config::source::ConfigSource;
+use crate::config::values::{FromValue, Name, is_valid_config_name};
 use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -97,7 +98,7 @@ pub(super) fn read_region_tables(
     }
     let mut jobs = BTreeMap::new();
     for (name, section) in read_required_tables(root, &keys::JOB_TABLE) {
-        if !is_valid_name(&name) {
+        if !is_valid_config_name(&name) {
             let problem = format!("`{name}` is not a valid name");
             source.record_fault(section.key(), problem, Name::VALUE_TYPE.accepted.to_owned());
         }

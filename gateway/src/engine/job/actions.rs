@@ -8,7 +8,7 @@ use super::Job;
 use crate::engine::peers::Peers;
 use crate::events::{Event, EventSender};
 use crate::host::{Host, Task, TaskPanicked};
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::Sequence;
 use hier_collectives::plan;

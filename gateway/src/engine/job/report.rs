@@ -129,5 +129,5 @@ impl Job {
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.
 pub(crate) fn awaited_ranks(collective: &CollectiveStatus) -> BTreeSet<RankId> {
-    collective.awaited_ranks.iter().chain(&collective.awaited_elsewhere).copied().collect()
+    collective.awaited_local_ranks.iter().chain(&collective.awaited_remote_ranks).copied().collect()
 }

@@ -7,7 +7,7 @@ mod traffic;
 
 use super::control_channel::ControlChannel;
 use crate::events::ConnectionId;
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::loss_alarm::LossAlarm;
 use crate::wan::link::message::{LinkMessage, RateOverride};
@@ -182,7 +182,7 @@ impl Peers {
         incoming && self.is_current_connection(from, id)
     }
 
-    /// Adds a lane; returns true if it is the peer's first.
+    /// Adds a lane. Returns true if the peer had no lane up before.
     pub fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
@@ -255,7 +255,7 @@ impl Peers {
     }
 
     /// Sends a control message over one lane, so that messages arrive in order. Without a
-    /// connection to the recipient, the message goes to the peer that is nearer to it.
+    /// connection to the recipient, the message goes to the next hop on the route to it.
     pub fn send_message(&self, envelope: Envelope, message: &Message) {
         let Some(next) = self.peers.get(&self.routes.next_hop(envelope.to)) else { return };
         if let Some(handle) = next.control_lane() {

@@ -11,4 +11,4 @@ mod registry;
 pub use job::JobMetrics;
 pub use labels::CollectiveOutcome;
 pub use peer::{PeerMetrics, RealGauge};
-pub use registry::Metrics;
+pub use registry::MetricsRegistry;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// All metrics of one gateway.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct MetricsRegistry {
     registry: Registry,
     epoch: Family<JobLabel, Gauge>,
     scratch_bytes: Family<JobLabel, Gauge>,
@@ -47,13 +47,13 @@ pub struct Metrics {
     rtt_seconds: Family<PeerLabel, RealGauge>,
 }
 
-impl Default for Metrics {
+impl Default for MetricsRegistry {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Metrics {
+impl MetricsRegistry {
     /// Makes all metrics, at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
@@ -117,8 +117,8 @@ impl Metrics {
         self.dropped_segments.get_or_create_owned(&DropLabel { reason: discard_label(discard) })
     }
 
-    /// Returns the metrics of one peer, by its gateway name; every call for a peer returns the same
-    /// ones.
+    /// Returns the metrics of one peer from the registry; all calls with an equal gateway name
+    /// share them.
     pub fn peer_metrics(&self, gateway: &str) -> PeerMetrics {
         let payload = |direction| {
             let label = PayloadLabel { peer: gateway.to_owned(), direction };

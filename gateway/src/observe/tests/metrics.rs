@@ -1,11 +1,11 @@
-use crate::observe::metrics::{CollectiveOutcome, Metrics};
+use crate::observe::metrics::{CollectiveOutcome, MetricsRegistry};
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 
 #[test]
 fn metrics_have_the_names_that_dashboards_use() {
-    let metrics = Metrics::new();
+    let metrics = MetricsRegistry::new();
     let peer = metrics.peer_metrics("west-0");
     peer.sent_bytes.inc_by(5);
     metrics.peer_metrics("west-0").sent_bytes.inc_by(2);

@@ -1,5 +1,5 @@
 use crate::observe::fetch::{FetchError, fetch_status};
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::MetricsRegistry;
 use crate::observe::server::{Observed, serve_http};
 use crate::observe::status::*;
 use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
@@ -62,10 +62,11 @@ fn example() -> GatewayReport {
 }
 
 /// A server on loopback, its metrics, and the requests that reach its engine.
-async fn server() -> (SocketAddr, Arc<Metrics>, tokio::sync::mpsc::Receiver<StatusRequest>) {
+async fn server() -> (SocketAddr, Arc<MetricsRegistry>, tokio::sync::mpsc::Receiver<StatusRequest>)
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(MetricsRegistry::new());
     let (status, requests) = StatusHandle::new();
     tokio::spawn(serve_http(listener, Observed { metrics: Arc::clone(&metrics), status }));
     (address, metrics, requests)

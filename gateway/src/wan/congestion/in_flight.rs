@@ -77,8 +77,8 @@ impl InFlight {
         self.set_window(windows.congestion, windows.retransmission);
     }
 
-    /// Sets the congestion window in bytes, at least one, and the one that applies while much is
-    /// retransmitted.
+    /// Sets the congestion window in bytes, at least one, and the retransmission window, which
+    /// applies once a quarter of it is lost and not resent.
     pub fn set_window(&self, window: u64, retransmission_window: u64) {
         self.window.store(window.max(1), Ordering::Relaxed);
         self.retransmission_window.store(retransmission_window, Ordering::Relaxed);
@@ -90,7 +90,8 @@ impl InFlight {
         self.window.load(Ordering::Relaxed)
     }
 
-    /// Returns the congestion window in bytes that applies while much is retransmitted.
+    /// Returns the congestion window in bytes that applies once a quarter of it is lost and not
+    /// resent.
     pub fn retransmission_window(&self) -> u64 {
         self.retransmission_window.load(Ordering::Relaxed)
     }

@@ -36,10 +36,10 @@ const MIN_RTT_ROUNDS: usize = 4;
 const RTT_JITTER_FRACTION: f64 = 0.05;
 /// 2 rounds with a smaller window: a queue drains in the first, and the RTT shows it in the second.
 const DRAIN_ROUNDS: u32 = 2;
-/// 4 rounds without a drain after the first one that found a queue; each next pause is twice as
-/// long.
+/// 4 round trips: the first pause after a drain that found a queue. Each next pause is twice as
+/// long, up to [`DRAIN_PAUSE_ROUNDS_MAX`].
 /// Tested by `a_queue_is_drained_less_and_less_often`.
-const DRAIN_PAUSE_ROUNDS: u32 = 4;
+const DRAIN_PAUSE_ROUNDS_FIRST: u32 = 4;
 /// 64 rounds: the longest pause between two drains of a lane's queue.
 const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
@@ -76,7 +76,7 @@ impl MinRtt {
             rounds: VecDeque::with_capacity(MIN_RTT_ROUNDS),
             drain_rounds: 0,
             pause_rounds: 0,
-            pause: DRAIN_PAUSE_ROUNDS,
+            pause: DRAIN_PAUSE_ROUNDS_FIRST,
         }
     }
 
@@ -118,7 +118,7 @@ impl MinRtt {
                 (self.drain_rounds, self.pause_rounds) = (0, self.pause);
                 self.pause = (2 * self.pause).min(DRAIN_PAUSE_ROUNDS_MAX);
             } else if self.drain_rounds == 0 {
-                (self.rtt, self.pause) = (least, DRAIN_PAUSE_ROUNDS);
+                (self.rtt, self.pause) = (least, DRAIN_PAUSE_ROUNDS_FIRST);
             }
         } else if shorter || longer && !self.can_drain {
             self.rtt = least;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! every ACK and loss (inside quinn, lane thread)                                       LOOP 4: loss debt
-//!   quinn -> ObservedController (observed.rs) -> LinkShareController (controller.rs)
+//!   quinn -> LaneController (lane_controller.rs) -> LinkShareController (link_share_controller.rs)
 //!              | counts ACKs, min RTT                | loss beyond the configured loss
 //!              v                                     v
 //!            LaneTelemetry (telemetry.rs)          InFlight::note_excess_loss (in_flight.rs)
@@ -29,7 +29,7 @@
 //! every 100 ms (engine task, engine/link_control.rs)                                   LOOP 3: link
 //!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
 //!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
-//!   LinkLimits::effective_limit (link/rate_limit.rs): operator, schedule, fabric
+//!   LinkLimits::effective_limit (link/link_limits.rs): operator, schedule, fabric
 //!     the lower of both -> PairPacer::set_link_limit (pacing/pair_pacer.rs) -> Pacer::set_rate
 //!                       -> tuner: DeliveryRate::set_assumed_rate
 //!   LinkLimits::report_change: significant changes -> first gateway -> new plan
@@ -53,11 +53,11 @@
 //! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
 //! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).
 
-pub(crate) mod controller;
 pub(crate) mod delivery_rate;
 pub(crate) mod in_flight;
+pub(crate) mod lane_controller;
+pub(crate) mod link_share_controller;
 pub(crate) mod min_rtt;
-pub(crate) mod observed;
 pub(crate) mod telemetry;
 pub(crate) mod tuner;
 pub(crate) mod window;

@@ -5,8 +5,8 @@
 //! excess loss to the pacer as soon as the controller reports it.
 
 use super::delivery_rate::LaneCounters;
+use super::lane_controller::{self, smoothed_rtt};
 use super::min_rtt::MinRtt;
-use super::observed::{self, smoothed_rtt};
 use super::telemetry::LaneTelemetry;
 use super::window::window_rtt_max;
 use crate::wan::link::policy::ControllerKind;
@@ -28,7 +28,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     loop {
-        let Some(telemetry) = observed::connection_telemetry(connection) else {
+        let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let windows = path.windows(&delivery, &min_rtt, smoothed_rtt(connection));
@@ -41,7 +41,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         // An accepted connection, or one that has moved to another path, may have another link's.
         if !tuned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &telemetry)) {
             let now = spec.host.quic_runtime().now();
-            observed::change_lane_controller(&telemetry, &path, peer.controller, now);
+            lane_controller::change_lane_controller(&telemetry, &path, peer.controller, now);
             tuned = Some(Arc::clone(&telemetry));
             delivery = path.initial_delivery_rate();
         }

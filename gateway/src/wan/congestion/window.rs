@@ -50,8 +50,8 @@ const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
 /// a peer acknowledges late.
 /// Tested by `the_longest_round_trip_is_bounded`.
 const WINDOW_RTT_MAX_FACTOR: u64 = 8;
-/// 1 s: windows between regions follow RTTs up to one second even if the configured RTT is short.
-const WINDOW_RTT_MAX_LEAST: Span = Span::from_secs(1);
+/// 1 s: the RTT ceiling of windows between regions is never below this.
+const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 
 /// The windows of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +158,7 @@ pub(crate) fn stream_window_bytes(segment: u64) -> u64 {
 /// long, and the configured rate is above that of any path.
 pub(super) fn window_rtt_max(link: &Link) -> Span {
     let longest = Span::from_ns(link.rtt.ns().saturating_mul(WINDOW_RTT_MAX_FACTOR));
-    if link.a == link.b { longest } else { WINDOW_RTT_MAX_LEAST.max(longest) }
+    if link.a == link.b { longest } else { WINDOW_RTT_CEILING_MIN.max(longest) }
 }
 
 /// Returns the time added to the min RTT in the congestion window, for delayed acknowledgements and
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_processor_does_not_grow_the_receive_window_beyond_its_memory() {
+    fn a_long_rtt_keeps_the_receive_window_within_its_memory() {
         let (mut path, ms) = (path(Span::from_ms(1), 10, 0), Span::from_ms);
         let mut min_rtt = MinRtt::new(ms(1), ms(1000), true);
         let initial = path.initial_windows().receive.into_inner();

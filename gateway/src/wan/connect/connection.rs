@@ -74,8 +74,8 @@ pub(super) async fn serve_connection(
     }
 }
 
-/// Exchanges hellos with the peer of a connection. Returns `None` for a path probe, which is
-/// answered instead.
+/// Exchanges hellos with the peer. A path probe is answered and gives `None`; a connection that
+/// loses its slot meanwhile gives `Evicted`.
 async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer, HelloRefusal>> {
     let EstablishedConnection { spec, lane, connection, origin } = established;
     match origin {

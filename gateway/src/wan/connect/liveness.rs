@@ -20,7 +20,7 @@
 //! ```
 
 use crate::host::Host;
-use crate::wan::congestion::observed::{connection_telemetry, smoothed_rtt};
+use crate::wan::congestion::lane_controller::{connection_telemetry, smoothed_rtt};
 use bytes::Bytes;
 use quinn::Connection;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 
 use super::liveness::{IDLE_TIMEOUT, KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES};
 use super::packet_size::PacketSize;
-use crate::wan::congestion::observed::LaneControllerFactory;
+use crate::wan::congestion::lane_controller::LaneControllerFactory;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
 use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};

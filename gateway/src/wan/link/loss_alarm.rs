@@ -17,8 +17,8 @@ use units::Fraction;
 
 /// 10 samples, one a second: the time over which the loss of a peer's lanes is measured.
 const LOSS_ALARM_SAMPLES: usize = 10;
-/// 1.5 times the configured loss, and [`ALARM_BEGIN_MARGIN`]: more loss begins the alarm; see the formula
-/// above.
+/// 1.5 times the configured loss, plus [`ALARM_BEGIN_MARGIN`]: more loss begins the alarm, by the
+/// formula of this module.
 /// Tested by `loss_above_the_fabrics_raises_an_alarm_until_it_ends`.
 const ALARM_BEGIN_FACTOR: f64 = 1.5;
 /// 0.05 % of all packets, added to the loss that begins the alarm, so that a link without
@@ -29,8 +29,8 @@ const ALARM_BEGIN_MARGIN: f64 = 0.000_5;
 const ALARM_DEVIATIONS: f64 = 4.0;
 /// 10 lost packets in ten seconds: fewer begin no alarm.
 const ALARM_LOST_PACKETS_MIN: f64 = 10.0;
-/// 1.2 times the configured loss, and [`ALARM_END_MARGIN`]: less loss ends the alarm. It is below the
-/// beginning, so that the log has one line and not one a second.
+/// 1.2 times the configured loss, plus [`ALARM_END_MARGIN`]: less loss ends the alarm. This is below
+/// the threshold that begins the alarm, so that the log has one line and not one a second.
 /// Tested by `the_alarm_begins_once_and_ends_once`.
 const ALARM_END_FACTOR: f64 = 1.2;
 /// 0.02 % of all packets, added to the loss below which the alarm ends.

@@ -3,17 +3,19 @@
 //! | file | type | subject |
 //! |---|---|---|
 //! | `capacity/` | `LinkCapacity` | what the link delivers, its RTT and its random loss, by one pair of gateways |
-//! | `rate_limit.rs` | `LinkLimits` | who limits the link: fabric, schedule or operator; which changes are reported |
+//! | `link_limits.rs` | `LinkLimits` | who limits the link: fabric, schedule or operator; which changes are reported |
 //! | `loss_alarm.rs` | `LossAlarm` | whether loss is significantly above the configured loss |
 //! | `message.rs` | `LinkMessage` | messages of gateways about links and lanes |
 //! | `policy.rs` | `LinkPolicy` | a link's schedule and congestion controller, as configured |
+//! | `rate_schedule.rs` | `RateSchedule` | rates by the time of day |
 //! | `traffic.rs` | `LinkTraffic` | packet and byte counters |
 //!
 //! All of it is plain state of the engine task: no thread, no lock, no timer of its own.
 
 pub mod capacity;
+pub(crate) mod link_limits;
 pub(crate) mod loss_alarm;
 pub mod message;
 pub mod policy;
-pub(crate) mod rate_limit;
+pub mod rate_schedule;
 pub mod traffic;

@@ -6,7 +6,7 @@
 //! | `pacer.rs` | `Pacer` | waiters of all lanes, released in order |
 //! | `token_bucket.rs` | `TokenBucket` | tokens, bursts and the loss debt |
 //!
-//! The engine task sets the limit (`wan/link/rate_limit.rs` and `wan/link/capacity` decide it).
+//! The engine task sets the limit (`wan/link/link_limits.rs` and `wan/link/capacity` decide it).
 //! The sender tasks of all lanes wait for tokens (`wan/stream/sender.rs`). The tuner task of a lane
 //! charges retransmissions that the limit does not allow for (`wan/congestion/tuner.rs`).
 

@@ -109,7 +109,7 @@ impl Pacer {
 }
 
 impl TokenWaiter<'_> {
-    /// Waits until no other waiter of the pacer is to be released before this one.
+    /// Waits until this waiter is first in the pacer's queue.
     async fn wait_until_first(&self) {
         let waiting_before = || {
             let waiters = lock(&self.pacer.waiters);

@@ -10,8 +10,8 @@ use hier_collectives::topology::Link;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
-/// 2 ms: the least time that a link's queue is taken to hold. A shorter one may lose packets of a
-/// burst.
+/// 2 ms: the shortest queue, in time at the link's rate, that the pacer assumes a link has. A
+/// link with a shorter queue may lose packets of a burst.
 const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP
@@ -80,8 +80,8 @@ impl PairPacer {
     }
 }
 
-/// Returns the time that the queue of a link is taken to hold: a round trip, and at least
-/// [`LINK_QUEUE_MIN`].
+/// Returns the queue that the pacer assumes a link has, in time at the link's rate: a round trip,
+/// and at least [`LINK_QUEUE_MIN`].
 fn pacer_queue_span(link: &Link) -> Span {
     link.rtt.max(LINK_QUEUE_MIN)
 }

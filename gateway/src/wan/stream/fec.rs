@@ -3,7 +3,7 @@
 //! The sender makes the parity (`wan/stream/sender.rs`). With it the receiver restores lost packets
 //! without waiting a round trip for a retransmission (`wan/stream/receiver.rs`).
 
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use bytes::Bytes;
 use hier_collectives::fec::{SHARD_BYTES, shard_count};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
@@ -40,7 +40,7 @@ fn padded_shard(shard: &[u8]) -> Cow<'_, [u8]> {
 
 /// The received shards of a segment with parity.
 #[derive(Debug)]
-pub struct ReceivedShards {
+pub struct FecShards {
     /// Bytes of the payload.
     payload_bytes: u64,
     /// Missing bytes of each payload shard, then of each parity shard.
@@ -53,7 +53,7 @@ pub struct ReceivedShards {
     parity: Vec<u8>,
 }
 
-impl ReceivedShards {
+impl FecShards {
     /// Creates the record of a segment with `payload_bytes` bytes of payload and `parity` parity
     /// shards, before any byte arrives.
     pub fn new(payload_bytes: u64, parity: u16) -> Self {
@@ -118,7 +118,7 @@ impl ReceivedShards {
     /// Restores the missing part of the payload and writes it to `into`, which holds the rest.
     ///
     /// # Panics
-    /// Unless [`ReceivedShards::can_restore`].
+    /// Unless [`FecShards::can_restore`].
     pub fn restore_payload(self, into: &MemSlice) {
         let count = self.payload_shard_count();
         let decode = || -> Result<(), Error> {
@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn memory(bytes: u64) -> MemSlice {
-        Arena::anonymous(bytes.max(1)).expect("memory").whole().slice(0..bytes)
+        MemSlice::whole(&Arena::anonymous(bytes.max(1)).expect("memory")).slice(0..bytes)
     }
 
     /// Delivers the stream of a payload without some packets, in a rotated order. Returns the payload,
@@ -170,7 +170,7 @@ mod tests {
         let bytes = Bytes::copy_from_slice(payload);
         let stream = [payload, &encode_parity(&bytes, parity)].concat();
         let (into, mut received) =
-            (memory(payload.len() as u64), ReceivedShards::new(payload.len() as u64, parity));
+            (memory(payload.len() as u64), FecShards::new(payload.len() as u64, parity));
         let mut packets: Vec<(usize, &[u8])> = stream.chunks(packet).enumerate().collect();
         let rotation = rotation % packets.len();
         packets.rotate_left(rotation);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_end_are_refused() {
-        let mut received = ReceivedShards::new(1000, 1);
+        let mut received = FecShards::new(1000, 1);
         assert!(!received.add_bytes(1000 + SHARD_BYTES, &[0]));
         assert!(!received.add_bytes(u64::MAX, &[0]));
         assert!(received.add_bytes(999 + SHARD_BYTES, &[0]));

@@ -5,7 +5,7 @@
 //! stream owns it (`wan/stream/receiver.rs`).
 
 use crate::events::Placement;
-use crate::memory::arena::{MemSlice, Operand};
+use crate::memory::mem_slice::{MemSlice, Operand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::BTreeMap;
 
@@ -128,7 +128,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     fn memory(bytes: &[u8]) -> MemSlice {
-        let memory = Arena::anonymous(bytes.len().max(1) as u64).expect("memory").whole();
+        let arena = Arena::anonymous(bytes.len().max(1) as u64).expect("memory");
+        let memory = MemSlice::whole(&arena);
         let memory = memory.slice(0..bytes.len() as u64);
         memory.copy_from_bytes(0, bytes);
         memory

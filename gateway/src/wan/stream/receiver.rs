@@ -5,7 +5,7 @@
 //! there as it arrives. It restores lost packets from parity if it can, and reports the end
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
-use super::fec::ReceivedShards;
+use super::fec::FecShards;
 use super::preamble::{self, HeaderlessBytes, PayloadPiece};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, Placement};
@@ -46,7 +46,7 @@ enum ReceivedPayload {
         restored: bool,
     },
     /// The missing part can be restored from parity.
-    Restorable(ReceivedShards),
+    Restorable(FecShards),
     /// The stream was reset or cancelled, or the lane was lost.
     CutOff,
 }
@@ -164,7 +164,7 @@ async fn read_segment_payload(
     let AdmittedSegment { group, lease, header } = *segment;
     let bytes = u64::from(header.bytes);
     let mut report_at = spec.host.now() + PROGRESS_REPORT_INTERVAL;
-    let mut shards = (header.parity > 0).then(|| ReceivedShards::new(bytes, header.parity));
+    let mut shards = (header.parity > 0).then(|| FecShards::new(bytes, header.parity));
     let mut received = 0;
     loop {
         for piece in pieces.drain(..) {
@@ -204,7 +204,7 @@ async fn read_segment_payload(
 /// beyond the payload and its parity.
 fn place_payload_piece(
     reassembly: &mut Reassembly,
-    shards: Option<&mut ReceivedShards>,
+    shards: Option<&mut FecShards>,
     bytes: u64,
     piece: &PayloadPiece,
 ) -> bool {
@@ -228,7 +228,7 @@ async fn receive_noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
 }
 
 /// Restores the missing part of a segment whose rest has landed; returns whether that worked.
-async fn restore_segment(spec: &LaneSpec, reassembly: Reassembly, shards: ReceivedShards) -> bool {
+async fn restore_segment(spec: &LaneSpec, reassembly: Reassembly, shards: FecShards) -> bool {
     match reassembly {
         Reassembly::Land(into) => {
             let restored = spec.host.run_compute(Box::new(move || shards.restore_payload(&into)));

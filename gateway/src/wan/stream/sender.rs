@@ -14,7 +14,7 @@ use super::preamble::{self, PREAMBLE_BYTES, Preamble};
 use super::send_queue::{QueuedSegment, TrafficClass};
 use super::trace::trace_segment;
 use crate::events::ConnectionId;
-use crate::wan::congestion::observed;
+use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::telemetry::LaneTelemetry;
 use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
 use crate::wan::pacing::pacer::{RELEASE_ORDER_FIRST, RELEASE_ORDER_LAST};
@@ -58,7 +58,7 @@ pub(crate) async fn send_segments(
             },
             () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
         };
-        let Some(telemetry) = observed::connection_telemetry(connection) else {
+        let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let mut writer = StreamWriter { spec, peer, connection, telemetry };
@@ -208,7 +208,7 @@ impl StreamWriter<'_> {
                 () = host.sleep_until(host.now() + SENDER_PATH_CHECK_INTERVAL) => {}
             }
             // The connection may have moved, and no acknowledgement comes on the old path.
-            if let Some(telemetry) = observed::connection_telemetry(self.connection) {
+            if let Some(telemetry) = lane_controller::connection_telemetry(self.connection) {
                 self.telemetry = telemetry;
             }
         }

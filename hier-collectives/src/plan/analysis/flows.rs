@@ -1,9 +1,9 @@
 //! Payload that a plan sends between gateways, in bytes.
 
+use crate::buffer_part::BufferPart;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use crate::plan::tree::Plan;
-use crate::shard::BufferPart;
 use std::collections::BTreeMap;
 
 /// Payload bytes between gateways, keyed by (sender, receiver).

@@ -5,11 +5,11 @@
 use super::flows::PayloadFlows;
 use super::pair_shares::PairShares;
 use crate::bound::{self, payload_rate};
+use crate::buffer_part::{self, BufferPart};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, Phases};
 use crate::plan::sizing::result_window;
 use crate::plan::tree::{Plan, Tree, TreeDirection};
-use crate::shard::{self, BufferPart};
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
@@ -76,7 +76,7 @@ impl Plan {
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
         let plan = self.rooted_for(operation);
         let size = if operation.has_data() { bytes.get() } else { 0 };
-        let parts = shard::divide_buffer(&plan, size);
+        let parts = buffer_part::divide_buffer(&plan, size);
         let flows = plan.payload_flows(operation, &parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
         let fits = !self.uses_express(size)
@@ -85,9 +85,9 @@ impl Plan {
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
         let load = OperationLoad { operation, parts: &parts, flows: &flows };
         Forecast {
-            predicted: span_from_seconds(plan.predicted_seconds(fabric, load, &shares)),
+            predicted: forecast_span_from_seconds(plan.predicted_seconds(fabric, load, &shares)),
             bound: bound::operation_bound(fabric, operation, ByteCount::new(size)),
-            links: link_loads(fabric, &flows),
+            links: forecast_link_loads(fabric, &flows),
             gateways: plan.gateway_loads(fabric, &parts, &flows),
         }
     }
@@ -100,7 +100,7 @@ impl Plan {
         bytes: u64,
         shares: &PairShares,
     ) -> f64 {
-        let parts = shard::divide_buffer(self, bytes);
+        let parts = buffer_part::divide_buffer(self, bytes);
         let flows = self.payload_flows(Operation::AllReduce, &parts);
         let load = OperationLoad { operation: Operation::AllReduce, parts: &parts, flows: &flows };
         self.predicted_seconds(fabric, load, shares)
@@ -130,7 +130,7 @@ impl Plan {
             partials_latency = if follows_partials { partials_latency + alone } else { alone };
             longest = longest.max(partials_latency);
         }
-        longest_load_seconds(fabric, load.flows, shares) + longest
+        forecast_longest_load_seconds(fabric, load.flows, shares) + longest
     }
 
     /// Returns the load of each gateway, in gateway order.
@@ -176,7 +176,7 @@ impl Plan {
 }
 
 /// Returns the load of each direction of each link.
-fn link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
+fn forecast_link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
     let mut bytes: BTreeMap<(RegionId, RegionId), u64> = BTreeMap::new();
     for link in fabric.links() {
         bytes.insert((link.a, link.b), 0);
@@ -190,7 +190,7 @@ fn link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
     }
     let mut rates = BTreeMap::new();
     for link in fabric.links() {
-        let rate = delivered_rate(link, link.rate, fabric.mtu());
+        let rate = forecast_delivered_rate(link, link.rate, fabric.mtu());
         rates.insert((link.a, link.b), rate);
         rates.insert((link.b, link.a), rate);
     }
@@ -198,18 +198,22 @@ fn link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
         from: *from,
         to: *to,
         bytes: ByteCount::new(*bytes),
-        time: span_from_seconds(*bytes as f64 / rates[&(*from, *to)]),
+        time: forecast_span_from_seconds(*bytes as f64 / rates[&(*from, *to)]),
     };
     bytes.iter().map(load).collect()
 }
 
 /// Returns the payload bytes per second that arrive over `link` at `rate`, after losses.
-fn delivered_rate(link: &Link, rate: BitRate, mtu: u16) -> f64 {
+fn forecast_delivered_rate(link: &Link, rate: BitRate, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - link.loss.as_f64())
 }
 
 /// Returns the seconds for which the busiest link, port, or pair of those in `shares` is full.
-fn longest_load_seconds(fabric: &Fabric, flows: &PayloadFlows, shares: &PairShares) -> f64 {
+fn forecast_longest_load_seconds(
+    fabric: &Fabric,
+    flows: &PayloadFlows,
+    shares: &PairShares,
+) -> f64 {
     let mtu = fabric.mtu();
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut longest = 0.0f64;
@@ -220,8 +224,9 @@ fn longest_load_seconds(fabric: &Fabric, flows: &PayloadFlows, shares: &PairShar
         *ins.entry(*to).or_insert(0u64) += bytes;
         links.entry(ends).or_insert((0u64, link)).0 += bytes;
         if let Some(share) = shares.get(&(*from, *to)) {
-            longest =
-                longest.max(*bytes as f64 / delivered_rate(link, share.rate_over(link.rate), mtu));
+            longest = longest.max(
+                *bytes as f64 / forecast_delivered_rate(link, share.rate_over(link.rate), mtu),
+            );
         }
     }
     let seconds = |bytes: u64, rate: BitRate| bytes as f64 / payload_rate(rate, mtu);
@@ -229,8 +234,9 @@ fn longest_load_seconds(fabric: &Fabric, flows: &PayloadFlows, shares: &PairShar
         |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.egress));
     let inward =
         |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.ingress));
-    let links =
-        links.values().map(|(bytes, link)| *bytes as f64 / delivered_rate(link, link.rate, mtu));
+    let links = links
+        .values()
+        .map(|(bytes, link)| *bytes as f64 / forecast_delivered_rate(link, link.rate, mtu));
     let ports = outs.iter().filter_map(out).chain(ins.iter().filter_map(inward));
     ports.chain(links).fold(longest, f64::max)
 }
@@ -243,8 +249,10 @@ impl TreeRun<'_> {
     /// partials of another tree are not a first phase.
     fn latency_seconds(&self, fabric: &Fabric) -> f64 {
         let Self { tree, phases, follows_partials, segment_bytes } = *self;
-        let hops =
-            tree.parents.iter().map(|(id, up)| (*id, hop_seconds(fabric, *id, *up, segment_bytes)));
+        let hops = tree
+            .parents
+            .iter()
+            .map(|(id, up)| (*id, forecast_hop_seconds(fabric, *id, *up, segment_bytes)));
         let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
         // Seconds of the longest path below each root: as the first phase, and as a later one.
         let mut depths: BTreeMap<GatewayId, (f64, f64)> =
@@ -263,7 +271,7 @@ impl TreeRun<'_> {
         for (top, (first, later)) in &depths {
             let mut ready = if phases.up { *first } else { 0.0 };
             for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
-                let (delay, whole) = hop_seconds(fabric, *other, *top, segment_bytes);
+                let (delay, whole) = forecast_hop_seconds(fabric, *other, *top, segment_bytes);
                 let whole = if *theirs > 0.0 { whole } else { 0.0 };
                 ready = ready.max(theirs + delay + whole);
             }
@@ -280,7 +288,12 @@ impl TreeRun<'_> {
 
 /// Returns the seconds of a hop: its one-way delay, and the time of a whole segment on it. Both are
 /// 0 inside a region.
-fn hop_seconds(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u64) -> (f64, f64) {
+fn forecast_hop_seconds(
+    fabric: &Fabric,
+    from: GatewayId,
+    to: GatewayId,
+    segment_bytes: u64,
+) -> (f64, f64) {
     let (one, other) = (fabric.gateway(from), fabric.gateway(to));
     let Some(link) = fabric.link(one.region, other.region) else { return (0.0, 0.0) };
     let rates = [one.wan, other.wan].into_iter().flatten().map(|w| w.egress.min(w.ingress));
@@ -290,6 +303,6 @@ fn hop_seconds(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u
 }
 
 /// Converts seconds to a [`Span`], rounded to the nearest nanosecond.
-fn span_from_seconds(seconds: f64) -> Span {
+fn forecast_span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9).round() as u64)
 }

@@ -2,10 +2,10 @@
 //!
 //! The daemon checks it against the configured memory, and `landbridge plan` prints it.
 
+use crate::buffer_part::CUT_BYTES;
 use crate::ids::GatewayId;
 use crate::plan::sizing::{result_window, unsolicited_window};
 use crate::plan::tree::{Plan, Tree};
-use crate::shard::CUT_BYTES;
 use crate::size_class::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;

@@ -5,10 +5,10 @@
 
 use super::flows::PayloadFlows;
 use crate::bound::payload_rate;
+use crate::buffer_part;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use crate::plan::tree::Plan;
-use crate::shard;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
@@ -80,7 +80,7 @@ impl PairShare {
         self.ports.min(self.link_part.apply_to(link))
     }
 
-    /// Returns the rate of the link at which the pair's part is `carried`, both in bits per second.
+    /// Returns the link rate that would give this pair `carried` bit/s as its part.
     ///
     /// `None` for a pair over which the plan sends nothing of large buffers, which has no part.
     pub fn link_rate_for(&self, carried: f64) -> Option<f64> {
@@ -122,9 +122,8 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
     let mut separate = false;
     for plan in plans {
         separate |= plan.has_separate_trees();
-        for (pair, flow) in plan
-            .payload_flows(Operation::AllReduce, &shard::divide_buffer(plan, NOMINAL_BUFFER_BYTES))
-        {
+        let parts = buffer_part::divide_buffer(plan, NOMINAL_BUFFER_BYTES);
+        for (pair, flow) in plan.payload_flows(Operation::AllReduce, &parts) {
             *flows.entry(pair).or_insert(0) += flow;
         }
     }

@@ -5,7 +5,7 @@
 //! there, wherever its root is. Partials are therefore packed by ingress and results by egress, and
 //! any tree of one packing fits any tree of the other.
 
-use super::direct::owner_packing;
+use super::direct::direct_exchange_packing;
 use super::gateway_tree::TreePair;
 use super::packing;
 use super::region_tree::RegionTree;
@@ -58,7 +58,8 @@ pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
 /// Packs trees by one direction of the ports; returns them with their fractions of a buffer.
 fn packed_tree_parts(fabric: &Fabric, direction: PortDirection) -> BTreeMap<RegionTree, f64> {
     let capacity = Capacity::of_fabric(fabric, direction);
-    let owners = Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(owner_packing);
+    let owners =
+        Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(direct_exchange_packing);
     let packing = owners.unwrap_or_else(|| packing::pack_any_trees(&capacity));
     packing.trees.into_iter().map(|(tree, rate)| (tree, rate / packing.rate)).collect()
 }

@@ -22,7 +22,7 @@ pub fn even_plan(fabric: &Fabric) -> Plan {
 /// Results go the other way round, so that both directions of a link are used. Each gateway sends
 /// as much as in a ring of one direction.
 pub fn ring_plan(fabric: &Fabric) -> Plan {
-    let all = gateway_count(fabric);
+    let all = baseline_gateway_count(fabric);
     let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
     let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, next)).collect();
     baseline_plan(fabric, Algorithm::Relay, "a baseline: a ring over all gateways", trees)
@@ -33,7 +33,7 @@ pub fn ring_plan(fabric: &Fabric) -> Plan {
 ///
 /// Each further gateway gives its whole buffer to one of them and gets the whole result back.
 pub fn halving_doubling_plan(fabric: &Fabric) -> Plan {
-    let power = 1 << gateway_count(fabric).max(1).ilog2();
+    let power = 1 << baseline_gateway_count(fabric).max(1).ilog2();
     let trees = baseline_roots(fabric).take(usize::from(power)).map(|root| {
         let parent = |id: GatewayId| {
             let differing = id.0 ^ root.0;
@@ -71,7 +71,7 @@ fn baseline_roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {
 }
 
 /// Returns the number of gateways of the fabric.
-fn gateway_count(fabric: &Fabric) -> u16 {
+fn baseline_gateway_count(fabric: &Fabric) -> u16 {
     u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX)
 }
 
@@ -100,7 +100,7 @@ mod tests {
                 (ring_plan(&fabric), true),
                 (halving_doubling_plan(&fabric), false),
             ] {
-                let all = gateway_count(&fabric);
+                let all = baseline_gateway_count(&fabric);
                 assert_eq!(plan.prove(all), Ok(()), "{ranks} ranks: {}", plan.reason);
                 let forecast = plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(size));
                 let outs = forecast.gateways.iter().map(|load| load.wan_out.get());

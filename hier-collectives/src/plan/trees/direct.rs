@@ -16,7 +16,7 @@ pub(crate) const TIE_FRACTION: f64 = 0.005;
 /// A region that owns the fraction x of a buffer of S bytes carries (1 + (N-2)x)S each way. The
 /// least time is T = max(S / min b, 2(N-1)S / sum b). A region with port rate b then owns (T b/S -
 /// 1)/(N-2).
-fn owner_shares(ports: &[f64]) -> Vec<f64> {
+fn direct_owner_shares(ports: &[f64]) -> Vec<f64> {
     let regions = ports.len() as f64;
     let least = ports.iter().copied().fold(f64::INFINITY, f64::min);
     let all: f64 = ports.iter().sum();
@@ -30,7 +30,7 @@ fn owner_shares(ports: &[f64]) -> Vec<f64> {
 /// payload bytes per second.
 ///
 /// A pair of owners of x and y carries (x + y)S each way.
-fn owner_shares_rate(shares: &[f64], capacity: &Capacity) -> f64 {
+fn direct_owner_shares_rate(shares: &[f64], capacity: &Capacity) -> f64 {
     let others = shares.len() as f64 - 2.0;
     let port = |region: usize| capacity.ports[region] / (1.0 + others * shares[region]);
     let pair = |(a, b): (usize, usize)| match shares[a] + shares[b] {
@@ -41,12 +41,13 @@ fn owner_shares_rate(shares: &[f64], capacity: &Capacity) -> f64 {
     ports.chain(capacity.all_pairs().map(pair)).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the packing of owner shares that fit the ports; `None` where the links cannot carry
-/// them.
-pub(crate) fn owner_packing(capacity: &Capacity) -> Option<Packing> {
-    let shares = owner_shares(&capacity.ports);
-    let rate = owner_shares_rate(&shares, capacity);
-    (rate >= capacity.rate_limit() * (1.0 - TIE_FRACTION)).then(|| star_packing(&shares, rate))
+/// Returns the stars around the owners, each with its share of the rate; `None` where the links
+/// make them slower than the rate bound of the ports.
+pub(crate) fn direct_exchange_packing(capacity: &Capacity) -> Option<Packing> {
+    let shares = direct_owner_shares(&capacity.ports);
+    let rate = direct_owner_shares_rate(&shares, capacity);
+    (rate >= capacity.rate_upper_bound() * (1.0 - TIE_FRACTION))
+        .then(|| star_packing(&shares, rate))
 }
 
 /// Returns the packing in which each owner's share takes the star around that owner.

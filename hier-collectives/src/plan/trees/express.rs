@@ -65,7 +65,7 @@ pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     let candidate = ExpressCandidate::new(fabric, &shares, plan, &rooted);
     let low = sizes[taken - 1].0;
     let high = sizes.get(taken).map_or(low + SIZE_STEP_BYTES, |(bytes, _)| *bytes);
-    let most = bisect_buffer_size(low, high, |bytes| {
+    let most = bisect_express_buffer_size(low, high, |bytes| {
         candidate.saved_fraction(bytes, bulk(bytes)) >= -EQUAL_TIMES_FRACTION
     });
     plan.express_bytes = ByteCount::new(most);
@@ -115,7 +115,7 @@ impl<'f> ExpressCandidate<'f> {
 /// Finds the largest buffer size, in steps of 1 KiB, for which `holds` is true.
 ///
 /// `holds` is true for `low` and false for `high`.
-fn bisect_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+fn bisect_express_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
     while high - low > SIZE_STEP_BYTES {
         let middle = (low + high) / 2 / SIZE_STEP_BYTES * SIZE_STEP_BYTES;
         if holds(middle) {

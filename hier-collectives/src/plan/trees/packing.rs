@@ -88,7 +88,7 @@ impl<'a> PackingConstraints<'a> {
     /// Finds the ports and pairs that can be bottlenecks of a packing.
     fn of_capacity(capacity: &'a Capacity) -> Self {
         let (ports, pairs) = (capacity.narrow_ports(), capacity.narrow_pairs());
-        Self { capacity, unit: capacity.rate_limit(), ports, pairs }
+        Self { capacity, unit: capacity.rate_upper_bound(), ports, pairs }
     }
 
     /// Returns the number of ports and pairs that can be bottlenecks.
@@ -133,7 +133,7 @@ impl<'a> PackingConstraints<'a> {
                 problem.add_constraint(load, ComparisonOp::Le, self.pair_rate(*pair));
             }
         }
-        let solution = solve_linear_program(&problem);
+        let solution = solve_packing_program(&problem);
         let value = |(weight, tree): (&Variable, RegionTree)| {
             (tree, solution.as_ref().map_or(0.0, |solution| solution.var_value(*weight)))
         };
@@ -141,7 +141,8 @@ impl<'a> PackingConstraints<'a> {
         self.scale_trees(trees, limit)
     }
 
-    /// Drops trees with next to no weight, and scales the others up to the first full constraint.
+    /// Drops trees of negligible weight, then scales the rest until the tightest port or link is
+    /// full. Keeps one tree if the solver found none.
     fn scale_trees(&self, mut trees: Vec<(RegionTree, f64)>, limit: f64) -> Packing {
         if trees.iter().all(|(_, weight)| *weight <= 1e-9) {
             // The solver gave up. One tree alone is valid, if slow.
@@ -260,7 +261,7 @@ impl<'a> PackingConstraints<'a> {
             let terms: Vec<_> = at_ports.chain(at_pairs.map(|(_, price)| (*price, 1.0))).collect();
             problem.add_constraint(terms, ComparisonOp::Ge, 1.0);
         }
-        let solution = solve_linear_program(&problem)?;
+        let solution = solve_packing_program(&problem)?;
         let values = |prices: &[Variable]| {
             prices.iter().map(|price| solution.var_value(*price).max(0.0)).collect()
         };
@@ -368,6 +369,6 @@ impl ConstraintPrices {
 }
 
 /// Solves a linear program; `None` where the solver fails.
-fn solve_linear_program(problem: &Problem) -> Option<Solution> {
+fn solve_packing_program(problem: &Problem) -> Option<Solution> {
     problem.solve().ok()?.into_solution().ok()
 }

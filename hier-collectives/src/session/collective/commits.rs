@@ -378,8 +378,7 @@ impl Commits {
         }
     }
 
-    /// Returns the first collective, from `start` on, whose result a gateway's ranks are not known
-    /// to have.
+    /// Returns the first collective, from `start` on, that the gateway has not reported as done.
     fn first_unreported(
         &self,
         gateway: GatewayId,

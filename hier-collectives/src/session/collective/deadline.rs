@@ -74,10 +74,10 @@ impl Deadlines {
         moved: TimeNs,
         epoch: &EpochState,
     ) -> Option<TimeNs> {
-        match (collective.phase, collective.complete) {
+        match (collective.phase, collective.all_posted_at) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
-            (_, Some(complete)) => {
-                Some(moved.max(self.elsewhere).max(complete) + self.stall_span(epoch))
+            (_, Some(all_posted_at)) => {
+                Some(moved.max(self.elsewhere).max(all_posted_at) + self.stall_span(epoch))
             }
             (_, None) => collective.expiry,
         }

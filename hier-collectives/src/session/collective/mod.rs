@@ -4,11 +4,11 @@
 //! [`commits::Commits`] the steps that ranks commit. Both read the epoch; neither knows how bytes
 //! move.
 
+pub(super) mod check_post;
 pub(super) mod commits;
 pub(super) mod deadline;
 mod outcomes;
 pub(super) mod overreach;
-pub(super) mod posts;
 pub(super) mod sequence_ranges;
 pub(super) mod state;
 pub(super) mod table;

@@ -93,7 +93,7 @@ impl Collectives {
         collective.phase = Phase::Ready;
         if all_posted {
             collective.posted.extend(cx.epoch.members().peer_ids());
-            collective.complete.get_or_insert(cx.now);
+            collective.all_posted_at.get_or_insert(cx.now);
         }
         let posted = collective.timing.posted;
         let wan_end = wan.end.max(posted);
@@ -118,7 +118,7 @@ impl Collectives {
     }
 
     /// Removes a complete collective and notifies its ranks that their slots are free.
-    pub fn free_contributions(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+    pub fn remove_collective_and_notify(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
         let Some(collective) = self.live.remove(&sequence) else { return };
         if let Some((_, descriptor)) = collective.descriptor
             && cx.epoch.is_current(collective.epoch)

@@ -23,7 +23,7 @@ pub(in crate::session) struct Collective {
     /// Gateways all of whose ranks are known to have posted.
     pub posted: BTreeSet<GatewayId>,
     /// The time when the last post anywhere became known.
-    pub complete: Option<TimeNs>,
+    pub all_posted_at: Option<TimeNs>,
     /// The time when the first of the posters' timeouts ends.
     pub expiry: Option<TimeNs>,
     pub failure: Option<Failure>,
@@ -58,7 +58,7 @@ impl Collective {
             begun: None,
             announced: BTreeSet::new(),
             posted: BTreeSet::new(),
-            complete: None,
+            all_posted_at: None,
             expiry: None,
             failure: None,
             timing: Timing::default(),

@@ -198,8 +198,8 @@ impl Collectives {
         Ok(())
     }
 
-    /// Records a rank's post. If the collective has failed before, notifies the rank and returns
-    /// the failure.
+    /// Records a rank's post. Returns the failure if the collective has failed; notifies the rank
+    /// now if nothing uses the collective's memory any more.
     pub fn record_post(
         &mut self,
         rank: RankId,
@@ -353,17 +353,17 @@ impl Collectives {
     /// the stall deadline applies instead of the posters' timeouts.
     fn note_if_all_posted(&mut self, sequence: Sequence, cx: &Context<'_>) {
         let Some(collective) = self.live.get(&sequence) else { return };
-        let complete = matches!(collective.phase, Phase::Running | Phase::Ready)
-            && collective.complete.is_none()
-            && self.awaited_ranks(collective).is_empty()
+        let all_posted = matches!(collective.phase, Phase::Running | Phase::Ready)
+            && collective.all_posted_at.is_none()
+            && self.awaited_local_ranks(collective).is_empty()
             && self.awaited_gateways(collective, cx.epoch).is_empty();
-        if let Some(collective) = self.live.get_mut(&sequence).filter(|_| complete) {
-            collective.complete = Some(cx.now);
+        if let Some(collective) = self.live.get_mut(&sequence).filter(|_| all_posted) {
+            collective.all_posted_at = Some(cx.now);
         }
     }
 
     /// Returns the local ranks that have not posted a collective.
-    pub fn awaited_ranks(&self, collective: &Collective) -> Vec<RankId> {
+    pub fn awaited_local_ranks(&self, collective: &Collective) -> Vec<RankId> {
         let missing = self.ranks.keys().filter(|rank| !collective.posts.contains_key(rank));
         missing.copied().collect()
     }
@@ -377,7 +377,7 @@ impl Collectives {
     }
 
     /// Returns the ranks of other gateways that are not known to have posted a collective.
-    pub fn awaited_elsewhere(&self, collective: &Collective, epoch: &EpochState) -> Vec<RankId> {
+    pub fn awaited_remote_ranks(&self, collective: &Collective, epoch: &EpochState) -> Vec<RankId> {
         let fabric = epoch.local().fabric();
         let gateways = self.awaited_gateways(collective, epoch).into_iter();
         let ranks = gateways.flat_map(|id| fabric.gateway(id).ranks.clone()).map(RankId);

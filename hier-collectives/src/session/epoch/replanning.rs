@@ -37,8 +37,8 @@ impl EpochState {
         self.note_paused(FIRST_GATEWAY, change, oldest, actions)
     }
 
-    /// Holds back collectives from `oldest` on and answers Paused, since the first gateway sent
-    /// Pause for a change.
+    /// Handles Pause from the first gateway: holds back collectives from `oldest` on, and answers
+    /// Paused.
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the sender is not the first gateway.
@@ -112,8 +112,9 @@ impl EpochState {
         Some(switch)
     }
 
-    /// Puts the plan of a switch in force and logs it. `oldest` is the oldest live collective.
-    pub fn switch_plan(
+    /// Logs the plan of a switch and puts the plan in force. `oldest`, the oldest live collective,
+    /// tells which earlier plans are still needed.
+    pub fn log_and_switch_plan(
         &mut self,
         switch: PlanSwitch,
         oldest: Option<Sequence>,

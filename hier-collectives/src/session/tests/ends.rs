@@ -232,7 +232,7 @@ fn deadlines_start_at_the_last_post_anywhere() {
         let status = world.session(gateway).status();
         let awaited = &status.collectives[0];
         if gateway == GatewayId(3) {
-            assert_eq!(awaited.awaited_ranks, [RankId(4)]);
+            assert_eq!(awaited.awaited_local_ranks, [RankId(4)]);
             assert_eq!(awaited.awaited_gateways, []);
         } else {
             assert_eq!(awaited.awaited_gateways, [GatewayId(3)], "as {gateway} knows");

@@ -535,7 +535,7 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
     let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
     for peer in session.epoch.members().peer_ids() {
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
-        let bytes = session.transfer.waiting_bytes_from(peer, exists);
+        let bytes = session.transfer.scratch_bytes_from(peer, exists);
         let window = result_window(fabric, me, peer, plan).get();
         let most = window + plan.trees.len() as u64 * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");

@@ -1,7 +1,7 @@
 //! Credit: grants to peers and to this gateway as a relay, and grants and receipts from peers.
 
 use super::flow::TransferFlow;
-use super::segment::{SegmentPayload, TransferPart};
+use super::part::{SegmentPayload, TransferPart};
 use super::state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan;
@@ -80,8 +80,8 @@ impl Transfer {
         self.send_ready_segments(from, cx);
     }
 
-    /// Records a peer's receipts for some segments of a tree. Frees their memory and windows, and
-    /// sends segments that waited for these.
+    /// Records a peer's receipts for some segments of a tree. Frees the memory and the window space
+    /// of the segments, and sends what waited for space.
     pub fn handle_receipts(
         &mut self,
         from: GatewayId,
@@ -162,7 +162,8 @@ impl GrantWindow {
     }
 
     /// Takes one tree's share out of the window, and returns the tree's new limit in segments.
-    /// Trees advance together, so each gets a share by its segments.
+    /// Each tree gets `window` in proportion to its segments among `all` of the collective;
+    /// `granted` is its limit so far.
     fn take_tree_share(&mut self, part: &TransferPart, window: u64, all: u64, granted: u32) -> u32 {
         let share = (window * u64::from(part.segment_count())).div_ceil(all.max(1));
         let share = u32::try_from(share).unwrap_or(u32::MAX);

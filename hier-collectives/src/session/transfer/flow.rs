@@ -1,12 +1,12 @@
 //! The bytes of one collective on this gateway.
 
-use super::segment::{IncomingSegment, TransferPart, TreeOperation};
+use super::part::{IncomingSegment, TransferPart, TreeOperation};
+use crate::buffer_part;
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::Operation;
 use crate::session::action::Buffer;
 use crate::session::epoch::state::EpochState;
-use crate::shard;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl TransferFlow {
     }
 
     /// Whether some segment, sent or still to be sent, has no receipt yet.
-    pub fn has_receipts_due(&self) -> bool {
+    pub fn awaits_receipts(&self) -> bool {
         let due = |part: &TransferPart| part.segments.iter().any(|s| s.receipts_due > 0);
         self.parts.iter().any(due)
     }
@@ -212,7 +212,7 @@ pub(super) fn parts_of_collective(
     let Some(plans) = epoch.plans() else { return vec![] };
     let me = epoch.me();
     let (plan, roles) = plans.plan_of(sequence);
-    let parts = shard::divide_buffer(plan, descriptor.bytes()).into_iter();
+    let parts = buffer_part::divide_buffer(plan, descriptor.bytes()).into_iter();
     let operation = descriptor.pattern.over_gateways(epoch.local().fabric());
     let operation = operation.unwrap_or(Operation::AllReduce);
     let roles = match operation {

@@ -21,8 +21,8 @@ impl Transfer {
         self.unsolicited.sent_bytes(to)
     }
 
-    /// Returns the bytes with parity that this gateway keeps room for from a peer, and those that
-    /// it may send.
+    /// Returns two windows for unsolicited segments with parity, in bytes: the one kept here for
+    /// the peer, and the one the peer keeps for this gateway.
     pub fn tail_windows(&self, epoch: &EpochState, peer: GatewayId) -> (u64, u64) {
         let kept = UnsolicitedWindow::kept_for(epoch, peer);
         (kept.tail_bytes, UnsolicitedWindow::kept_by(epoch, peer).tail_bytes)
@@ -30,7 +30,7 @@ impl Transfer {
 
     /// Returns the granted bytes from a peer that wait in scratch; `exists` tells which buffers
     /// still exist.
-    pub fn waiting_bytes_from(&self, from: GatewayId, exists: impl Fn(&Buffer) -> bool) -> u64 {
+    pub fn scratch_bytes_from(&self, from: GatewayId, exists: impl Fn(&Buffer) -> bool) -> u64 {
         let incoming = self.flows.values().flat_map(|flow| &flow.incoming);
         let waiting = incoming.filter(|((of, ..), incoming)| {
             let in_scratch = |view: &&BufferView| matches!(view.buffer, Buffer::Scratch(_));

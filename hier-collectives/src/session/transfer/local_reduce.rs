@@ -1,7 +1,7 @@
 //! A collective starts: local contributions become local partials, in order.
 
 use super::flow::{CollectiveWork, FlowStage, TransferFlow, parts_of_collective};
-use super::segment::TransferPart;
+use super::part::TransferPart;
 use super::state::{ReduceTask, Transfer};
 use crate::descriptor::Pattern;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};

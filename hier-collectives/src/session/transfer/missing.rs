@@ -1,7 +1,7 @@
 //! Missing segments and receipts, in words.
 
 use super::flow::TransferFlow;
-use super::segment::TransferPart;
+use super::part::TransferPart;
 use super::state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::local_gateway::LocalGateway;

@@ -1,7 +1,7 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
 use super::flow::{FlowStage, TransferFlow, part_expects_segment};
-use super::segment::{IncomingSegment, TransferPart};
+use super::part::{IncomingSegment, TransferPart};
 use super::state::{Transfer, send_receipt};
 use super::unsolicited::UnsolicitedBound;
 use crate::ids::{GatewayId, Sequence};

@@ -1,7 +1,7 @@
 //! Segments out: each within its grant or the peer's unsolicited window.
 
 use super::flow::FlowStage;
-use super::segment::{SegmentPayload, TransferPart};
+use super::part::{SegmentPayload, TransferPart};
 use super::state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::fec::parity_shards;

@@ -101,8 +101,8 @@ impl Transfer {
     }
 
     /// Whether some segment of a collective, sent or still to be sent, has no receipt yet.
-    pub fn has_receipts_due(&self, sequence: Sequence) -> bool {
-        self.flows.get(&sequence).is_some_and(TransferFlow::has_receipts_due)
+    pub fn awaits_receipts(&self, sequence: Sequence) -> bool {
+        self.flows.get(&sequence).is_some_and(TransferFlow::awaits_receipts)
     }
 
     /// Whether a delivered result contains contributions of all ranks, so that all must have

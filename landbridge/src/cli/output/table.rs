@@ -33,7 +33,7 @@ fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(columns);
-    table.add_rows(rows.iter().map(|row| row.each_ref().map(|cell| cell_on_one_line(cell))));
+    table.add_rows(rows.iter().map(|row| row.each_ref().map(|cell| table_cell_on_one_line(cell))));
     table
 }
 
@@ -50,7 +50,7 @@ fn space_columns(table: &mut Table) -> String {
 
 /// Returns a table cell with spaces in place of control characters: a cell may quote a text of a
 /// peer.
-fn cell_on_one_line(cell: &str) -> String {
+fn table_cell_on_one_line(cell: &str) -> String {
     cell.replace(char::is_control, " ")
 }
 

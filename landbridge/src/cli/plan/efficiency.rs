@@ -31,7 +31,8 @@ pub(super) struct EfficiencyCommand {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     convergence: Vec<u32>,
     /// Smallest acceptable T(0)/T(d), above 0 and at most 1
-    #[arg(long, value_name = "FRACTION", default_value = "0.97", value_parser = parse_fraction)]
+    #[arg(long, value_name = "FRACTION", default_value = "0.97",
+          value_parser = parse_target_efficiency)]
     target: f64,
     /// Cards in each region; the default depends on the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -55,7 +56,7 @@ pub(super) struct EfficiencyCommand {
 
 /// Kilometres of fibre between the regions, by default.
 const DEFAULT_DISTANCES_KM: &str = "0,100,250,500,1000,1500,2000";
-/// Values of N in the convergence N:1, by default.
+/// Values of N in the convergence N:1, also called oversubscription, by default.
 const DEFAULT_CONVERGENCES: &str = "1,2,4,8,16,32,64";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -158,7 +159,7 @@ impl EfficiencyCommand {
                 let bits_per_second = all_cards / f64::from(*convergence);
                 let link = StepLink { bits_per_second, rtt: LAN_RTT + fibre_rtt(*km) };
                 let times = StepTimes { one_cluster, over_link: step.simulate(link, self.seed)? };
-                cells.push(grid_point(*km, *convergence, &step, link, times));
+                cells.push(efficiency_grid_point(*km, *convergence, &step, link, times));
                 bar.inc(1);
             }
         }
@@ -219,11 +220,11 @@ impl EfficiencyCommand {
         let copies = (f64::from(shape.cards) / f64::from(shape.cards_per_copy)).max(1.0);
         let local = of_card * (1.0 - 1.0 / copies) / self.card_rate.bytes_per_second();
         TrainingStep {
-            forward: span_from_seconds(compute / 3.0),
-            backward: span_from_seconds(compute * 2.0 / 3.0),
+            forward: step_span_from_seconds(compute / 3.0),
+            backward: step_span_from_seconds(compute * 2.0 / 3.0),
             gradient_bytes,
             buckets: shape.layers,
-            local: span_from_seconds(local),
+            local: step_span_from_seconds(local),
         }
     }
 }
@@ -235,7 +236,7 @@ struct StepTimes {
 }
 
 /// Returns the efficiency at one distance and convergence, with the ratios that explain it.
-fn grid_point(
+fn efficiency_grid_point(
     km: u32,
     convergence: u32,
     step: &TrainingStep,
@@ -337,7 +338,7 @@ fn fibre_rtt(km: u32) -> Span {
 }
 
 /// Returns a span of `seconds`, rounded to nanoseconds.
-fn span_from_seconds(seconds: f64) -> Span {
+fn step_span_from_seconds(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
@@ -348,7 +349,7 @@ fn parse_positive_number(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a fraction above 0 and at most 1.
-fn parse_fraction(text: &str) -> Result<f64, String> {
+fn parse_target_efficiency(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| *n > 0.0 && *n <= 1.0);
     number.ok_or_else(|| "a number above 0 and at most 1".to_owned())
 }

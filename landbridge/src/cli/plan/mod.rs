@@ -115,7 +115,7 @@ impl ShowPlanArgs {
             report.simulated = Some(simulate::simulate_plan(fabric, &plan, collective, self.seed)?);
         }
         if let Some(path) = &self.svg {
-            let picture = svg::draw_plan(fabric, &plan.rooted_for(operation), &report);
+            let picture = svg::draw_plan_svg(fabric, &plan.rooted_for(operation), &report);
             std::fs::write(path, picture)
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }

@@ -5,9 +5,9 @@ use super::format::{format_bytes, format_seconds};
 use super::simulate::SimulatedPlan;
 use crate::cli::output::table::{render_fields, render_table};
 use hier_collectives::bound;
+use hier_collectives::buffer_part;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Operation, Plan, Tree};
-use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl PlanReport {
         let forecast = plan.forecast(fabric, operation, size);
         let rooted = plan.rooted_for(operation);
         let carried = if operation.has_data() { size.get() } else { 0 };
-        let parts = shard::divide_buffer(&rooted, carried);
+        let parts = buffer_part::divide_buffer(&rooted, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
         let gateways = fabric.gateway_ids().zip(&forecast.gateways);
@@ -128,7 +128,7 @@ impl PlanReport {
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
                     window_bytes: result_window_bytes(fabric, plan, link.from, link.to),
-                    tail_repair: tail_fec(fabric, plan, link.from, link.to),
+                    tail_repair: plan_report_tail_fec(fabric, plan, link.from, link.to),
                 })
                 .collect(),
             gateways: gateways
@@ -147,7 +147,7 @@ impl PlanReport {
                 .trees
                 .iter()
                 .zip(&parts)
-                .map(|(tree, part)| tree_load(fabric, tree, part, operation))
+                .map(|(tree, part)| plan_report_tree_load(fabric, tree, part, operation))
                 .collect(),
             simulated: None,
         }
@@ -162,7 +162,7 @@ fn result_window_bytes(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionI
 
 /// Returns the FEC that the plan uses on the link from one region to another, with its cost and
 /// benefit.
-fn tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailFec {
+fn plan_report_tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailFec {
     let fec = fabric.link(from, to).map(|link| plan.fec(link, fabric.mtu()));
     let fec = fec.unwrap_or_default();
     TailFec {
@@ -174,7 +174,7 @@ fn tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailF
 
 impl fmt::Display for TailFec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
         let (saves, takes) = (ms(self.saves_seconds), ms(self.takes_seconds));
         match self.bytes {
             0 if self.saves_seconds == 0.0 => write!(f, "none: no loss expected"),
@@ -185,10 +185,10 @@ impl fmt::Display for TailFec {
 }
 
 /// Returns the load of a tree: the bytes of its part of the buffer, its root set and its edges.
-fn tree_load(
+fn plan_report_tree_load(
     fabric: &Fabric,
     tree: &Tree,
-    part: &shard::BufferPart,
+    part: &buffer_part::BufferPart,
     operation: Operation,
 ) -> TreeLoad {
     let phases = operation.phases_along(tree);
@@ -232,7 +232,7 @@ impl fmt::Display for PlanReport {
         writeln!(f, "{}", render_table(header, &links))?;
         let used: Vec<&TreeLoad> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
         let rows: Vec<[String; 4]> =
-            used.iter().take(TREES_SHOWN_MAX).map(|tree| tree_row(tree)).collect();
+            used.iter().take(TREES_SHOWN_MAX).map(|tree| plan_report_tree_row(tree)).collect();
         write!(f, "{}", render_table(["roots", "payload", "carries", "children"], &rows))?;
         match used.len().saturating_sub(TREES_SHOWN_MAX) {
             0 => Ok(()),
@@ -276,7 +276,7 @@ impl PlanReport {
 }
 
 /// Returns the table row of a tree: root set, payload, kind of data, children.
-fn tree_row(tree: &TreeLoad) -> [String; 4] {
+fn plan_report_tree_row(tree: &TreeLoad) -> [String; 4] {
     let below = tree.parents.iter().map(|(child, parent)| {
         if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
     });

@@ -91,8 +91,8 @@ fn pattern_of_operation(fabric: &Fabric, operation: Operation) -> Pattern {
     }
 }
 
-/// Returns the traffic of one direction of a simulated link beside the bytes of the plan; `None` if
-/// the plan does not use it.
+/// Compares one direction of a simulated link with what the plan predicts; `None` if the plan does
+/// not use the link.
 fn simulated_link(
     fabric: &Fabric,
     forecast: &Forecast,

@@ -9,7 +9,7 @@ use std::f64::consts::TAU;
 use std::fmt::Write;
 
 /// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
-pub(super) fn draw_plan(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
+pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
     let mut trees: Vec<&Tree> = plan.trees.iter().collect();
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
     trees.truncate(TREES_DRAWN_MAX);
@@ -25,8 +25,8 @@ pub(super) fn draw_plan(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> St
         middle: (PICTURE_SIDE_PX / 2.0, PICTURE_SIDE_PX / 2.0),
         radius: 0.36 * PICTURE_SIDE_PX,
     };
-    draw_links(&mut svg, fabric, report, &circle);
-    draw_regions(&mut svg, fabric, report, &circle);
+    draw_svg_links(&mut svg, fabric, report, &circle);
+    draw_svg_regions(&mut svg, fabric, report, &circle);
     for (index, tree) in trees.into_iter().enumerate() {
         let (row, column) = (index / TREES_PER_ROW, index % TREES_PER_ROW);
         let middle = (
@@ -34,7 +34,7 @@ pub(super) fn draw_plan(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> St
             PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_SIDE_PX,
         );
         let circle = RegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
-        draw_tree(&mut svg, fabric, plan, tree, &circle);
+        draw_svg_tree(&mut svg, fabric, plan, tree, &circle);
     }
     svg.push_str("</svg>\n");
     svg
@@ -62,7 +62,7 @@ impl RegionCircle {
 
 /// Draws each direction of a link as an arc bent to its own side. Its width is the fraction of the
 /// time that the direction is busy.
-fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
+fn draw_svg_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
     let number = |name: &str| fabric.regions().iter().position(|region| region.name == name);
     let labelled = circle.regions <= LABELLED_REGIONS_MAX;
     for link in &report.link_bytes {
@@ -96,7 +96,7 @@ fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &R
 
 /// Draws each region as a disc as large as the share of the buffer that its gateways own, with a
 /// label.
-fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
+fn draw_svg_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
     for (index, region) in fabric.regions().iter().enumerate() {
         let owned: f64 = region
             .gateways
@@ -119,7 +119,13 @@ fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: 
 
 /// Draws the regions and edges of one tree, with its share below. Regions of the root set are
 /// filled.
-fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle: &RegionCircle) {
+fn draw_svg_tree(
+    svg: &mut String,
+    fabric: &Fabric,
+    plan: &Plan,
+    tree: &Tree,
+    circle: &RegionCircle,
+) {
     let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
     let between_roots =
         tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |other| (one, other)));

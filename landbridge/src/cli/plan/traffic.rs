@@ -25,25 +25,25 @@ pub(super) struct TrafficCommand {
     #[arg(long, value_enum, default_value = "schedule")]
     model_kind: ModelKind,
     /// Parameters
-    #[arg(long, value_name = "P", default_value = "70e9", value_parser = parse_number_from_one)]
+    #[arg(long, value_name = "P", default_value = "70e9", value_parser = parse_traffic_number)]
     params: f64,
     /// Layers
-    #[arg(long, value_name = "L", default_value = "80", value_parser = parse_number_from_one)]
+    #[arg(long, value_name = "L", default_value = "80", value_parser = parse_traffic_number)]
     layers: f64,
     /// Hidden size
-    #[arg(long, value_name = "H", default_value = "8192", value_parser = parse_number_from_one)]
+    #[arg(long, value_name = "H", default_value = "8192", value_parser = parse_traffic_number)]
     hidden: f64,
     /// Tokens of an epoch
-    #[arg(long, value_name = "T", default_value = "156e9", value_parser = parse_number_from_one)]
+    #[arg(long, value_name = "T", default_value = "156e9", value_parser = parse_traffic_number)]
     tokens: f64,
     /// Samples of an epoch
-    #[arg(long, default_value = "364.6e6", value_parser = parse_number_from_one)]
+    #[arg(long, default_value = "364.6e6", value_parser = parse_traffic_number)]
     samples: f64,
     /// Samples of a mini-batch
-    #[arg(long, default_value = "2048", value_parser = parse_number_from_one)]
+    #[arg(long, default_value = "2048", value_parser = parse_traffic_number)]
     batch: f64,
     /// Cards, all of them along each single axis; for `article`
-    #[arg(long, value_name = "G", default_value = "8", value_parser = parse_number_from_one)]
+    #[arg(long, value_name = "G", default_value = "8", value_parser = parse_traffic_number)]
     cards: f64,
     /// Cards along data, tensor and pipeline, used together; for `article`
     #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
@@ -75,7 +75,7 @@ impl std::str::FromStr for CardGrid {
     type Err = String;
     /// Parses numbers of cards, such as `16x8x8`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let cards: Result<Vec<f64>, String> = text.split('x').map(parse_number_from_one).collect();
+        let cards: Result<Vec<f64>, String> = text.split('x').map(parse_traffic_number).collect();
         match cards.as_deref() {
             Ok([data, tensor, pipeline]) => {
                 Ok(Self { data: *data, tensor: *tensor, pipeline: *pipeline })
@@ -86,7 +86,7 @@ impl std::str::FromStr for CardGrid {
 }
 
 /// Parses a number that is at least 1, such as `70e9`.
-fn parse_number_from_one(text: &str) -> Result<f64, String> {
+fn parse_traffic_number(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
     number.ok_or_else(|| "a number from 1, such as 70e9".to_owned())
 }
@@ -112,10 +112,10 @@ impl TrafficCommand {
     /// Runs `landbridge plan traffic`: prints the bytes of each axis of parallelism.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let axes = match self.model_kind {
-            ModelKind::Article => self.article_traffic(),
+            ModelKind::Article => self.traffic_by_formulas(),
             ModelKind::Schedule => match &self.fabric {
-                Some(path) => self.schedule_traffic(FabricFile::load(path)?.fabric())?,
-                None => self.schedule_traffic(&two_region_fabric())?,
+                Some(path) => self.traffic_by_plan(FabricFile::load(path)?.fabric())?,
+                None => self.traffic_by_plan(&two_region_fabric())?,
             },
         };
         let report =
@@ -139,9 +139,9 @@ impl TrafficCommand {
         self.samples / self.batch
     }
 
-    /// Returns the traffic by closed formulas: every card sends to every other, and nothing is
-    /// reduced on the way.
-    fn article_traffic(&self) -> Vec<AxisTraffic> {
+    /// Returns the bytes of each axis of parallelism per epoch by the closed formulas of
+    /// `--model-kind article`: every card sends to every other, and nothing is reduced on the way.
+    fn traffic_by_formulas(&self) -> Vec<AxisTraffic> {
         let (n, p, l) = (self.steps_per_epoch(), self.params, self.layers);
         let (t, h, g) = (self.tokens, self.hidden, self.cards);
         let CardGrid { data, tensor, pipeline } = self.grid;
@@ -167,8 +167,9 @@ impl TrafficCommand {
         ]
     }
 
-    /// Returns the traffic that the plan of a fabric puts on its links.
-    fn schedule_traffic(&self, fabric: &Fabric) -> Result<Vec<AxisTraffic>, CommandError> {
+    /// Returns the bytes that each axis of parallelism puts on the links per epoch, with the
+    /// all-reduces planned for `fabric`.
+    fn traffic_by_plan(&self, fabric: &Fabric) -> Result<Vec<AxisTraffic>, CommandError> {
         let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
         let regions = fabric.regions().len() as f64;
         let on_links = |bytes: f64| {
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn llama_3_70b_on_c4_moves_the_published_bytes() {
-        let axes = traffic(&["--model-kind", "article"]).article_traffic();
+        let axes = traffic(&["--model-kind", "article"]).traffic_by_formulas();
         let published = [1395.7, 174.5, 27914.7, 22900.9, 17.89, 84_740.0];
         assert_eq!(axes.len(), published.len());
         for (axis, petabytes) in axes.iter().zip(published) {
@@ -265,7 +266,7 @@ mod tests {
     #[test]
     fn two_regions_move_the_gradients_once_each_way() {
         let traffic = traffic(&[]);
-        let axes = traffic.schedule_traffic(&two_region_fabric()).expect("small");
+        let axes = traffic.traffic_by_plan(&two_region_fabric()).expect("small");
         let gradients = 2.0 * 2.0 * 70e9 * traffic.steps_per_epoch();
         assert!((axes[0].bytes / gradients - 1.0).abs() < 1e-9);
         let boundary = 2.0 * 2.0 * 156e9 * 8192.0;

@@ -15,7 +15,7 @@ use gateway::host::RealHost;
 use gateway::local::job::JobSpec;
 use gateway::local::listener::UnixSocketListener;
 use gateway::local::token_file;
-use gateway::observe::metrics::Metrics;
+use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{Observed, serve_http};
 use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
@@ -85,7 +85,7 @@ async fn run_gateway(
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(MetricsRegistry::new());
     let (status, status_requests) = StatusHandle::new();
     let observed = Observed { metrics: Arc::clone(&metrics), status };
     let observability = Observability { metrics, status_requests };
@@ -156,8 +156,8 @@ async fn renew_certificates(
     }
 }
 
-/// 30 s between reads of the credential files: renewed certificates count within a minute without a
-/// signal.
+/// 30 s between reads of the credential files: without a signal, renewed certificates count after
+/// that time at most.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric

@@ -98,7 +98,7 @@ pub async fn train_rank<E>(
     mut average: impl AsyncFnMut(&mut [f32], f64) -> Result<(), E>,
     mut progress: impl FnMut(u32, f32),
 ) -> Result<Trained, E> {
-    let mut parameters = mlp::initial_parameters(PARAMETER_SEED);
+    let mut parameters = mlp::initial_mlp_parameters(PARAMETER_SEED);
     // The optimiser's state is in f64, like the reference's: in f32 its rounding alone would put a
     // run of 2,000 steps 8e-6 away from the reference.
     let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
@@ -109,7 +109,7 @@ pub async fn train_rank<E>(
         let batch = batches.draw_batch();
         let own: Vec<&Sample> = batch[share.0.clone()].iter().map(|i| &digits.train[*i]).collect();
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
-        loss[0] = mlp::loss_and_gradient(&parameters, &own, gradient);
+        loss[0] = mlp::mlp_loss_and_gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
         descend_gradient(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
         for (parameter, exact) in parameters.iter_mut().zip(&exact) {
@@ -213,7 +213,7 @@ mod tests {
         }
         let reference = reference::train_reference(&digits, STEPS_DEFAULT);
         let difference = max_abs_difference(&ranks[0].parameters, &reference.parameters);
-        let accuracy = mlp::accuracy(&ranks[0].parameters, &digits.test);
+        let accuracy = mlp::mlp_accuracy(&ranks[0].parameters, &digits.test);
         println!("difference {difference:e}, accuracy {accuracy}, loss {}", ranks[0].loss);
         assert!(difference < 1e-6, "{difference:e}");
         assert!((f64::from(ranks[0].loss) - f64::from(reference.loss)).abs() < 1e-5);

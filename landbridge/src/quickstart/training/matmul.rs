@@ -40,18 +40,18 @@ impl<'a> Matrix<'a> {
 
 /// Writes the matrix product `a` times `b` to `out`, row by row. Each element is the sum of its
 /// products in ascending order, so equal rows of `a` give equal bits whatever the other rows are.
-pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
+pub(crate) fn multiply_matrices(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     assert_eq!(a.columns, b.rows, "inner lengths");
     assert_eq!(out.len(), a.rows * b.columns, "elements of the product");
     let row_panels: Vec<_> = (0..a.rows)
         .step_by(TILE_ROWS)
-        .map(|first| (first, pack_columns::<TILE_ROWS>(a.transposed(), first)))
+        .map(|first| (first, pack_matrix_columns::<TILE_ROWS>(a.transposed(), first)))
         .collect();
     for first_column in (0..b.columns).step_by(TILE_COLUMNS) {
         let columns = first_column..b.columns.min(first_column + TILE_COLUMNS);
-        let column_panel = pack_columns::<TILE_COLUMNS>(b, first_column);
+        let column_panel = pack_matrix_columns::<TILE_COLUMNS>(b, first_column);
         for (first_row, row_panel) in &row_panels {
-            let tile = multiply_panels(row_panel, &column_panel);
+            let tile = multiply_matrix_panels(row_panel, &column_panel);
             for (row, sums) in (*first_row..a.rows).zip(&tile) {
                 let start = row * b.columns + first_column;
                 out[start..start + columns.len()].copy_from_slice(&sums[..columns.len()]);
@@ -62,7 +62,7 @@ pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
 
 /// Copies `N` columns of `b` from `first` on, element by element side by side, with zeros beyond
 /// the last column.
-fn pack_columns<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
+fn pack_matrix_columns<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
     let columns = N.min(b.columns - first);
     let mut panel = vec![[0.0; N]; b.rows];
     match b.layout {
@@ -84,7 +84,7 @@ fn pack_columns<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
 }
 
 /// Multiplies a panel of packed rows by a panel of packed columns. Returns one tile of the product.
-fn multiply_panels(
+fn multiply_matrix_panels(
     rows: &[[f32; TILE_ROWS]],
     columns: &[[f32; TILE_COLUMNS]],
 ) -> [[f32; TILE_COLUMNS]; TILE_ROWS] {
@@ -135,7 +135,7 @@ mod tests {
             let b_forms = [Matrix::new(&b, columns), column_major(&bt, inner, columns)];
             for (a, b) in a_forms.into_iter().flat_map(|a| b_forms.map(|b| (a, b))) {
                 let mut out = vec![f32::NAN; rows * columns];
-                multiply(a, b, &mut out);
+                multiply_matrices(a, b, &mut out);
                 assert_eq!(out, naive(a, b), "{rows} x {inner} x {columns}");
             }
         }

@@ -6,7 +6,7 @@
 //! would diverge.
 
 use super::digits::{CLASSES, PIXELS, Sample};
-use super::matmul::{Matrix, multiply};
+use super::matmul::{Matrix, multiply_matrices};
 use super::rng::Rng;
 
 /// Number of elements of the parameter vector: the weights and biases of all layers, 502,666 in
@@ -28,7 +28,7 @@ const LAYER_WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN_WIDTH, HIDDEN_WIDTH, C
 const LAYERS: usize = 3;
 
 /// Returns the initial parameters of the network for a `seed`, the same on every machine.
-pub fn initial_parameters(seed: u64) -> Vec<f32> {
+pub fn initial_mlp_parameters(seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed);
     let mut parameters = Vec::with_capacity(PARAMETERS);
     for widths in LAYER_WIDTHS.windows(2) {
@@ -45,14 +45,14 @@ pub fn initial_parameters(seed: u64) -> Vec<f32> {
 ///
 /// # Panics
 /// Unless `parameters` and `gradient` have [`PARAMETERS`] elements.
-pub fn loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -> f32 {
+pub fn mlp_loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -> f32 {
     if samples.is_empty() {
         gradient.fill(0.0);
         return 0.0;
     }
-    let layers = split_layers(parameters);
-    let images = stack_pixels(samples);
-    let passes = forward_pass(&layers, &images);
+    let layers = split_mlp_layers(parameters);
+    let images = stack_mlp_inputs(samples);
+    let passes = mlp_forward_pass(&layers, &images);
     let (loss, mut slopes) = loss_and_slopes(&passes[LAYERS - 1].outputs, samples);
     let mut rest = gradient;
     for index in (0..LAYERS).rev() {
@@ -62,12 +62,12 @@ pub fn loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut
         let (earlier, own) = rest.split_at_mut(split);
         let (weights, biases) = own.split_at_mut(inputs * outputs);
         let slopes_matrix = Matrix::new(&slopes, outputs);
-        multiply(Matrix::new(before, inputs).transposed(), slopes_matrix, weights);
+        multiply_matrices(Matrix::new(before, inputs).transposed(), slopes_matrix, weights);
         sum_rows(&slopes, biases);
         if index > 0 {
             let mut below = vec![0.0; samples.len() * inputs];
             let weights = Matrix::new(layers[index].weights, outputs);
-            multiply(slopes_matrix, weights.transposed(), &mut below);
+            multiply_matrices(slopes_matrix, weights.transposed(), &mut below);
             for (slope, activation) in below.iter_mut().zip(&passes[index - 1].slopes) {
                 *slope *= activation;
             }
@@ -83,9 +83,9 @@ pub fn loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut
 ///
 /// # Panics
 /// Unless `parameters` has [`PARAMETERS`] elements.
-pub fn accuracy(parameters: &[f32], samples: &[Sample]) -> f64 {
+pub fn mlp_accuracy(parameters: &[f32], samples: &[Sample]) -> f64 {
     let samples: Vec<&Sample> = samples.iter().collect();
-    let passes = forward_pass(&split_layers(parameters), &stack_pixels(&samples));
+    let passes = mlp_forward_pass(&split_mlp_layers(parameters), &stack_mlp_inputs(&samples));
     let rows = passes[LAYERS - 1].outputs.chunks_exact(CLASSES);
     let right = rows.zip(&samples).filter(|(scores, sample)| {
         let best = (0..CLASSES).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
@@ -108,7 +108,7 @@ struct LayerOutputs {
 }
 
 /// Returns the weights and biases of each layer as slices of the parameter vector.
-fn split_layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
+fn split_mlp_layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
     assert_eq!(parameters.len(), PARAMETERS, "parameters");
     let mut rest = parameters;
     std::array::from_fn(|index| {
@@ -121,18 +121,18 @@ fn split_layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
 }
 
 /// Returns the pixels of all samples in one vector, one row for each sample.
-fn stack_pixels(samples: &[&Sample]) -> Vec<f32> {
+fn stack_mlp_inputs(samples: &[&Sample]) -> Vec<f32> {
     samples.iter().flat_map(|sample| sample.pixels).collect()
 }
 
 /// Computes the outputs of every layer for a batch of images.
-fn forward_pass(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<LayerOutputs> {
+fn mlp_forward_pass(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<LayerOutputs> {
     let mut passes: Vec<LayerOutputs> = Vec::with_capacity(LAYERS);
     for (index, layer) in layers.iter().enumerate() {
         let width = LAYER_WIDTHS[index + 1];
         let mut outputs = vec![0.0; images.len() / PIXELS * width];
         let before = passes.last().map_or(images, |pass| &pass.outputs);
-        multiply(
+        multiply_matrices(
             Matrix::new(before, LAYER_WIDTHS[index]),
             Matrix::new(layer.weights, width),
             &mut outputs,
@@ -224,9 +224,9 @@ mod tests {
     fn the_gradient_is_that_of_finite_differences() {
         let digits = Digits::load();
         let samples: Vec<&Sample> = digits.train[..3].iter().collect();
-        let parameters = initial_parameters(11);
+        let parameters = initial_mlp_parameters(11);
         let mut got = vec![f32::NAN; PARAMETERS];
-        let loss = loss_and_gradient(&parameters, &samples, &mut got);
+        let loss = mlp_loss_and_gradient(&parameters, &samples, &mut got);
         let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
         assert!((loss_f64(&exact, &samples) - f64::from(loss)).abs() < 1e-5);
         // Every 8,191st parameter reaches all weight matrices; the last ten are biases.
@@ -253,18 +253,18 @@ mod tests {
         let samples: Vec<&Sample> = digits.train[..43].iter().collect();
         let run = || {
             let mut got = vec![0.0; PARAMETERS];
-            let loss = loss_and_gradient(&initial_parameters(1), &samples, &mut got);
+            let loss = mlp_loss_and_gradient(&initial_mlp_parameters(1), &samples, &mut got);
             (loss.to_bits(), got.iter().map(|g| g.to_bits()).collect::<Vec<_>>())
         };
         assert_eq!(run(), run());
-        assert_ne!(initial_parameters(1), initial_parameters(2));
-        assert_eq!(initial_parameters(1).len(), PARAMETERS);
+        assert_ne!(initial_mlp_parameters(1), initial_mlp_parameters(2));
+        assert_eq!(initial_mlp_parameters(1).len(), PARAMETERS);
     }
 
     #[test]
     fn no_samples_give_zeros() {
         let mut got = vec![f32::NAN; PARAMETERS];
-        assert_eq!(loss_and_gradient(&initial_parameters(1), &[], &mut got), 0.0);
+        assert_eq!(mlp_loss_and_gradient(&initial_mlp_parameters(1), &[], &mut got), 0.0);
         assert!(got.iter().all(|g| *g == 0.0));
     }
 
@@ -275,6 +275,6 @@ mod tests {
         let mut parameters = vec![0.0; PARAMETERS];
         parameters[PARAMETERS - CLASSES + 7] = 1.0;
         let sevens = digits.test.iter().filter(|s| s.label == 7).count();
-        assert_eq!(accuracy(&parameters, &digits.test), sevens as f64 / 360.0);
+        assert_eq!(mlp_accuracy(&parameters, &digits.test), sevens as f64 / 360.0);
     }
 }

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 
 /// Trains the network for `steps` steps in one process, on whole global batches.
 pub fn train_reference(digits: &Digits, steps: NonZeroU32) -> Trained {
-    let mut parameters = mlp::initial_parameters(PARAMETER_SEED);
+    let mut parameters = mlp::initial_mlp_parameters(PARAMETER_SEED);
     let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
     let mut velocity = vec![0.0_f64; PARAMETERS];
     let mut gradient = vec![0.0; PARAMETERS];
@@ -18,7 +18,7 @@ pub fn train_reference(digits: &Digits, steps: NonZeroU32) -> Trained {
     let mut loss = 0.0;
     for _ in 0..steps.get() {
         let batch = batches.draw_batch().map(|index| &digits.train[index]);
-        loss = mlp::loss_and_gradient(&parameters, &batch, &mut gradient);
+        loss = mlp::mlp_loss_and_gradient(&parameters, &batch, &mut gradient);
         for index in 0..PARAMETERS {
             velocity[index] = f64::from(MOMENTUM) * velocity[index] + f64::from(gradient[index]);
             exact[index] -= f64::from(LEARNING_RATE) * velocity[index];

@@ -17,7 +17,7 @@ use crate::lab::jobs::jobs_of;
 use crate::lab::running::setup;
 use gateway::daemon::{Gateway, Observability};
 use gateway::host::{Host, VirtualHost};
-use gateway::observe::metrics::Metrics;
+use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
 use gateway::simulate::gateway_spec;
 use hier_collectives::fec::Fec;
@@ -281,7 +281,7 @@ impl Deployment {
         let (door, knockers) = gate::door(gates);
         let knockers = who.into_iter().zip(knockers).collect();
         let (status, questions) = StatusHandle::new();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(MetricsRegistry::new());
         let mut setup = setup(&self.scenario.shape);
         setup.plan.segment = self.scenario.load.segment;
         // Exactly what their ranks need: what a rank that is gone still held would be missed.

@@ -10,7 +10,7 @@ use crate::faults::timeline::Timeline;
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
 use gateway::local::listener::InProcessConnector;
-use gateway::observe::metrics::Metrics;
+use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
 use hier_collectives::ids::RankId;
 use hier_collectives::topology::Fabric;
@@ -42,7 +42,7 @@ pub struct World {
 pub(super) struct GatewaySlot {
     pub(super) running: Option<Running>,
     /// One set for each life.
-    pub(super) metrics: Vec<Arc<Metrics>>,
+    pub(super) metrics: Vec<Arc<MetricsRegistry>>,
 }
 
 pub(super) struct Running {

@@ -1,10 +1,10 @@
 //! `wan-sim lab`: labs of network namespaces, each known by its file.
 
 mod args;
+mod commands;
 mod failure;
 mod home;
-mod run;
 mod up;
 
 pub use args::LabCommand;
-pub(super) use run::run_lab_command;
+pub(super) use commands::run_lab_command;

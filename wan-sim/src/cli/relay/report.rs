@@ -2,7 +2,7 @@
 
 use super::args::{RelayArgs, SideNames};
 use crate::FidelityReport;
-use crate::cli::show::{counters_json, fidelity_json};
+use crate::cli::json::{counters_json, fidelity_json};
 use crate::relay::{Relay, RelayCounters};
 use serde_json::{Value, json};
 use std::io::{self, Write};

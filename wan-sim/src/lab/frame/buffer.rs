@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// A buffer read from the device.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::lab) struct Frame<'a> {
+pub(in crate::lab) struct FrameBuffer<'a> {
     header: VirtioHeader,
     packet: &'a [u8],
     segments: Segments,
@@ -36,7 +36,7 @@ pub(in crate::lab) struct Damage {
     pub(in crate::lab) corrupt_bit: Option<u32>,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> FrameBuffer<'a> {
     /// Parses a buffer of the device; `None` when it is no IP packet, or its headers contradict it.
     pub(in crate::lab) fn parse(buffer: &'a [u8]) -> Option<Self> {
         let (header, packet) = buffer.split_at_checked(VIRTIO_HEADER_BYTES)?;

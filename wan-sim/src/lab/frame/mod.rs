@@ -7,7 +7,7 @@ mod buffer;
 mod checksum;
 mod header;
 
-pub(super) use buffer::{Damage, Destination, Frame};
+pub(super) use buffer::{Damage, Destination, FrameBuffer};
 pub(super) use header::VIRTIO_HEADER_BYTES;
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ proptest! {
         (from, to) in (0usize..3000, 0usize..3000),
     ) {
         let buffer = buffer(v6, udp, &payload, segment_bytes);
-        let frame = Frame::parse(&buffer).unwrap();
+        let frame = FrameBuffer::parse(&buffer).unwrap();
         let n = payload.len().div_ceil(usize::from(segment_bytes));
         prop_assert_eq!(frame.segment_count(), n);
         let headers = if udp { 8 } else { 32 } + if v6 { 40 } else { 20 };
@@ -105,7 +105,7 @@ proptest! {
         let segment = usize::from(segment_bytes);
         let expected = &payload[run.start * segment..payload.len().min(run.end * segment)];
         prop_assert_eq!(&packet[headers..], expected);
-        let again = Frame::parse(&out).unwrap();
+        let again = FrameBuffer::parse(&out).unwrap();
         prop_assert_eq!(again.segment_count(), run.len());
         prop_assert_eq!(again.destination(), frame.destination());
         let start = if v6 { 40 } else { 20 };
@@ -129,7 +129,7 @@ proptest! {
         bit: u32,
     ) {
         let buffer = buffer(v6, udp, &payload, 40);
-        let frame = Frame::parse(&buffer).unwrap();
+        let frame = FrameBuffer::parse(&buffer).unwrap();
         prop_assert!(frame.is_ecn_capable());
         let marked = frame.emit_run(1..2, Damage { marked: true, corrupt_bit: None });
         let packet = check(&marked);
@@ -160,7 +160,7 @@ proptest! {
             *first = version;
         }
         let buffer = [header, packet].concat();
-        if let Some(frame) = Frame::parse(&buffer) {
+        if let Some(frame) = FrameBuffer::parse(&buffer) {
             let n = frame.segment_count();
             let damage = Damage { marked, corrupt_bit: Some(bit) };
             frame.emit_run(0..n, damage);
@@ -176,6 +176,6 @@ fn a_tcp_header_shorter_than_the_least_is_refused() {
     for words in 0..16u8 {
         let mut buffer = buffer(false, false, &[0; 100], 1);
         buffer[VIRTIO_HEADER_BYTES + 20 + 12] = words << 4;
-        assert_eq!(Frame::parse(&buffer).is_some(), words >= 5, "{words} words");
+        assert_eq!(FrameBuffer::parse(&buffer).is_some(), words >= 5, "{words} words");
     }
 }

@@ -63,11 +63,11 @@ impl Credentials {
     /// # Errors
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
-        let chain = read_certificate_chain(certificate)?;
+        let chain = read_tls_certificate_chain(certificate)?;
         let key_der = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| unreadable_credentials(key, &error))?;
         let mut roots = RootCertStore::empty();
-        for root in read_certificate_chain(ca)? {
+        for root in read_tls_certificate_chain(ca)? {
             roots.add(root).map_err(|source| refused_credentials(ca, source))?;
         }
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
@@ -93,7 +93,7 @@ impl Credentials {
     /// # Errors
     /// TLS refuses the certificate or the key.
     pub fn client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(GATEWAY_ALPN, cpu_has_aes()).map(quic_client_config)
+        self.dialler_config(GATEWAY_ALPN, cpu_has_aes()).map(quic_tls_client_config)
     }
 
     /// Makes the TLS settings of a path probe's dialling side.
@@ -101,7 +101,7 @@ impl Credentials {
     /// # Errors
     /// TLS refuses the certificate or the key.
     pub fn probe_client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(quic_client_config)
+        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(quic_tls_client_config)
     }
 
     /// Makes rustls's settings of the accepting side. `has_aes`: the CPU has AES instructions, so
@@ -113,7 +113,7 @@ impl Credentials {
         let verifier = self.dialler_verifier().map_err(|error| {
             refused_credentials(&self.files.ca, rustls::Error::General(error.to_string()))
         })?;
-        let mut config = rustls::ServerConfig::builder_with_provider(cipher_provider(has_aes))
+        let mut config = rustls::ServerConfig::builder_with_provider(tls_cipher_provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_client_cert_verifier(verifier);
@@ -143,7 +143,7 @@ impl Credentials {
 
     /// Makes the verifier of dialling gateways' certificates, which must be of the CA.
     fn dialler_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
-        let (roots, provider) = (Arc::clone(&self.roots), cipher_provider(cpu_has_aes()));
+        let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build()
     }
 
@@ -154,7 +154,7 @@ impl Credentials {
         protocol: &[u8],
         has_aes: bool,
     ) -> Result<rustls::ClientConfig, CredentialsError> {
-        let mut config = rustls::ClientConfig::builder_with_provider(cipher_provider(has_aes))
+        let mut config = rustls::ClientConfig::builder_with_provider(tls_cipher_provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_root_certificates(Arc::clone(&self.roots));
@@ -173,12 +173,14 @@ impl Credentials {
 }
 
 /// Makes quinn's client settings from rustls's.
-fn quic_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
+fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
 /// Reads all certificates of a PEM file; at least one.
-fn read_certificate_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+fn read_tls_certificate_chain(
+    file: &Path,
+) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable_credentials(file, &error))?;
@@ -202,7 +204,7 @@ fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
 /// Returns rustls's provider with two cipher suites, the preferred one first: AES-128-GCM if
 /// `has_aes`, else ChaCha20. Both are offered, so that unlike hosts still connect.
 /// Tested by `chacha20_is_used_only_without_aes_instructions`.
-pub(super) fn cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
+pub(super) fn tls_cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
     let (aes, chacha) =
         (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
     let cipher_suites = if has_aes { vec![aes, chacha] } else { vec![chacha, aes] };

@@ -34,8 +34,8 @@
 //! The correction by queued spans also leads from NOMINAL to REDUCED. A configured rate may be a few
 //! percent too high, which loses too little for congestion.
 
-mod estimator;
+mod link_capacity;
 #[cfg(test)]
 mod tests;
 
-pub use estimator::{LinkCapacity, LinkObservation};
+pub use link_capacity::{LinkCapacity, LinkObservation};

@@ -1,6 +1,6 @@
 //! Segments as the send queue holds them.
 
-use crate::memory::arena::MemSlice;
+use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::size_class::SizeClass;

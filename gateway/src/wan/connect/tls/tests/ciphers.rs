@@ -1,6 +1,6 @@
 //! The cipher follows the CPUs of both ends.
 
-use super::super::credentials::{GATEWAY_ALPN, cipher_provider};
+use super::super::credentials::{GATEWAY_ALPN, tls_cipher_provider};
 use super::super::gateway_dns_name;
 use super::*;
 use rustls::pki_types::ServerName;
@@ -53,5 +53,8 @@ fn chacha20_is_used_only_without_aes_instructions() {
         assert_eq!(agreed(dialler, acceptor), chacha20, "{dialler} {acceptor}");
     }
     // No other suite is offered, so the fastest one is used.
-    assert_eq!([true, false].map(|has_aes| cipher_provider(has_aes).cipher_suites.len()), [2, 2]);
+    assert_eq!(
+        [true, false].map(|has_aes| tls_cipher_provider(has_aes).cipher_suites.len()),
+        [2, 2]
+    );
 }

@@ -7,6 +7,7 @@ mod shares;
 use super::segment::NewSegment;
 use super::{SendQueue, TrafficClass};
 use crate::memory::arena::Arena;
+use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
 use hier_collectives::session::{Priority, TailParity};
@@ -47,7 +48,7 @@ fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: TailParity) {
         header,
         priority,
         tail,
-        payload: arena.whole(),
+        payload: MemSlice::whole(&arena),
     });
 }
 

@@ -7,7 +7,7 @@ use crate::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartE
 use crate::host::{Host, VirtualHost};
 use crate::local::job::JobSpec;
 use crate::local::listener::{self, InProcessConnector};
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
 use crate::observe::status_request::{StatusError, StatusHandle};
 use crate::wan::connect::addresses::LaneAddresses;
@@ -58,7 +58,7 @@ pub struct VirtualDeployment {
 struct GatewayHandles {
     connector: InProcessConnector,
     status: StatusHandle,
-    metrics: Arc<Metrics>,
+    metrics: Arc<MetricsRegistry>,
 }
 
 /// Makes the settings of a simulated gateway, which listens at its addresses of the setup.
@@ -108,7 +108,7 @@ impl VirtualDeployment {
         let (listener, connector) = listener::in_process_listener();
         let (status, requests) = StatusHandle::new();
         let spec = gateway_spec(&self.setup, me, identity);
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(MetricsRegistry::new());
         let observed = Observability { metrics: Arc::clone(&metrics), status_requests: requests };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
@@ -161,7 +161,7 @@ impl VirtualDeployment {
     }
 
     /// Returns the metrics of a gateway.
-    pub fn metrics(&self, gateway: GatewayId) -> &Metrics {
+    pub fn metrics(&self, gateway: GatewayId) -> &MetricsRegistry {
         &self.handles[usize::from(gateway.0)].metrics
     }
 

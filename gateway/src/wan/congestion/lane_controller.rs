@@ -4,8 +4,8 @@
 //! quinn makes one for each path of a connection through [`LaneControllerFactory`]. The tasks of a
 //! lane reach its counters through [`connection_telemetry`].
 
-use super::controller::LinkShareController;
 use super::in_flight::InFlight;
+use super::link_share_controller::LinkShareController;
 use super::telemetry::LaneTelemetry;
 use super::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
@@ -37,7 +37,7 @@ pub(crate) struct LaneControllerFactory {
 }
 
 /// The controller of one path, with its counters.
-struct ObservedController {
+struct LaneController {
     inner: Box<dyn Controller>,
     telemetry: Arc<LaneTelemetry>,
 }
@@ -46,7 +46,7 @@ struct ObservedController {
 /// this gateway's.
 pub(crate) fn connection_telemetry(connection: &Connection) -> Option<Arc<LaneTelemetry>> {
     let state = connection.congestion_state().into_any();
-    state.downcast::<ObservedController>().ok().map(|observed| observed.telemetry)
+    state.downcast::<LaneController>().ok().map(|controller| controller.telemetry)
 }
 
 /// Returns the smoothed RTT that QUIC measures on a connection.
@@ -87,7 +87,7 @@ impl ControllerFactory for LaneControllerFactory {
         telemetry.in_flight.set_windows(&self.path.initial_windows());
         let start = ControllerStart { now, mtu };
         let inner = make_lane_controller(self.kind, &self.path, &telemetry.in_flight, start);
-        Box::new(ObservedController { inner, telemetry: Arc::new(telemetry) })
+        Box::new(LaneController { inner, telemetry: Arc::new(telemetry) })
     }
 }
 
@@ -123,7 +123,7 @@ fn make_lane_controller(
     }
 }
 
-impl Controller for ObservedController {
+impl Controller for LaneController {
     /// Counts a sent packet as bytes in flight, traces it, and takes it off the allowance for
     /// liveness probes.
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {

@@ -1,4 +1,4 @@
-//! The estimator behind [`LinkCapacity`]; the module above has the drawing of its states.
+//! [`LinkCapacity`] estimates what a link delivers. The module above has the drawing of its states.
 
 use crate::wan::congestion::delivery_rate::CONGESTION_LOSS_FRACTION;
 use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
@@ -30,7 +30,7 @@ const SPAN_PACKET_BITS: u64 = 8 * 1500;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
-/// 1.2 times the min RTT, and [`QUEUE_RTT_MARGIN`]: a longer RTT means a queue before the link.
+/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: a longer RTT means a queue before the link.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
 /// 1 ms beyond [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links is
 /// no queue.
@@ -78,8 +78,8 @@ const CAPACITY_PROBE_GAIN: f64 = 0.1;
 /// 1.0: a probe asks for twice the capacity at most.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
-/// 10 spans in full use before the first probe of a higher rate: a failed probe costs little, and
-/// less each time.
+/// 10 spans (of 100 ms or 2 RTT) in full use before the first probe of a higher rate; each failed
+/// probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
 /// 1,600 spans in full use: the longest wait between probes of a higher rate.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
@@ -104,8 +104,8 @@ const RTT_INFLATION_SPANS: usize = 3;
 /// 1.5 times the configured RTT: only a longer RTT is inflated, since a queue of our own may be
 /// shorter.
 const RTT_INFLATION_FACTOR: f64 = 1.5;
-/// 10 ms beyond the configured RTT: only a longer RTT is inflated, since a scheduling delay may be
-/// shorter.
+/// 10 ms: an RTT counts as inflated only if it exceeds the configured one by more, since a
+/// scheduling delay may add up to that.
 const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
 /// 4,096 packets sent: with fewer the random loss of a link is not measured.
 const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
@@ -264,16 +264,17 @@ impl LinkCapacity {
         remember_span(&mut self.rtts, min_rtt);
     }
 
-    /// Tracks the RTT inflation of a complete span. Few packets may be one burst, which takes long
-    /// by itself; but one fast packet shows that the path is short.
-    fn note_inflation(&mut self, min_rtt: Option<Span>, has_packets: bool) {
+    /// Adds a long RTT to the run of inflated spans if the span had 64 packets; any short RTT ends
+    /// the run.
+    fn note_inflation(&mut self, min_rtt: Option<Span>, has_enough_packets: bool) {
         let Some(min_rtt) = min_rtt else { return };
         let configured = self.link.rtt;
         let inflated = min_rtt.ns() as f64 > RTT_INFLATION_FACTOR * configured.ns() as f64
             && min_rtt > configured + RTT_INFLATION_MARGIN;
         if !inflated {
             self.inflated_rtts.clear();
-        } else if has_packets {
+        } else if has_enough_packets {
+            // Few packets may be one burst, which takes long by itself.
             self.inflated_rtts.push_back(min_rtt);
             if self.inflated_rtts.len() > RTT_INFLATION_SPANS {
                 self.inflated_rtts.pop_front();
@@ -413,7 +414,8 @@ impl LinkCapacity {
                 self.reduced =
                     Some(probed).filter(|probed| *probed < NOMINAL_RATE_FRACTION * configured);
                 self.found = probed;
-                (self.probed, self.full_spans, self.probe_wait) = (None, 0, CAPACITY_PROBE_SPANS);
+                (self.probed, self.full_spans) = (None, 0);
+                self.probe_wait = CAPACITY_PROBE_WAIT_SPANS;
                 self.probe_gain = (2.0 * self.probe_gain).min(CAPACITY_PROBE_GAIN_MAX);
             }
             None if self.full_spans >= self.probe_wait => {

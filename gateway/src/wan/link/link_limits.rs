@@ -8,7 +8,8 @@
 
 use crate::events::{RateChange, RateError};
 use crate::wan::link::message::RateOverride;
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, RateSchedule};
+use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
+use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
 use std::collections::BTreeMap;

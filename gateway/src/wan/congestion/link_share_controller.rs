@@ -10,7 +10,7 @@
 //! overflow the queue once more. Until they are retransmitted, the window is one round trip of the
 //! delivery rate, which quinn's pacer spreads.
 //!
-//! quinn calls it through `wan/congestion/observed.rs`, on the lane's thread.
+//! quinn calls it through `wan/congestion/lane_controller.rs`, on the lane's thread.
 
 use super::in_flight::InFlight;
 use quinn_proto::RttEstimator;

@@ -71,7 +71,8 @@ impl BatchSplit {
         let usual: Vec<f64> = (0..speeds.len()).map(|rank| self.median_speed(rank)).collect();
         let other = batch_shares_within(self.global_batch, &usual, &self.limits)?;
         let better = |speeds: &Vec<f64>| {
-            makespan(&other, speeds) <= (1.0 - REBALANCE_GAIN_MIN) * makespan(&self.shares, speeds)
+            batch_makespan(&other, speeds)
+                <= (1.0 - REBALANCE_GAIN_MIN) * batch_makespan(&self.shares, speeds)
         };
         // An empty batch takes no time, and no split of it is better.
         let changes = other != self.shares && self.seen.iter().all(better);
@@ -114,13 +115,15 @@ impl BatchSplit {
     /// speeds.
     pub fn agreed_digest(&self) -> u64 {
         let expected = self.expected.iter().map(|speed| speed.to_bits());
-        digest_numbers([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
+        digest_batch_numbers(
+            [self.global_batch].iter().chain(&self.limits).copied().chain(expected),
+        )
     }
 
     /// Hashes the state of the split: the current shares and the stored speeds.
     pub fn state_digest(&self) -> u64 {
         let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
-        digest_numbers(self.shares.iter().copied().chain(seen))
+        digest_batch_numbers(self.shares.iter().copied().chain(seen))
     }
 
     /// Replaces speeds that are not measured by the expected ones, in the unit of the measured
@@ -152,12 +155,12 @@ impl BatchSplit {
 }
 
 /// Returns the FNV-1a hash of numbers.
-fn digest_numbers(values: impl Iterator<Item = u64>) -> u64 {
+fn digest_batch_numbers(values: impl Iterator<Item = u64>) -> u64 {
     fnv1a(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
 /// Returns the time that the slowest rank needs for its share of the batch.
-fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
+fn batch_makespan(shares: &[u64], speeds: &[f64]) -> f64 {
     shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
 }
 
@@ -175,7 +178,8 @@ mod tests {
 
     /// Makespan of a split, relative to the best.
     fn excess(split: &BatchSplit, speeds: &[f64]) -> f64 {
-        makespan(split.shares(), speeds) / makespan(self::split(speeds).shares(), speeds)
+        batch_makespan(split.shares(), speeds)
+            / batch_makespan(self::split(speeds).shares(), speeds)
     }
 
     fn fluctuating(speeds: &[f64], fluctuations: &[f64], part: f64) -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! The link itself: it takes packets in order of time and decides the fate of each at once.
+//! An emulated link takes packets in order of time and decides the fate of each at once.
 
 use super::bottleneck::{Bottleneck, RateChange, Transmission};
 use super::chances::{Chances, Draws};
@@ -7,7 +7,7 @@ use super::fate::{
 };
 use super::script::{Change, Script};
 use super::spec::LinkSpec;
-use crate::rng::RandomStream;
+use crate::random_stream::RandomStream;
 use std::collections::BTreeSet;
 use units::{ByteCount, TimeNs};
 
@@ -134,7 +134,7 @@ impl EmulatedLink {
         let long = threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
         let marked = marked.or((packet.ecn_capable && long).then_some(MarkReason::Queue));
         let chances = if name.copy { &mut self.copies } else { &mut self.originals };
-        let arrival = chances.delay.arrival(&self.spec, draws.transit, self.last_arrival);
+        let arrival = chances.delay.decide_arrival(&self.spec, draws.transit, self.last_arrival);
         let at = arrival.arrival_time(accepted.sent);
         if let Some(held) = self.bottleneck.newest_packet() {
             held.arrival = arrival;

@@ -1,25 +1,6 @@
-//! Fabrics and seeded numbers for tests and benches.
-//!
-//! It is built for this crate's own tests, and for other crates under the feature `testing`, which
-//! only dev-dependencies turn on.
+//! A builder of fabrics for tests and benches.
 
 use crate::topology::{Fabric, LinkSpec, LinkState, RegionGateway, RegionSpec, WanPort};
-use units::{BitRate, Fraction, Span};
-
-/// Returns a rate of `rate` Mbit/s.
-pub const fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
-
-/// Returns a WAN port with the same rate out and in.
-pub const fn symmetric_port(rate: BitRate) -> WanPort {
-    WanPort { egress: rate, ingress: rate }
-}
-
-/// Returns the state of a link without loss.
-pub fn lossless_link(rate: BitRate, rtt_ms: u64) -> LinkState {
-    LinkState { rate, rtt: Span::from_ms(rtt_ms), loss: Fraction::default() }
-}
 
 /// Builds a fabric region by region and link by link, with an MTU of 1,500 bytes.
 #[derive(Debug, Clone)]
@@ -81,30 +62,5 @@ impl FabricBuilder {
     /// When the fabric is invalid.
     pub fn build(self) -> Fabric {
         Fabric::new("test", self.mtu, self.regions, self.links).expect("a valid fabric")
-    }
-}
-
-/// The SplitMix64 generator: the same seed gives the same numbers on every machine.
-#[derive(Debug, Clone)]
-pub struct SplitMix64(pub u64);
-
-impl SplitMix64 {
-    /// Returns the next 64-bit random number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Returns a random number from `low` to `high`, both included.
-    pub fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next_u64() % (high - low + 1)
-    }
-
-    /// Returns true in `percent` of 100 calls on average.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.range(1, 100) <= percent
     }
 }

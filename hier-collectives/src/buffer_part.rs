@@ -1,4 +1,4 @@
-//! Division of a buffer: into the parts of the trees by share, and each part into segments.
+//! Parts of a buffer: one for each tree by share, and each part divided into segments.
 //!
 //! Every gateway computes it from the plan, so that all agree without a message.
 

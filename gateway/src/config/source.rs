@@ -1,0 +1,140 @@
+//! The text of a config file under reading, and the faults found in it.
+//!
+//! The readers of the two kinds of file and [`Section`](super::section::Section) call it.
+
+use super::fault::{Fault, Faults};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::DeTable;
+
+/// Reads the text of a config file; a file that cannot be read is its only fault.
+pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
+    std::fs::read_to_string(path).map_err(|error| Faults::unreadable_file(path, &error))
+}
+
+/// Whether the text has this key at its root, as far as the text can be parsed.
+pub(super) fn has_root_key(text: &str, key: &str) -> bool {
+    let (root, _) = DeTable::parse_recoverable(text);
+    root.get_ref().contains_key(key)
+}
+
+/// One file under reading, with the faults found so far.
+pub(super) struct ConfigSource<'a> {
+    path: &'a Path,
+    text: &'a str,
+    faults: RefCell<Vec<Fault>>,
+    /// Location of each table and value read so far, by key path, for faults found later.
+    locations: RefCell<BTreeMap<String, Location>>,
+}
+
+/// Line and spelling of a value.
+#[derive(Clone)]
+struct Location {
+    /// Line number, from 1.
+    line: usize,
+    /// The value as written, cut to [`VALUE_SHOWN_CHARS`]; `None` for a table.
+    value: Option<String>,
+}
+
+impl<'a> ConfigSource<'a> {
+    /// Makes the source of a file whose text is `text`; `path` names the file in faults.
+    pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
+        Self { path, text, faults: RefCell::default(), locations: RefCell::default() }
+    }
+
+    /// Parses the file, records a fault for each syntax error, and returns the root table as far as
+    /// it can be parsed.
+    pub(super) fn parse_toml(&self) -> Spanned<DeTable<'a>> {
+        let (root, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            let line = error
+                .span()
+                .map_or_else(|| self.line_of_deep_nesting(), |span| self.line_of_span(&span));
+            let accepted = "TOML, as in the examples under configs/".to_owned();
+            self.push_fault(String::new(), Some(line), None, error.message().to_owned(), accepted);
+        }
+        root
+    }
+
+    /// Takes all faults recorded so far; `None` when there is none.
+    pub(super) fn take_faults(&self) -> Option<Faults> {
+        Faults::collect(self.faults.take())
+    }
+
+    /// Resolves a relative path against the directory of the config file.
+    pub(super) fn resolve_path(&self, path: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// Whether any fault was recorded at `key` or below.
+    pub(super) fn has_fault_under(&self, key: &str) -> bool {
+        let faults = self.faults.borrow();
+        let mut below = faults.iter().map(|fault| fault.key.as_str());
+        below.any(|fault| {
+            fault.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    /// Records a fault at a key that was read before.
+    pub(super) fn record_fault(&self, key: &str, problem: String, accepted: String) {
+        let location = self.locations.borrow().get(key).cloned();
+        let (line, value) = location.map_or((None, None), |at| (Some(at.line), at.value));
+        self.push_fault(key.to_owned(), line, value, problem, accepted);
+    }
+
+    /// Records the faults of another file, to which this file refers.
+    pub(super) fn record_faults_of_file(&self, faults: Faults) {
+        self.faults.borrow_mut().extend(faults);
+    }
+
+    /// Records a fault of this file.
+    pub(super) fn push_fault(
+        &self,
+        key: String,
+        line: Option<usize>,
+        value: Option<String>,
+        problem: String,
+        accepted: String,
+    ) {
+        let file = self.path.to_owned();
+        self.faults.borrow_mut().push(Fault { file, line, key, value, problem, accepted });
+    }
+
+    /// Returns the line number, from 1, at which a span of the text begins.
+    pub(super) fn line_of_span(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Returns the line at which values become nested too deeply. The parser reports that fault
+    /// without a position, so this searches for the shortest beginning of the file that causes it.
+    fn line_of_deep_nesting(&self) -> usize {
+        let too_deep = |end: usize| {
+            let (_, errors) = DeTable::parse_recoverable(&self.text[..end]);
+            errors.iter().any(|error| error.span().is_none())
+        };
+        let ends: Vec<usize> = self.text.match_indices('\n').map(|(at, _)| at).collect();
+        1 + ends.partition_point(|end| !too_deep(*end))
+    }
+
+    /// Returns the first line of a value as written, cut to [`VALUE_SHOWN_CHARS`].
+    pub(super) fn value_excerpt(&self, span: &Range<usize>) -> Option<String> {
+        let text = self.text.get(span.clone())?;
+        let first = text.lines().next()?;
+        let cut: String = first.chars().take(VALUE_SHOWN_CHARS).collect();
+        let whole = cut.len() == text.len();
+        Some(if whole { cut } else { format!("{cut}...") })
+    }
+
+    /// Records the line and the spelling of the value at `key`, for faults found later.
+    pub(super) fn record_location(&self, key: &str, span: &Range<usize>, value: Option<String>) {
+        let line = self.line_of_span(span);
+        self.locations.borrow_mut().insert(key.to_owned(), Location { line, value });
+    }
+}
+
+/// 60 characters: most of a value that a fault shows, as long as one line of a terminal.
+const VALUE_SHOWN_CHARS: usize = 60;

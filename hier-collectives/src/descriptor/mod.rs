@@ -1,0 +1,128 @@
+//! Descriptor of a collective: its operation, and the type and length of its buffer.
+
+mod dtype;
+mod pattern;
+mod reduce_op;
+mod unknown_name;
+
+pub use dtype::Dtype;
+pub use pattern::Pattern;
+pub use reduce_op::ReduceOp;
+pub use unknown_name::UnknownName;
+
+use crate::codec::{DecodeError, FieldReader, fnv1a, write_u32, write_u64};
+use crate::ids::RankId;
+use crate::size_class::SizeClass;
+
+/// The properties of a collective on which all ranks must agree before any data move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The operation.
+    pub op: ReduceOp,
+    /// The element type.
+    pub dtype: Dtype,
+    /// Number of elements of the buffer.
+    pub elements: u64,
+    /// The trainer's hash of the buffer's layout; 0 for none.
+    pub layout_hash: u64,
+    /// The communication pattern.
+    pub pattern: Pattern,
+}
+
+/// The first field in which two descriptors differ, with both values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The field: `operation`, `op`, `dtype`, `length` or `layout`.
+    pub field: &'static str,
+    /// The value of the one descriptor.
+    pub left: String,
+    /// The value of the other descriptor.
+    pub right: String,
+}
+
+impl Descriptor {
+    /// Returns the size class of the buffer.
+    pub const fn size_class(&self) -> SizeClass {
+        SizeClass::for_buffer(self.bytes())
+    }
+
+    /// Returns the length of the buffer in bytes; it saturates for a length that no rank could
+    /// post.
+    pub const fn bytes(&self) -> u64 {
+        self.elements.saturating_mul(self.dtype.size())
+    }
+
+    /// Returns the collective's name in logs and metrics: the reduce operation of an all-reduce, or
+    /// else the pattern.
+    pub const fn name(&self) -> &'static str {
+        match self.pattern {
+            Pattern::AllReduce => self.op.name(),
+            other => other.name(),
+        }
+    }
+
+    /// Returns the first field in which this descriptor differs from `other`, if any.
+    pub fn difference(&self, other: &Self) -> Option<Difference> {
+        let pairs = [
+            ("operation", self.pattern.to_string(), other.pattern.to_string()),
+            ("op", self.op.to_string(), other.op.to_string()),
+            ("dtype", self.dtype.to_string(), other.dtype.to_string()),
+            ("length", self.elements.to_string(), other.elements.to_string()),
+            ("layout", format!("{:016x}", self.layout_hash), format!("{:016x}", other.layout_hash)),
+        ];
+        pairs
+            .into_iter()
+            .find(|(_, left, right)| left != right)
+            .map(|(field, left, right)| Difference { field, left, right })
+    }
+
+    /// Returns the FNV-1a hash of the descriptor's wire form, which every segment header carries.
+    pub fn digest(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(23);
+        self.write_to(&mut bytes);
+        fnv1a(&bytes)
+    }
+}
+
+impl Descriptor {
+    /// Appends the descriptor to the message `out`: op, dtype, elements, layout hash, pattern,
+    /// root.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        out.extend([self.op as u8, self.dtype as u8]);
+        write_u64(out, self.elements);
+        write_u64(out, self.layout_hash);
+        let (code, RankId(root)) = self.pattern.wire_code();
+        out.push(code);
+        write_u32(out, root);
+    }
+
+    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when a code is unknown or bytes are missing.
+    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let op = ReduceOp::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("op"))?;
+        let dtype = Dtype::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("dtype"))?;
+        let (elements, layout_hash) = (reader.read_u64()?, reader.read_u64()?);
+        let pattern = Pattern::from_code(reader.read_u8()?, RankId(reader.read_u32()?));
+        let pattern = pattern.ok_or(DecodeError::Unknown("operation"))?;
+        Ok(Self { op, dtype, elements, layout_hash, pattern })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_any_memory_saturates() {
+        let of = |elements| Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::F64,
+            elements,
+            layout_hash: 0,
+            pattern: Pattern::AllReduce,
+        };
+        assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
+    }
+}

@@ -1,0 +1,87 @@
+//! Communication patterns of collectives, by ranks.
+
+use crate::ids::RankId;
+use crate::operation::Operation;
+use crate::topology::Fabric;
+use std::fmt;
+
+/// Communication pattern of a collective: the ranks that contribute and those that get the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Pattern {
+    /// All ranks contribute and all get the result.
+    #[default]
+    AllReduce,
+    /// All ranks contribute and one gets the result.
+    Reduce {
+        /// The rank that gets the result.
+        to: RankId,
+    },
+    /// One rank contributes and all get its data.
+    Broadcast {
+        /// The rank that has the data.
+        from: RankId,
+    },
+    /// No rank contributes data; no rank is done before all have begun.
+    Barrier,
+}
+
+impl Pattern {
+    /// Returns the name of the communication pattern, such as `all-reduce`, in flags, output and
+    /// errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::Reduce { .. } => "reduce",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Barrier => "barrier",
+        }
+    }
+    /// Returns the pattern's wire code and its root rank; rank 0 for a pattern without a root.
+    pub const fn wire_code(self) -> (u8, RankId) {
+        match self {
+            Self::AllReduce => (1, RankId(0)),
+            Self::Reduce { to } => (2, to),
+            Self::Broadcast { from } => (3, from),
+            Self::Barrier => (4, RankId(0)),
+        }
+    }
+    /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
+    /// pattern does not need.
+    pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
+        let found = match code {
+            1 => Self::AllReduce,
+            2 => Self::Reduce { to: rank },
+            3 => Self::Broadcast { from: rank },
+            4 => Self::Barrier,
+            _ => return None,
+        };
+        (found.wire_code() == (code, rank)).then_some(found)
+    }
+    /// Returns the pattern as an operation over gateways; `None` when the fabric has no such root
+    /// rank.
+    pub fn over_gateways(self, fabric: &Fabric) -> Option<Operation> {
+        Some(match self {
+            Self::AllReduce => Operation::AllReduce,
+            Self::Reduce { to } => Operation::Reduce { to: fabric.gateway_of(to)? },
+            Self::Broadcast { from } => Operation::Broadcast { from: fabric.gateway_of(from)? },
+            Self::Barrier => Operation::Barrier,
+        })
+    }
+    /// Returns the root rank, for a pattern that has one.
+    pub const fn root(self) -> Option<RankId> {
+        match self {
+            Self::Reduce { to: rank } | Self::Broadcast { from: rank } => Some(rank),
+            Self::AllReduce | Self::Barrier => None,
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllReduce | Self::Barrier => f.write_str(self.name()),
+            Self::Reduce { to } => write!(f, "reduce to rank {to}"),
+            Self::Broadcast { from } => write!(f, "broadcast from rank {from}"),
+        }
+    }
+}

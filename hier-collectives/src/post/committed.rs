@@ -1,0 +1,39 @@
+//! Committed steps, and their encoding in messages between gateways.
+
+use crate::codec::{DecodeError, FieldReader, write_u64};
+use crate::ids::{Sequence, Step};
+
+/// A step whose collectives are complete in every region.
+///
+/// The order is that of time, since collectives are numbered through all epochs. Trainers choose
+/// the numbers of steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Committed {
+    /// One past the last collective of the step.
+    pub below: Sequence,
+    /// The step.
+    pub step: Step,
+}
+
+impl Committed {
+    /// Appends an optional committed step to the message `out`: a flag, then the step and the
+    /// collective behind it.
+    pub(crate) fn write_optional(committed: Option<Self>, out: &mut Vec<u8>) {
+        match committed {
+            None => out.push(0),
+            Some(Self { step, below }) => {
+                out.push(1);
+                write_u64(out, step.0);
+                write_u64(out, below.0);
+            }
+        }
+    }
+
+    /// Reads an optional committed step: a flag, then the step and the collective behind it.
+    pub(crate) fn read_optional(reader: &mut FieldReader<'_>) -> Result<Option<Self>, DecodeError> {
+        if !reader.read_flag()? {
+            return Ok(None);
+        }
+        Ok(Some(Self { step: Step(reader.read_u64()?), below: Sequence(reader.read_u64()?) }))
+    }
+}

@@ -1,0 +1,113 @@
+//! Failures of collectives and commits: kinds, texts, and their encoding.
+
+use crate::codec::{DecodeError, FieldReader, write_text};
+
+/// Why a collective failed.
+///
+/// The gateway that detects the fault writes the text, which reaches every rank of every region
+/// unchanged. The contribution is intact; the result slot holds no meaningful value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {text}")]
+pub struct Failure {
+    /// The kind of failure, which tells the party at fault.
+    pub code: FailureCode,
+    /// The cause and the remedy in at most [`Failure::MAX_TEXT_BYTES`] bytes.
+    pub text: String,
+}
+
+impl Failure {
+    /// 1,024 bytes, the longest text of a failure, so that it fits every frame.
+    /// Tested by `responses_survive_the_wire`.
+    pub const MAX_TEXT_BYTES: usize = 1024;
+
+    /// Makes a failure of kind `code`; a text longer than [`Self::MAX_TEXT_BYTES`] is truncated at
+    /// a character.
+    pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        let mut end = text.len().min(Self::MAX_TEXT_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        Self { code, text }
+    }
+
+    /// Appends the failure to the message `out`: one byte of code, then the text.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        out.push(self.code as u8);
+        write_text(out, &self.text);
+    }
+
+    /// Reads a failure: one byte of code, then the text.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the code is unknown, the text is too long, or bytes are missing.
+    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let code = FailureCode::from_code(reader.read_u8()?);
+        let code = code.ok_or(DecodeError::Unknown("failure"))?;
+        let text = reader.read_text()?;
+        if text.len() > Self::MAX_TEXT_BYTES {
+            return Err(DecodeError::Invalid("text"));
+        }
+        Ok(Self { code, text })
+    }
+}
+
+/// The kinds of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FailureCode {
+    /// Ranks disagree on the collective; the text names the field, the ranks and the values.
+    Disagreement = 1,
+    /// The caller requested an undefined or forbidden operation.
+    BadPost = 2,
+    /// A rank did not post within the caller's timeout.
+    TimedOut = 3,
+    /// A rank that had to post disconnected.
+    RankLost = 4,
+    /// A region has become unreachable.
+    RegionLost = 5,
+    /// The epoch ended before the collective was complete.
+    EpochEnded = 6,
+    /// All ranks posted, but the exchange made no progress until its deadline.
+    Stalled = 7,
+    /// The gateway is shutting down.
+    ShuttingDown = 8,
+    /// The connection to the gateway was lost; the trainer's client reports it itself.
+    GatewayLost = 9,
+}
+
+impl FailureCode {
+    /// All failure codes.
+    pub const ALL: [Self; 9] = [
+        Self::Disagreement,
+        Self::BadPost,
+        Self::TimedOut,
+        Self::RankLost,
+        Self::RegionLost,
+        Self::EpochEnded,
+        Self::Stalled,
+        Self::ShuttingDown,
+        Self::GatewayLost,
+    ];
+    /// Returns the failure code with wire number `code`, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| *known as u8 == code)
+    }
+}
+
+impl std::fmt::Display for FailureCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Disagreement => "ranks disagree (caller)",
+            Self::BadPost => "bad request (caller)",
+            Self::TimedOut => "timed out waiting for ranks (caller)",
+            Self::RankLost => "rank lost (peer)",
+            Self::RegionLost => "region lost (link)",
+            Self::EpochEnded => "epoch ended (peer)",
+            Self::Stalled => "exchange stalled (link)",
+            Self::ShuttingDown => "gateway shutting down (us)",
+            Self::GatewayLost => "gateway lost (us)",
+        })
+    }
+}
