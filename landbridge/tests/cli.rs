@@ -293,7 +293,10 @@ fn a_plan_has_a_reason_loads_and_a_picture() {
         assert_eq!(picture.matches("<title>").count(), links.len());
         let text = landbridge(&arguments);
         let text = String::from_utf8(text.stdout).expect("text");
-        assert!(text.contains(plan["reason"].as_str().expect("text")), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // A long reason is wrapped.
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(plan["reason"].as_str().expect("text")), "{text}");
     }
     let fabric = configs().join("two-region/fabric.toml").display().to_string();
     for wrong in [
