@@ -13,8 +13,8 @@
 //! send           = max(flight(1.25) + SEND_WINDOW_GAP_ROUNDS x holes x rate x rtt, congestion)
 //!                  + 2 streams
 //! stream         = the longest segment with its parity, and 4 KiB
-//! receive        = 3 x BDP + 8 streams; when the RTT is longer than configured, at most
-//!                  max(3 x configured BDP + 8 streams, LanePath::receive_window_max)
+//! receive        = 3 x BDP + 8 streams, at most max(LanePath::receive_window_max, the window for
+//!                  RECEIVE_RTT_FACTOR x configured RTT)
 //! streams        = 64 + 4 x BDP / segment
 //! ```
 
@@ -53,6 +53,10 @@ const WINDOW_RTT_MAX_FACTOR: u64 = 8;
 /// 1 s: the RTT ceiling of windows between regions is never below this.
 const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 
+/// 4 times the configured RTT: the receive window follows RTTs up to it whatever the memory, since full
+/// queues lengthen RTTs. Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
+const RECEIVE_RTT_FACTOR: u64 = 4;
+
 /// The windows of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LaneWindows {
@@ -81,7 +85,7 @@ pub(crate) struct LanePath {
     pub lanes: u64,
     /// Bytes of the plan's segments.
     pub segment_bytes: u64,
-    /// The most bytes that the receive window grows to when the RTT is longer than configured.
+    /// The most bytes that the receive window grows to when the RTT is much longer than configured.
     pub receive_window_max: u64,
 }
 
@@ -119,7 +123,8 @@ impl LanePath {
         let stream = stream_window_bytes(self.segment_bytes);
         let receive = |bdp: u64| 3 * bdp + 8 * stream;
         // A busy processor looks like a longer path. Bytes that wait for it would fill the window.
-        let receive_max = receive(self.inbound_bdp(self.link.rtt)).max(self.receive_window_max);
+        let rtt_max = Span::from_ns(self.link.rtt.ns().saturating_mul(RECEIVE_RTT_FACTOR));
+        let receive_max = receive(self.inbound_bdp(rtt_max)).max(self.receive_window_max);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest_stream = stream_window_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
         let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
@@ -238,15 +243,15 @@ mod tests {
     fn a_long_rtt_keeps_the_receive_window_within_its_memory() {
         let (mut path, ms) = (path(Span::from_ms(1), 10, 0), Span::from_ms);
         let mut min_rtt = MinRtt::new(ms(1), ms(1000), true);
-        let initial = path.initial_windows().receive.into_inner();
+        let (initial, bdp) = (path.initial_windows().receive.into_inner(), 1_250_000);
         (0..4).for_each(|_| min_rtt.end_round(Some(ms(500)), false));
         let mut receive = |bytes: u64| {
             path.receive_window_max = bytes;
             path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500)).receive.into_inner()
         };
         assert_eq!(receive(32 << 20), 32 << 20);
-        assert_eq!(receive(1 << 20), initial, "the configured path needs so much");
-        assert!(receive(u64::MAX) > 500 * 3 * 1_250_000, "the path may be that long");
+        assert_eq!(receive(1 << 20), initial + 9 * bdp, "a full queue needs so much");
+        assert!(receive(u64::MAX) > 500 * 3 * bdp, "the path may be that long");
     }
 
     #[test]
