@@ -14,18 +14,19 @@ use units::{Fraction, Span};
 /// three shards.
 pub const SHARD_BYTES: u64 = 704;
 
-/// 4 standard deviations: parity covers so many lost packets beyond the mean of a segment.
+/// 4 standard deviations: the parity of a segment covers so many lost packets beyond the mean.
 /// Tested by `lost_packets_are_restored`.
 const PARITY_SIGMAS: f64 = 4.0;
 
-/// 32,768 shards, the longest payload with parity: the Reed-Solomon code has no more.
+/// 32,768 shards of 704 bytes: the longest segment with parity. The Reed-Solomon code has no more.
 const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets: while more packets of one BDP are likely lost again, the tail has one more round
-/// of 1.5 BDP.
+/// 0.02 packets: while more of a BDP are likely lost again after retransmission, the end of a
+/// collective with parity (its tail) grows by 1.5 BDP.
 const LOST_AGAIN_PACKETS_MAX: f64 = 0.02;
 
-/// 4 rounds of loss, the most for which the tail of a collective is sized.
+/// 4 times 1.5 BDP: the longest end of a collective that has parity (its tail). Each stands for one
+/// more loss of the same packet.
 const TAIL_ROUNDS_MAX: u64 = 4;
 
 /// 2 ms: timers at both ends delay the detection of a loss by so much beyond a round trip.

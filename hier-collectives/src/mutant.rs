@@ -21,7 +21,7 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants.
+    /// All mutants: variants of the session that are broken on purpose.
     pub const ALL: [Self; 6] = [
         Self::Accumulate,
         Self::ConfirmAlone,

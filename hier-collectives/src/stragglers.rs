@@ -12,14 +12,14 @@ use units::{Span, TimeNs};
 
 /// 10 ms: the least delay of a late post. Timers and schedulers take as much.
 ///
-/// A post is late after: lower median of the other parties + max(10 ms, interval / 20), where the
-/// interval is the time between two collectives.
+/// A post is late after: lower median of the other ranks or regions + max(10 ms, interval / 20),
+/// where the interval is the time between two collectives.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_DELAY_MIN: Span = Span::from_ms(10);
 /// 20: a post is late by at least a 20th of the time between two collectives.
 const LATE_INTERVAL_DIVISOR: u64 = 20;
-/// 3 consecutive collectives: a party that is late in so many is named. One that is much later in
-/// so many replaces the named party.
+/// 3 consecutive collectives: a rank or region that is late in so many is named. One that is much
+/// later in so many replaces the named one.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
 /// 256: most unfinished collectives whose posts are remembered; beyond that the oldest is
@@ -212,7 +212,7 @@ impl Stragglers {
         times.sort_unstable();
         let Some(last) = times.last() else { return };
         let interval = self.last.replace(*last).map_or(Span::ZERO, |before| last.since(before));
-        // The lower median of the other parties: of three, two may be slow.
+        // The lower median of the other ranks or regions: of three, two may be slow.
         let Some(usual) = times.len().checked_sub(2).map(|others| times[others / 2]) else {
             return;
         };

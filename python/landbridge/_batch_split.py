@@ -20,7 +20,7 @@ from .errors import ConfigError, RanksDisagree
 BATCH_SAMPLES_MAX = 1 << 32
 #: Limit on the share of a rank that has no limit, in samples.
 UNLIMITED_SAMPLES = (1 << 64) - 1
-#: Consecutive steps that another split must have made shorter before it replaces the current one,
+#: Consecutive steps that another split of the batch must have made shorter before it is adopted,
 #: so that speeds which only jitter change nothing.
 SPLIT_CHANGE_STEPS = 5
 #: Least fraction of a step's time that another split must save before it replaces the current one.

@@ -32,9 +32,9 @@ _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
 _port_block_numbers = itertools.count(37 * os.getpid())
 #: Limit on the time until a started gateway serves trainers, in seconds.
 _START_TIMEOUT_S = 30.0
-#: Shell script that runs a program until this process ends. The shell becomes the program, with one
-#: process id. A process that it leaves in its process group kills the group when the pipe to this
-#: process closes, even if this process is killed.
+#: Script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program, with
+#: one process id. A process that it leaves in its process group kills the group when the pipe to
+#: this process closes, even if this process is killed.
 _RUN_UNTIL_PARENT_ENDS = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
 
 

@@ -8,9 +8,9 @@ mod programs;
 mod python;
 mod quickstart;
 mod simulate;
-mod stages;
+mod stage_runner;
 mod tally;
-mod test;
+mod test_stages;
 mod workspace;
 
 use std::process::ExitCode;
@@ -22,10 +22,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["check"] => test::run_fast_stages(),
-        ["test"] => test::run_all_stages(false),
-        ["test", "--install"] => test::run_all_stages(true),
-        ["python"] => test::run_python_stage(),
+        ["check"] => test_stages::run_fast_stages(),
+        ["test"] => test_stages::run_all_stages(false),
+        ["test", "--install"] => test_stages::run_all_stages(true),
+        ["python"] => test_stages::run_python_stage(),
         ["bench", "train", "--quick"] => bench::show_train_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)

@@ -1,8 +1,8 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
+use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
-use super::handle::Client;
 use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
 use super::slots::SlotAllocator;
 use crate::local::protocol::{

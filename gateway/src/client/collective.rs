@@ -1,7 +1,7 @@
 //! Posting collectives.
 
+use super::client_handle::Client;
 use super::connection::{OperationReceivers, gateway_lost_failure};
-use super::handle::Client;
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, Request};

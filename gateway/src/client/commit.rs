@@ -1,8 +1,8 @@
 //! Committing steps: waiting until every region has the results of a step.
 
+use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{PendingCommit, gateway_lost_failure};
-use super::handle::Client;
 use crate::local::protocol::Request;
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Commit, Failure, FailureCode};

@@ -24,10 +24,10 @@
 
 mod attach;
 mod batch;
+mod client_handle;
 mod collective;
 mod commit;
 mod connection;
-mod handle;
 mod handover;
 mod operation;
 mod slots;
@@ -35,8 +35,8 @@ mod tensor;
 
 pub use attach::{AttachError, AttachOptions, GATEWAY_TIMEOUT};
 pub use batch::{BatchShare, StepError};
+pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
-pub use handle::Client;
 pub use handover::GatewayAddress;
 pub use operation::Operation;
 pub use tensor::{ArenaFull, Tensor};

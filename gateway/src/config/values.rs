@@ -283,7 +283,7 @@ fn parse_config_time_of_day(text: &str) -> Option<u32> {
 macro_rules! quantity {
     ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromValue for $kind {
-            /// The accepted form of this quantity.
+            /// The accepted form of a number with a unit.
             const VALUE_TYPE: ValueType = value_type($name, "string", $accepted);
             /// Reads a string of a number and a unit.
             fn parse_value(value: &DeValue<'_>) -> Option<Self> {

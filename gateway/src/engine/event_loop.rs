@@ -6,7 +6,7 @@
 use super::job::Job;
 use super::job::actions::EngineShared;
 use super::peers::Peers;
-use super::stragglers::StragglerMonitor;
+use super::straggler_monitor::StragglerMonitor;
 use crate::events::{Event, EventSender};
 use crate::host::Host;
 use crate::observe::metrics::MetricsRegistry;
@@ -26,8 +26,8 @@ use units::{Span, TimeNs};
 /// 1 s. Interval between updates of the metrics' gauges, as fresh as a scrape needs; counters
 /// update at once.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
-/// 100 ms. Interval between samples of the traffic on links: the shortest span that a capacity
-/// estimate uses.
+/// 100 ms. Interval between readings of the traffic on links: the least time over which the
+/// capacity of a link is measured.
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
 /// 64: most events handled before timers and status requests get their turn under load.
 /// Tested by `a_full_queue_delays_no_status_request`.

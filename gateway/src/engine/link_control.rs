@@ -5,7 +5,7 @@
 //! themselves are in [`LinkLimits`], the measurements in `peers`.
 
 use super::event_loop::Engine;
-use super::stragglers::{LinkCondition, SlowLink};
+use super::straggler_monitor::{LinkCondition, SlowLink};
 use crate::events::{RateChange, RateError};
 use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;

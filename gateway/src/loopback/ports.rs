@@ -9,17 +9,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// 127.0.0.1, at which processes on one machine reach each other.
+/// 127.0.0.1, the address at which processes on one machine reach each other.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// 16,384: the lowest port of any block, far below [`EPHEMERAL_PORT_FIRST`].
+/// UDP port 16,384: the lowest port of any block, a row of ports for one gateway's lanes. It is far
+/// below [`EPHEMERAL_PORT_FIRST`].
 const BLOCK_PORT_FIRST: u16 = 16_384;
-/// 32,768: the lowest port that Linux hands out by itself, unless it is configured otherwise.
+/// Port 32,768: the lowest that Linux hands out by itself, unless it is configured otherwise.
 const EPHEMERAL_PORT_FIRST: u16 = 32_768;
 /// Number of blocks of [`LANES_MAX`] ports between [`BLOCK_PORT_FIRST`] and
 /// [`EPHEMERAL_PORT_FIRST`].
 const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANES_MAX as u32;
-/// 37: number of blocks between the first blocks of two processes with consecutive ids; prime, to
-/// spread them.
+/// 37 blocks of ports between the first blocks that two processes with consecutive ids try; prime,
+/// to spread them.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
 
 /// Returns the first port of a free block: [`LANES_MAX`] UDP ports in a row. The first one is free
@@ -28,7 +29,7 @@ const PROCESS_BLOCK_STRIDE: u32 = 37;
 /// # Errors
 /// `AddrNotAvailable` when no block is free.
 pub fn free_port_block() -> io::Result<SocketAddr> {
-    /// Number of the next block that this process tries, modulo [`PORT_BLOCKS`].
+    /// Number of the next block of ports that this process tries, modulo [`PORT_BLOCKS`].
     static NEXT_BLOCK: LazyLock<AtomicU32> =
         LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(PROCESS_BLOCK_STRIDE)));
     let blocks = (0..PORT_BLOCKS).map(|_| NEXT_BLOCK.fetch_add(1, Ordering::Relaxed) % PORT_BLOCKS);

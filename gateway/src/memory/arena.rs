@@ -76,10 +76,11 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
-/// 256: how often folded memory repeats its pages at most. Each repetition is a mapping, of which a
-/// process may have some ten thousand. Tested by `folded_memory_has_its_length_but_takes_a_part`.
+/// 256 mappings: folded memory, which repeats the same pages for simulations, has no more. A
+/// process may have some ten thousand.
+/// Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
-/// 1 MiB. Least length of the pages that folded memory repeats.
+/// 1 MiB: the least length of the pages that folded memory repeats.
 const FOLD_BYTES_MIN: u64 = 1 << 20;
 /// The `f_type` by which statfs names the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;

@@ -66,7 +66,7 @@ impl Simulation {
         let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
-            clients.push(gateways.attach_folded(SimulationSpec::JOB, rank, arena).await?);
+            clients.push(gateways.attach_folded(SimulationSpec::JOB_NAME, rank, arena).await?);
         }
         let simulation = Self { gateways, clients, network, seed };
         simulation.reset_links().await;

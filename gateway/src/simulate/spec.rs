@@ -31,7 +31,7 @@ pub struct SimulationSpec {
 
 impl SimulationSpec {
     /// The name of the job that all simulated ranks attach to.
-    pub const JOB: &str = "simulation";
+    pub const JOB_NAME: &str = "simulation";
 
     /// Makes the simulation of a fabric with a plan.
     ///
@@ -74,7 +74,7 @@ impl SimulationSpec {
         let net = VirtualNet::new();
         network.apply(&net, seed);
         let job = JobSpec {
-            name: Self::JOB.to_owned(),
+            name: Self::JOB_NAME.to_owned(),
             token: [7; 32].into(),
             // Arenas are folded, or small.
             memory: ByteCount::new(u64::MAX),

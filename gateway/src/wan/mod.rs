@@ -36,7 +36,7 @@ pub mod pacing;
 mod spec;
 pub mod stream;
 
-pub use connect::endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
+pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
 pub use connect::liveness::PeerLiveness;
 pub use lane_handle::{LaneHandle, LaneMeasurement, PeerSeen};
 pub use spec::{LaneSpec, LaneThreads, PeerLink};

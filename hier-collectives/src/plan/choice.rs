@@ -5,8 +5,9 @@
 use super::analysis::pair_shares::PairShares;
 use super::capacity::{Capacity, PortDirection};
 use super::encoding::{encode_plan, plan_bytes_max};
+use super::plan_data::{Algorithm, Plan};
 use super::sizing::segment_bytes;
-use super::tree::{Algorithm, Plan, Tree};
+use super::tree::Tree;
 use super::trees::asymmetric;
 use super::trees::direct::{TIE_FRACTION, direct_exchange_packing};
 use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};

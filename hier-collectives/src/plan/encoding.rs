@@ -1,6 +1,7 @@
 //! The wire form of a plan, and the hash that names it.
 
-use super::tree::{Algorithm, Plan, Tree, TreeDirection};
+use super::plan_data::{Algorithm, Plan};
+use super::tree::{Tree, TreeDirection};
 use crate::codec::{DecodeError, FieldReader, fnv1a, write_text, write_u16, write_u64};
 use crate::ids::GatewayId;
 use crate::wire::MAX_MESSAGE_BYTES;

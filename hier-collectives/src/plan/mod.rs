@@ -7,6 +7,7 @@ mod analysis;
 mod capacity;
 mod choice;
 mod encoding;
+mod plan_data;
 mod planner;
 mod reroot;
 mod sizing;
@@ -20,11 +21,12 @@ pub use analysis::pair_shares::{
     PairShare, PairShares, RATE_RESERVE, pair_payload_rate, pair_shares,
 };
 pub use analysis::proof::PlanFault;
+pub use plan_data::{Algorithm, Plan};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
 pub use sizing::{
     SEGMENT_BYTES_MAX, lane_count, result_window, segment_bytes, trees_max, unsolicited_window,
     unsolicited_window_bytes,
 };
-pub use tree::{Algorithm, Plan, Role, Tree, TreeDirection, Upstream};
+pub use tree::{Role, Tree, TreeDirection, Upstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;

@@ -5,8 +5,8 @@
 
 use super::choice;
 use super::encoding::{encode_plan, plan_bytes_max};
+use super::plan_data::Plan;
 use super::sizing::{segment_bytes_for_pairs, trees_max};
-use super::tree::Plan;
 use super::trees::express;
 use crate::topology::Fabric;
 

@@ -1,6 +1,7 @@
 //! Trees rerooted for an operation: a reduction ends, and a broadcast begins, at one gateway.
 
-use super::tree::{Plan, Tree};
+use super::plan_data::Plan;
+use super::tree::Tree;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use std::collections::BTreeMap;

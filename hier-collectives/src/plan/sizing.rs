@@ -2,7 +2,7 @@
 //!
 //! Every gateway computes them from the fabric and the plan, so that all agree without a message.
 
-use super::tree::Plan;
+use super::plan_data::Plan;
 use super::trees::packing::SPREAD_TREES_MAX;
 use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};

@@ -2,10 +2,10 @@
 
 use super::action::PeerError;
 use super::context::Context;
-use super::dispatcher::Session;
 use super::epoch::membership::{EpochStart, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::epoch::state::JoinReply;
+use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode};

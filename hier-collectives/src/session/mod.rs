@@ -3,7 +3,7 @@
 //! [`Session`] owns its parts and routes events between them:
 //!
 //! ```text
-//!              Session (dispatcher, messages, lifecycle)
+//!              Session (events, messages, lifecycle)
 //!             /            |                |         \
 //!      EpochState     Collectives        Commits    Transfer
 //!      members, plan  posts, outcomes    steps      segments, grants, windows
@@ -18,11 +18,11 @@ mod action;
 mod action_queue;
 mod collective;
 mod context;
-mod dispatcher;
 mod epoch;
-mod lifecycle;
 mod local_gateway;
 mod messages;
+mod session_events;
+mod session_lifecycle;
 mod status;
 mod transfer;
 
@@ -32,7 +32,7 @@ pub use action::{
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
-pub use dispatcher::{Session, SessionConfig};
+pub use session_events::{Session, SessionConfig};
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::collective::commits::PendingCommit;
 use super::collective::state::{Collective, Phase};
-use super::dispatcher::Session;
+use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::plan::Plan;

@@ -159,7 +159,8 @@ fn answers_port_unreachable(address: SocketAddr, bind: IpAddr) -> bool {
 /// a warning: the configured RTT sizes the congestion windows.
 const RTT_WARNING_FACTOR: f64 = 1.25;
 
-/// 2 ms on top of the factor, so that scheduling delay on a short link raises no warning.
+/// 2 ms on top of [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
+/// short link raises no warning.
 const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 
 /// 0.8 of the configured rate is the least measured rate without a warning: headers,

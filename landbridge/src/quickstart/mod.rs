@@ -4,6 +4,7 @@
 //! gateways, a relay and the ranks are [`processes`] of this binary. Each [`rank`] does the
 //! [`training`] and then all-reduces. The [`report`] checks both.
 
+mod all_reduce_times;
 mod binomial;
 mod deployment;
 mod error;
@@ -13,7 +14,6 @@ mod processes;
 mod rank;
 pub(crate) mod report;
 mod runner;
-mod timing;
 pub(crate) mod training;
 
 pub(crate) use error::QuickstartError;

@@ -3,15 +3,15 @@
 //! One task of a current-thread runtime starts all [`processes`](super::processes) and reads their
 //! lines one after the other; each child blocks while its pipe is full.
 
+use super::all_reduce_times::{
+    AllReduceTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
+};
 use super::deployment::{QuickstartDeployment, rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::ChildProcess;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
-use super::timing::{
-    IterationTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
-};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
@@ -201,13 +201,13 @@ impl QuickstartRunner {
         &mut self,
         options: &QuickstartOptions,
         bar: &ProgressBar,
-    ) -> Result<Vec<IterationTimes>, QuickstartError> {
+    ) -> Result<Vec<AllReduceTimes>, QuickstartError> {
         for rank in &mut self.ranks {
             rank.send_line("go").await?;
         }
         let mut iterations = Vec::new();
         for _ in 0..options.iterations.get() {
-            let mut iteration = IterationTimes::default();
+            let mut iteration = AllReduceTimes::default();
             for rank in &mut self.ranks {
                 match read_rank_message(rank).await? {
                     RankMessage::Iteration(times) => iteration.add_rank(times),

@@ -122,7 +122,7 @@ pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String
         let mut clients = Vec::new();
         for rank in 0..ranks {
             let client =
-                lab.attach_to(SimulationSpec::JOB, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
+                lab.attach_to(SimulationSpec::JOB_NAME, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
             clients.push(client);
         }
         let mut wrong = Vec::new();

@@ -10,7 +10,7 @@ mod hosts;
 mod links;
 mod namespace;
 mod pump;
-mod running;
+mod running_lab;
 mod status;
 mod tun;
 
@@ -18,5 +18,5 @@ pub use error::{IP_COMMAND_MISSING, LabError};
 pub use namespace::{
     check_namespace_entry, list_namespaces, namespace_name, remove_orphan_namespaces,
 };
-pub use running::Lab;
+pub use running_lab::Lab;
 pub use status::LinkStatus;

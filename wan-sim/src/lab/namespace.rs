@@ -195,7 +195,8 @@ fn run_ip_command(arguments: &[&str]) -> Result<(), LabError> {
 
 /// Name of the TUN device in each namespace.
 pub(super) const DEVICE_NAME: &str = "wan0";
-/// 10,000 buffers that the TUN device queues (`txqueuelen`) while the thread that reads it is busy.
+/// 10,000 packets (GSO buffers) that the TUN device queues (`txqueuelen`) while the thread that
+/// reads it is busy.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
 /// Least, initial and most bytes of a TCP socket's buffer, for `tcp_rmem` and `tcp_wmem`: 256 MiB
 /// hold a long link's window.

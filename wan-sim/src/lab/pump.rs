@@ -379,7 +379,7 @@ impl SegmentRun {
             && self.damage == damage
             && damage.corrupt_bit.is_none()
             && at >= self.due
-            && at.since(self.first_due) <= RUN_SPAN_MAX
+            && at.since(self.first_due) <= SEGMENT_RUN_SPAN_MAX
     }
 }
 
@@ -410,20 +410,22 @@ const WAKE_UP_STEP_MIN: Span = Span::from_ns(100_000);
 /// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight. A
 /// packet is then 125 us late on average.
 const WAKE_UP_STEP_MAX: Span = Span::from_ns(250_000);
-/// 100 us: segments that arrive within this time leave in one write, with the last of them.
-const RUN_SPAN_MAX: Span = Span::from_ns(100_000);
+/// 100 us: TCP segments or UDP datagrams that arrive within this time leave in one write, with the
+/// last of them.
+const SEGMENT_RUN_SPAN_MAX: Span = Span::from_ns(100_000);
 /// 10 ms: the longest sleep of a site's thread; a longer gap between reads shows a delayed thread.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
-/// 1 ms of deliveries before reads have their turn: a site's network stack may take as long for a
-/// few hundred acknowledgements.
+/// 1 ms: the longest turn of deliveries to a site before reads have theirs. A site's network stack
+/// may take as long for a few hundred acknowledgements.
 const DELIVERY_TURN_MAX: Span = Span::from_ms(1);
-/// 32 buffers read from the TUN device before deliveries have their turn.
+/// 32 buffers: most that are read from the TUN device before deliveries have their turn.
 const READS_PER_TURN_MAX: usize = 32;
-/// 16 KiB: a shorter frame is copied, since that costs less than a new read buffer.
+/// 16 KiB: a shorter buffer from the TUN device is copied, since that costs less than a new read
+/// buffer.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
-/// 512 read buffers kept for reuse.
+/// 512 read buffers of the TUN device: most that are kept for reuse.
 const SPARE_BUFFERS_MAX: usize = 512;
-/// 65,545 bytes of a read buffer: a virtio header and the longest IP packet.
+/// 65,545 bytes: the length of a read buffer, a virtio header and the longest IP packet.
 const READ_BUFFER_BYTES: usize = VIRTIO_HEADER_BYTES + 65_535;
 /// The fidelity limits by which a read from the TUN device counts as late.
 const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

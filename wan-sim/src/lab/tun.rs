@@ -104,15 +104,15 @@ const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
 /// Offload bit: incomplete checksums are accepted.
 const TUN_F_CSUM: usize = 0x01;
-/// Offload bit: segments of TCP over IPv4 are accepted.
+/// Offload bit: buffers of several TCP segments over IPv4 are accepted.
 const TUN_F_TSO4: usize = 0x02;
-/// Offload bit: segments of TCP over IPv6 are accepted.
+/// Offload bit: buffers of several TCP segments over IPv6 are accepted.
 const TUN_F_TSO6: usize = 0x04;
-/// Offload bit: TCP segments with ECN are accepted.
+/// Offload bit: buffers of several TCP segments with ECN are accepted.
 const TUN_F_TSO_ECN: usize = 0x08;
-/// Offload bit: UDP segments over IPv4 are accepted.
+/// Offload bit: buffers of several UDP datagrams over IPv4 are accepted.
 const TUN_F_USO4: usize = 0x20;
-/// Offload bit: UDP segments over IPv6 are accepted.
+/// Offload bit: buffers of several UDP datagrams over IPv6 are accepted.
 const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]

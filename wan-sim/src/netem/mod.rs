@@ -6,14 +6,14 @@
 mod error;
 mod link_words;
 mod parse;
+mod parse_value;
 mod print;
-mod value;
 mod words;
 
 pub use error::NetemError;
 pub use link_words::Netem;
 #[cfg(feature = "topology")]
-pub(crate) use value::{parse_netem_rate, parse_netem_span};
+pub(crate) use parse_value::{parse_netem_rate, parse_netem_span};
 
 #[cfg(test)]
 mod tests;

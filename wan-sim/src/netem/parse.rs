@@ -2,7 +2,7 @@
 
 use super::error::NetemError;
 use super::link_words::Netem;
-use super::value::{
+use super::parse_value::{
     Limit, parse_netem_limit, parse_netem_order, parse_netem_rate, parse_netem_span,
     parse_netem_word,
 };

@@ -1,7 +1,7 @@
 //! The words that are not parsed yet, and the values that may follow each of them.
 
 use super::error::NetemError;
-use super::value::parse_netem_word;
+use super::parse_value::parse_netem_word;
 use crate::{GilbertElliott, Loss, Shape};
 use std::collections::VecDeque;
 use units::Fraction;

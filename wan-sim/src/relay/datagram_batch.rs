@@ -72,7 +72,7 @@ impl DatagramBatch {
             && self.ecn == ecn
             && (1..=self.segment_bytes).contains(&bytes)
             && self.data.len() + bytes <= BATCH_BYTES_MAX
-            && self.members.len() < BATCH_SEGMENTS_MAX
+            && self.members.len() < BATCH_DATAGRAMS_MAX
             && at >= self.due()
             && at.since(self.first_due()) <= BATCH_SPAN_MAX
     }
@@ -90,11 +90,11 @@ pub(super) fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: 
     }
 }
 
-/// 100 us: packets that arrive within this time leave in one send, with the last of them, since a
-/// wake-up for each packet would take too much processor time.
+/// 100 us: datagrams of a flow that arrive within this time leave in one send, with the last of
+/// them. A wake-up for each would take too much processor time.
 pub(super) const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
 /// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
 pub(super) const BATCH_BYTES_MAX: usize = 65_507;
-/// 64 segments: the kernel's limit on segments of one send.
-pub(super) const BATCH_SEGMENTS_MAX: usize = 64;
+/// 64 datagrams: the kernel's limit on the datagrams of one send (UDP GSO).
+pub(super) const BATCH_DATAGRAMS_MAX: usize = 64;

@@ -6,12 +6,12 @@
 
 mod datagram_batch;
 mod forward;
-mod handle;
 mod pipe;
 mod pump;
+mod running_relay;
 mod shared;
 mod socket;
 
 pub use forward::{Forward, ForwardError, RelaySpec};
-pub use handle::{Listening, Relay, RelayError};
+pub use running_relay::{Listening, Relay, RelayError};
 pub use shared::{FLOWS_MAX, OwnDrops, RelayCounters};

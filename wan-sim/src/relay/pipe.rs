@@ -1,7 +1,7 @@
 //! Packets in flight, in order of delivery, joined into batches for one send each.
 
 use super::datagram_batch::{
-    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, BATCH_SPAN_MAX, BatchMember, DatagramBatch, FlowId,
+    BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, BATCH_SPAN_MAX, BatchMember, DatagramBatch, FlowId,
     append_datagram,
 };
 use crate::{Delivery, Moved, PacketName};
@@ -74,7 +74,7 @@ impl Pipe {
     ) -> bool {
         let [(_, first), .., (_, latest)] = arrivals else { return false };
         let whole = arrivals.len() == read.len.div_ceil(read.segment_bytes)
-            && arrivals.len() <= BATCH_SEGMENTS_MAX
+            && arrivals.len() <= BATCH_DATAGRAMS_MAX
             && (ADOPTED_BYTES_MIN..=BATCH_BYTES_MAX).contains(&read.len)
             && latest.at.since(first.at) <= BATCH_SPAN_MAX
             && arrivals.is_sorted_by_key(|(_, delivery)| delivery.at)
@@ -158,7 +158,8 @@ impl Pipe {
 /// 16 KiB: shorter datagrams of one read are copied, since that costs less than a new read buffer.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
 
-/// 512 buffers kept for reuse, each of at most [`BATCH_BYTES_MAX`].
+/// 512 send buffers of the relay, each of at most [`BATCH_BYTES_MAX`]: most that are kept for
+/// reuse.
 const SPARE_BUFFERS_MAX: usize = 512;
 
 #[cfg(test)]

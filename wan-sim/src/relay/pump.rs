@@ -363,10 +363,11 @@ const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 /// 100 ms between two counts of the datagrams that full sockets dropped.
 const OVERFLOW_COUNT_INTERVAL: Span = Span::from_ms(100);
 
-/// 64 flows read before deliveries have their turn; the others are next.
+/// 64 flows (client addresses): most that are read before deliveries have their turn; the others
+/// are next.
 const FLOWS_READY_MAX: usize = 64;
 
-/// 120 s without packets, after which a flow is removed.
+/// 120 s: a flow (one client address) without packets for so long is removed.
 const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
 /// 65,536 bytes: the kernel joins at most so many bytes of datagrams in one read.

@@ -141,5 +141,5 @@ const PORT_LIMIT_REFUSED: &str = "netem cannot limit links together: raise egres
 /// 1 Tbit/s, as `tc` spells it: the rate of every `htb` class, so that classes shape nothing.
 pub(super) const CLASS_RATE: &str = "1tbit";
 
-/// 65,535 segments in a buffer of TCP: the kernel's default for `gso_max_segs`.
+/// 65,535 TCP segments in one buffer of a device: the kernel's default for `gso_max_segs`.
 pub const GSO_SEGMENTS_DEFAULT: u32 = 65_535;

@@ -60,5 +60,5 @@ impl Medium {
     }
 }
 
-/// 65,507 bytes: most payload of one transmit, all segments together, as in Linux.
+/// 65,507 bytes: most payload of one transmit, all its UDP datagrams together, as in Linux.
 const TRANSMIT_BYTES_MAX: usize = 65_507;

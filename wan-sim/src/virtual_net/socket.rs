@@ -147,5 +147,5 @@ impl UdpPoller for AlwaysWritable {
     }
 }
 
-/// 10 segments: most of one transmit, as quinn has it.
+/// 10 UDP datagrams: most that one transmit of a socket sends (UDP GSO), as in quinn.
 const GSO_SEGMENTS_MAX: usize = 10;

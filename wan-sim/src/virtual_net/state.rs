@@ -294,7 +294,8 @@ impl NetState {
     }
 }
 
-/// Moves each of the `held` datagrams for which `new_time` returns a time to that time.
+/// Changes the arrival times of datagrams in a map whose keys begin with them, after a link has
+/// changed. Each of the `held` datagrams for which `new_time` returns a time gets that time.
 fn rekey_datagrams<T>(
     held: &mut BTreeMap<(TimeNs, u64), T>,
     new_time: impl Fn(&T) -> Option<TimeNs>,

@@ -5,7 +5,8 @@ use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::path::Path;
 
-/// 0.97, the least T(0)/T(d) at [`EFFICIENCY_POINT`] with which the bench passes.
+/// 0.97: the least step time without distance over that at [`EFFICIENCY_POINT`], T(0)/T(d), with
+/// which the bench passes.
 const EFFICIENCY_WANTED: f64 = 0.97;
 /// Distance in kilometres, and N of the convergence N:1, for which the bench has a target.
 const EFFICIENCY_POINT: (u64, u64) = (500, 32);

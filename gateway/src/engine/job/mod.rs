@@ -8,7 +8,7 @@ pub(super) mod actions;
 pub(super) mod report;
 
 use super::ranks::AttachedRanks;
-use super::stragglers::StragglerMonitor;
+use super::straggler_monitor::StragglerMonitor;
 use crate::events::{LocalEvent, Placement};
 use crate::log_throttle::LogThrottle;
 use crate::memory::buffers::BufferTable;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use units::TimeNs;
 
-/// 1,000. Most log lines of one kind in ten seconds that a job's ranks can cause.
+/// 1,000 log lines of one kind in ten seconds: the most that a job's ranks can cause.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.

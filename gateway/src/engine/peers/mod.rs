@@ -108,8 +108,9 @@ impl Peer {
         self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
     }
 
-    /// Returns the newest reason why a lane is not up, preferring the lane that failed last.
-    fn newest_problem(&self) -> Option<&String> {
+    /// Returns why the lane that failed last is not up; if it is up again, the reason of the
+    /// lowest-numbered lane that is not. `None` when no lane has a problem.
+    fn shown_problem(&self) -> Option<&String> {
         self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
     }
 }
@@ -328,7 +329,7 @@ impl Peers {
         PeerView {
             lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
-            problem: peer.newest_problem().cloned(),
+            problem: peer.shown_problem().cloned(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),

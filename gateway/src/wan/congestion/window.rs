@@ -28,14 +28,14 @@ use units::{BitRate, Span};
 
 /// 256 KiB: the least congestion window of a lane, except while a queue drains or after ECN marks.
 const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
-/// 60 ms: the longest slack in the congestion window. With 35 ms, single round trips after an
-/// outage reached 139 of 200 Mbit/s.
+/// 60 ms: the most time that is added to the min RTT for the congestion window (its slack). With 35
+/// ms, single round trips after an outage reached 139 of 200 Mbit/s.
 const WINDOW_SLACK_MAX: Span = Span::from_ms(60);
-/// 3 round trips of slack in the congestion window: bytes that a short path does not hold stand in
-/// the peer's socket.
+/// 3 round trips: the time that is added to the min RTT for the congestion window (its slack) on a
+/// short path, whose bytes stand in the peer's socket.
 const WINDOW_SLACK_ROUNDS: u64 = 3;
-/// 2 ms: the least slack in the congestion window, since a thread may wait that long to be
-/// scheduled.
+/// 2 ms: the least time that is added to the min RTT for the congestion window (its slack), since a
+/// thread may wait that long to be scheduled.
 const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
 /// 0.75 of the congestion window remains while a queue drains.
 const DRAIN_WINDOW_FRACTION: f64 = 0.75;
@@ -50,7 +50,7 @@ const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
 /// a peer acknowledges late.
 /// Tested by `the_longest_round_trip_is_bounded`.
 const WINDOW_RTT_MAX_FACTOR: u64 = 8;
-/// 1 s: the RTT ceiling of windows between regions is never below this.
+/// 1 s: the longest RTT that a lane's windows follow is never below this between regions.
 const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 
 /// 4 times the configured RTT: the receive window follows RTTs up to it whatever the memory, since full

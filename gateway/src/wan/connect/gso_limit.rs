@@ -2,7 +2,7 @@
 //!
 //! The kernel takes up to ten packets of quinn in one call. Ten jumbo packets exceed the largest UDP
 //! datagram, so the kernel refuses them. quinn takes the refusal for loss: the path looks like a black hole.
-//! The endpoint of a lane wraps its socket here (`endpoint.rs`).
+//! The endpoint of a lane wraps its socket here (`lane_endpoint.rs`).
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};

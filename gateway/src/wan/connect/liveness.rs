@@ -37,8 +37,8 @@ const ACK_DELAY_MAX: Span = Span::from_ms(25);
 /// 1,024 bytes: the buffer of liveness probes on either side, with quinn's bookkeeping. Nobody
 /// reads it; when it is full, the oldest probe is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
-/// 1 s: the longest round of the liveness monitor, since an RTT measured across a pause does not
-/// predict the next one.
+/// 1 s: the longest round trip that the liveness monitor reckons with, since an RTT measured across
+/// a pause does not predict the next one.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 /// 6 round trips of silence while other lanes to the peer are heard: the lane's path is dead.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
@@ -92,7 +92,7 @@ pub(super) async fn monitor_liveness(
         let idle = telemetry.in_flight.bytes() == 0;
         let now = host.now();
         silence.note_acks(telemetry.acked_packets(), idle, now, peer);
-        silence.note_other_lanes(check, peer);
+        silence.note_time_alone(check, peer);
         let rounds = Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS));
         if silence.alone > rounds.max(DEAD_PATH_SILENCE_MIN) {
             let alone = silence.alone;
@@ -127,9 +127,10 @@ impl LaneSilence {
         }
     }
 
-    /// Adds the time `check` to the silence if another lane to the peer was heard in it. The time
-    /// adds up check by check: when all lanes were silent, the first heard one makes no path dead.
-    fn note_other_lanes(&mut self, check: Span, peer: &PeerLiveness) {
+    /// Adds `check`, the time since the last check, to the time of silence in which other lanes to
+    /// the peer were heard, if one was heard now. Zero once this lane is not silent. The time adds
+    /// up check by check: when all lanes were silent, the first heard one makes no path dead.
+    fn note_time_alone(&mut self, check: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
             true if peer_heard_ns > self.peer_heard_ns => self.alone + check,

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `endpoint.rs` | a lane's thread and QUIC endpoint; accepts connections |
+//! | `lane_endpoint.rs` | a lane's thread and QUIC endpoint; accepts connections |
 //! | `dial.rs` | dials a peer, again after each failure |
 //! | `connection.rs` | the tasks of one connection, and the engine's handle to it |
 //! | `handshake.rs` | hellos: both ends prove who they are |
@@ -16,9 +16,9 @@ pub mod addresses;
 pub mod connection;
 mod control_stream;
 mod dial;
-pub mod endpoint;
 pub mod gso_limit;
 mod handshake;
+pub mod lane_endpoint;
 pub mod liveness;
 mod packet_size;
 pub mod path_probe;

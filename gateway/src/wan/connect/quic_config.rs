@@ -12,11 +12,12 @@ use std::time::Duration;
 /// 24 later packets: QUIC takes a packet for lost once so many have arrived, or after an eighth of
 /// a round trip. Paths over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
-/// 60 s between searches for longer packets, since routes change; QUIC's own 600 s is too long.
+/// 60 s between searches for longer packets, since routes change; quinn's default of 600 s is too
+/// long.
 /// Tested by `packets_follow_a_path_that_becomes_narrow_and_wide_again`.
 const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-/// 10 s from the time when long packets stopped arriving until the next MTU search, instead of
-/// QUIC's 60 s. Until then packets are as short as can be.
+/// 10 s from the time when long packets stopped arriving until the next MTU search; quinn's default
+/// is 60 s. Until then packets are as short as can be.
 const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 
 /// Makes the QUIC transport settings of one lane of a link.

@@ -21,7 +21,8 @@ use units::{BitRate, Span};
 const REPORTED_RATE_CHANGE_FRACTION: f64 = 0.05;
 /// 20 %: a smaller change of a link's RTT is not reported to the first gateway.
 const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
-/// 2 ms: a smaller change of a link's RTT is not reported to the first gateway either.
+/// 2 ms: a smaller change of a link's RTT is not reported to the first gateway, whatever its
+/// fraction.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
 /// 1 % of all packets: a smaller change of a link's loss is not reported to the first gateway.
 const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;

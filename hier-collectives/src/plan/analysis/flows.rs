@@ -3,7 +3,7 @@
 use crate::buffer_part::BufferPart;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
-use crate::plan::tree::Plan;
+use crate::plan::plan_data::Plan;
 use std::collections::BTreeMap;
 
 /// Payload bytes between gateways, keyed by (sender, receiver).

@@ -1,7 +1,8 @@
 //! The fraction of a buffer that each gateway owns, for reports and pictures of a plan.
 
 use crate::ids::GatewayId;
-use crate::plan::tree::{Plan, Tree};
+use crate::plan::plan_data::Plan;
+use crate::plan::tree::Tree;
 use crate::topology::Fabric;
 
 impl Plan {

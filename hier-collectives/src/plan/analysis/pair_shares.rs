@@ -8,7 +8,7 @@ use crate::bound::payload_rate;
 use crate::buffer_part;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
-use crate::plan::tree::Plan;
+use crate::plan::plan_data::Plan;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
@@ -143,7 +143,8 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
     shares.into_iter().map(|(pair, share)| (pair, share.or_rerooted(rerooted[&pair]))).collect()
 }
 
-/// Returns the shares of all pairs of gateways in the ports and links that `flows` pass.
+/// Returns the shares of all pairs of gateways in linked regions, in the ports and links that
+/// `flows` pass. A pair without flow has no share set, so its limit is the full rate.
 fn shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

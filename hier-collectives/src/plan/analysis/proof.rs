@@ -1,8 +1,9 @@
 //! The proof that a plan is valid, and the check that a peer's plan is near our own.
 
 use crate::ids::GatewayId;
+use crate::plan::plan_data::Plan;
 use crate::plan::sizing::trees_max;
-use crate::plan::tree::{Plan, Tree, TreeDirection};
+use crate::plan::tree::{Tree, TreeDirection};
 use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
 use units::ByteCount;

@@ -4,8 +4,9 @@
 //! are the flat algorithms over all ranks.
 
 use crate::ids::GatewayId;
+use crate::plan::plan_data::{Algorithm, Plan};
 use crate::plan::sizing::segment_bytes;
-use crate::plan::tree::{Algorithm, Plan, Tree, TreeDirection};
+use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
 

@@ -7,13 +7,13 @@ use super::gateway_tree;
 use super::region_tree::{RegionTree, RootedTree, grow_region_tree};
 use crate::plan::analysis::pair_shares::PairShares;
 use crate::plan::capacity::{Capacity, PortDirection};
+use crate::plan::plan_data::{Algorithm, Plan};
 use crate::plan::sizing::unsolicited_window;
-use crate::plan::tree::{Algorithm, Plan};
 use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 1 KiB: the express limit is found to within this many bytes.
+/// 1 KiB: the largest buffer that takes the express tree is found to within this many bytes.
 const SIZE_STEP_BYTES: u64 = 1 << 10;
 
 /// 12 doublings of 1 KiB: candidates for the express tree are compared at 0 bytes, at 1 KiB, and at

@@ -1,9 +1,9 @@
 //! Commits: a step is confirmed once every gateway has reported that all its ranks have the
 //! results of the step's collectives. These reports are facts that only grow.
 
+use super::collectives::{Collectives, LocalRank};
 use super::overreach;
 use super::sequence_ranges::SequenceRanges;
-use super::table::{Collectives, LocalRank};
 use crate::ids::{GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
 use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
@@ -279,8 +279,9 @@ impl Commits {
         self.confirm_complete(cx);
     }
 
-    /// Replaces each rank's commits for an epoch whose first collective is `next`. `committed` is
-    /// the last step that some gateway knows to be complete.
+    /// Forgets each rank's commits, for an epoch whose first collective is `next`. The job's last
+    /// committed step becomes the later of its own and `committed`, which some gateway knows to be
+    /// complete.
     pub fn begin_epoch(&mut self, next: Sequence, committed: Option<Committed>) {
         self.committed = self.committed.max(committed);
         for rank in self.ranks.values_mut() {

@@ -1,7 +1,7 @@
 //! Views of the transfer for tests.
 
 use super::flow::TransferFlow;
-use super::state::Transfer;
+use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::ids::GatewayId;
 use crate::session::action::{Buffer, BufferView};

@@ -1,73 +1,17 @@
-//! A collective starts: local contributions become local partials, in order.
+//! Local reductions: local contributions become local partials, in order.
 
-use super::flow::{CollectiveWork, FlowStage, TransferFlow, parts_of_collective};
+use super::flow::{FlowStage, TransferFlow};
 use super::part::TransferPart;
-use super::state::{ReduceTask, Transfer};
+use super::transfer_state::{ReduceTask, Transfer};
 use crate::descriptor::Pattern;
-use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
+use crate::ids::{SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, Buffer, ReduceInput};
-use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::SegmentKey;
-use units::{ByteCount, TimeNs};
+use units::ByteCount;
 
 impl Transfer {
-    /// Starts the transfer of a collective that every local rank has posted.
-    ///
-    /// # Errors
-    /// A peer that sent, under our descriptor, a segment that the plan does not have. Nothing has
-    /// moved then.
-    pub fn start_collective(
-        &mut self,
-        sequence: Sequence,
-        work: CollectiveWork,
-        cx: &mut Context<'_>,
-    ) -> Result<(), GatewayId> {
-        let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor);
-        let digest = work.descriptor.digest();
-        let flow = self.flow_or_new(sequence);
-        flow.parts = parts;
-        flow.stage = FlowStage::Moving;
-        flow.work = Some(work);
-        (flow.wan_begin, flow.wan_end) = (TimeNs::default(), TimeNs::default());
-        self.drop_segments_of_other_digest(sequence, digest, cx.actions);
-        if let Some(from) = self.flow_or_new(sequence).sender_of_invalid_segment(cx.epoch.me()) {
-            return Err(from);
-        }
-        self.start_local_reductions(cx);
-        let arrived = self.flow_or_new(sequence).incoming.iter().filter(|(_, i)| i.landed);
-        let key = |tree, segment| SegmentKey { sequence, tree, segment };
-        let arrived: Vec<_> = arrived.map(|((_, tree, segment), _)| key(*tree, *segment)).collect();
-        for key in arrived {
-            self.advance_segment(key, cx);
-        }
-        self.send_to_all_peers(cx);
-        Ok(())
-    }
-
-    /// Forgets segments that came before the local posts under another descriptor. The peer's
-    /// announcement, which fails the collective, is on its way.
-    fn drop_segments_of_other_digest(
-        &mut self,
-        sequence: Sequence,
-        digest: u64,
-        actions: &mut ActionQueue,
-    ) {
-        let Some(flow) = self.flows.get_mut(&sequence) else { return };
-        for ((from, _, _), incoming) in
-            flow.incoming.extract_if(.., |_, incoming| incoming.digest != digest)
-        {
-            for lease in incoming.leases {
-                actions.push(Action::CancelLease(lease));
-            }
-            if let Some(view) = &incoming.landed_in {
-                actions.release_scratch(view);
-            }
-            self.unsolicited.refund_peer(from, incoming.unsolicited_bytes);
-        }
-    }
-
     /// Starts local reductions in order, as far as the memory for partials allows. The contribution
     /// of a single local rank is the partial itself and takes no memory.
     ///

@@ -2,7 +2,7 @@
 
 use super::flow::TransferFlow;
 use super::part::TransferPart;
-use super::state::Transfer;
+use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::local_gateway::LocalGateway;
 

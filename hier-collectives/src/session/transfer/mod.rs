@@ -1,8 +1,9 @@
 //! The transfer of a collective's bytes: local reduction, segments out and in, grants, receipts.
 //!
-//! [`state::Transfer`] owns all of it. The session calls it with events; it reads the epoch and
-//! knows nothing of posts, failures or commits. The outcome of a call tells the session what
-//! arrived, and [`state::Transfer`]'s getters whether a collective is delivered or at rest.
+//! [`transfer_state::Transfer`] owns all of it. The session calls it with events; it reads the
+//! epoch and knows nothing of posts, failures or commits. The outcome of a call tells the session
+//! what arrived, and the getters of [`transfer_state::Transfer`] whether a collective is delivered
+//! or at rest.
 
 mod credit;
 pub(super) mod flow;
@@ -14,5 +15,6 @@ mod part;
 mod progress;
 mod receive;
 mod send;
-pub(super) mod state;
+mod start;
+pub(super) mod transfer_state;
 mod unsolicited;

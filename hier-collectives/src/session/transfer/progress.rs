@@ -1,7 +1,7 @@
 //! The way of a segment from partials to result, as far as its inputs allow.
 
 use super::flow::{FlowStage, TransferFlow};
-use super::state::{ReduceTask, Transfer, send_receipt};
+use super::transfer_state::{ReduceTask, Transfer, send_receipt};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::Upstream;
 use crate::session::action::{Action, Buffer, BufferView, ReduceInput, TaskId};

@@ -2,7 +2,7 @@
 
 use super::flow::{FlowStage, TransferFlow, part_expects_segment};
 use super::part::{IncomingSegment, TransferPart};
-use super::state::{Transfer, send_receipt};
+use super::transfer_state::{Transfer, send_receipt};
 use super::unsolicited::UnsolicitedBound;
 use crate::ids::{GatewayId, Sequence};
 #[cfg(feature = "mutants")]

@@ -2,7 +2,7 @@
 
 use super::flow::FlowStage;
 use super::part::{SegmentPayload, TransferPart};
-use super::state::Transfer;
+use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::fec::parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};

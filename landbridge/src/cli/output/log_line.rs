@@ -39,7 +39,7 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// The ASCII control character that begins a colour code of a terminal.
+/// 0x1b: the ASCII control character (ESC) that begins a colour code of a terminal.
 const ESCAPE_BYTE: u8 = 0x1b;
 
 #[cfg(test)]

@@ -161,13 +161,13 @@ fn draw_svg_tree(
         .expect("a string takes it");
 }
 
-/// Width of the picture, and height of its part with regions and links, in pixels.
+/// 720 pixels: width of the picture, and height of its part with regions and links.
 const PICTURE_SIDE_PX: f64 = 720.0;
-/// Height of the picture of one tree, in pixels.
+/// 150 pixels: height of the picture of one tree.
 const TREE_SIDE_PX: f64 = 150.0;
-/// Trees drawn in one row of the picture.
+/// 5 trees are drawn in one row of the picture.
 const TREES_PER_ROW: usize = 5;
-/// Trees drawn at most, the largest first.
+/// 20 trees: most that the picture shows, the largest first.
 const TREES_DRAWN_MAX: usize = 20;
 /// 10 regions: with more of them, the labels of links would cover one another and are left out.
 const LABELLED_REGIONS_MAX: usize = 10;

@@ -44,5 +44,5 @@ impl RelaySettings {
     }
 }
 
-/// 0 bit/s where no rate is given, which is refused as a rate.
+/// 0 bit/s. Never used: clap requires a rate here; [`LinkSpec::new`] would refuse this one.
 const RATE_MISSING: BitRate = BitRate::from_bits_per_second(0);

@@ -73,13 +73,13 @@ pub(super) const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_NONE`, a GSO type: the buffer is one packet.
 pub(super) const GSO_NONE: u8 = 0;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type: segments of TCP over IPv4.
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type: the buffer is several TCP segments over IPv4.
 pub(super) const GSO_TCP4: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type: segments of TCP over IPv6.
+/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type: the buffer is several TCP segments over IPv6.
 pub(super) const GSO_TCP6: u8 = 4;
 
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type: UDP datagrams of equal length.
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type: the buffer is UDP datagrams of equal length.
 pub(super) const GSO_UDP: u8 = 5;
 
 /// `VIRTIO_NET_HDR_GSO_ECN`, a bit of the GSO type: the first TCP segment has the CWR flag.

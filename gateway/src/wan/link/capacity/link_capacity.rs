@@ -12,17 +12,19 @@ use units::{BitRate, Fraction, Span, TimeNs};
 // by max(SPAN_MAX, SPAN_ROUNDS x RTT) ends without a sample. A link too slow for SPAN_PACKETS_MIN
 // packets within SPAN_MIN is not measured.
 
-/// 2 round trips: the length of a span, the time of one sample of a link.
+/// 2 round trips: the time that one sample of a link (a span) covers, at least [`SPAN_MIN`].
 const SPAN_ROUNDS: u64 = 2;
-/// 100 ms: the least length of a span, the time of one sample of a link.
+/// 100 ms: the least time that one sample of a link (a span) covers.
 const SPAN_MIN: Span = Span::from_ms(100);
-/// 64 packets in a span: fewer are a burst, which shows no rate.
+/// 64 packets sent: one sample of a link (a span) has at least so many. Fewer are a burst, which
+/// shows no rate.
 /// Tested by `bursts_among_little_traffic_show_nothing`.
 const SPAN_PACKETS_MIN: u64 = 64;
-/// 2 s: the longest span that waits for packets.
+/// 2 s: a sample of a link (a span) without [`SPAN_PACKETS_MIN`] packets by then is discarded.
 const SPAN_MAX: Span = Span::from_secs(2);
-/// 12,000 bits: a packet of 1,500 bytes.
-const SPAN_PACKET_BITS: u64 = 8 * 1500;
+/// 12,000 bits: a packet of 1,500 bytes, assumed to decide whether a link can send
+/// [`SPAN_PACKETS_MIN`] packets in [`SPAN_MIN`].
+const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
 // congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
@@ -30,35 +32,39 @@ const SPAN_PACKET_BITS: u64 = 8 * 1500;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
-/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: a longer RTT means a queue before the link.
+/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: an RTT above it means a queue before the link.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
-/// 1 ms beyond [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links is
+/// 1 ms added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links is
 /// no queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 congested spans show a capacity, after a first one, which began before the congestion did.
+/// 4 samples of a link (2 RTT or 100 ms each) with congestion show its capacity, after a first one,
+/// which began before the congestion did.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
-/// 10 spans without congestion: earlier congested ones are no evidence any more.
+/// 10 samples of a link (2 RTT or 100 ms each) without congestion: earlier ones with congestion are
+/// no evidence any more.
 const CONGESTION_FREE_SPANS: u32 = 10;
-/// 0.98 of the rate limit: a capacity above this part of it is noise and not a reduction.
+/// 0.98 of the rate limit of a link: a measured capacity above it is noise and no reduction.
 const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
-/// 1/16 of the configured rate: the least capacity that is found, since spans would not fill below
-/// it.
+/// 1/16 of the configured rate of a link: the least capacity that is found. Below it too few
+/// packets pass in one sample.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
-/// 5 spans after a change of the capacity are ignored: they still show packets sent before it.
+/// 5 samples of a link (2 RTT or 100 ms each) after a change of its capacity are ignored: they
+/// still show packets sent before it.
 const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
 //             where loss >= configured loss + CORRECTION_LOSS
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
-/// 4 consecutive spans with a queue correct a capacity that is a little too high.
+/// 4 consecutive samples of a link (2 RTT or 100 ms each) with a queue correct a capacity that is a
+/// little too high.
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
 /// 0.5 % of all packets lost beyond the configured loss: with less, a longer RTT is no queue and
 /// corrects no capacity.
 const CORRECTION_LOSS: f64 = 0.005;
-/// 0.9: corrections lower the capacity to no less than this part of the first finding.
+/// 0.9 of the capacity that was found first: corrections lower the capacity of a link no further.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
 
@@ -69,21 +75,24 @@ const CORRECTION_FRACTION: f64 = 0.9;
 // failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
 //           gain = CAPACITY_PROBE_GAIN
 
-/// 0.8 of the capacity delivered: a link in full use.
+/// 0.8 of the capacity: a link is in full use where it delivers so much.
 const FULL_USE_FRACTION: f64 = 0.8;
-/// 0.95 of the probed rate delivered: a capacity probe in full use.
+/// 0.95 of the rate of a capacity probe: the probe counts where the link delivers so much.
 const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
-/// 0.1: a first probe asks for 10 % more than the capacity; each success doubles that.
+/// 0.1: a first capacity probe asks for 10 % more than the capacity of the link; each success
+/// doubles the gain.
 const CAPACITY_PROBE_GAIN: f64 = 0.1;
-/// 1.0: a probe asks for twice the capacity at most.
+/// 1.0: a capacity probe asks for 100 % more than the capacity of the link at most.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
-/// 10 spans (of 100 ms or 2 RTT) in full use before the first probe of a higher rate; each failed
-/// probe doubles the wait.
+/// 10 samples of a link (2 RTT or 100 ms each) in full use before the first probe of a higher rate;
+/// each failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
-/// 1,600 spans in full use: the longest wait between probes of a higher rate.
+/// 1,600 samples of a link (2 RTT or 100 ms each) in full use: the longest wait between probes of a
+/// higher rate.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
-/// 10 spans without a queue: the probe of a higher rate has succeeded.
+/// 10 samples of a link (2 RTT or 100 ms each) at the probed rate without a queue: the probe has
+/// succeeded.
 const CAPACITY_PROBE_SPANS: u32 = 10;
 /// 0.97 of the configured rate: a link whose probe reaches it counts as having the configured rate.
 /// Tested by `the_configured_rate_is_reached_again`.
@@ -92,13 +101,14 @@ const NOMINAL_RATE_FRACTION: f64 = 0.97;
 /// recovery.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
-/// 50 spans: the window of the link's min RTT and of its random loss.
+/// 50 samples of a link (2 RTT or 100 ms each): its min RTT and its random loss are taken over so
+/// many.
 const LINK_HISTORY_SPANS: usize = 50;
 
 // inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
-/// 3 consecutive spans with a long RTT show RTT inflation.
+/// 3 consecutive samples of a link (2 RTT or 100 ms each) with a long RTT show RTT inflation.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;
 /// 1.5 times the configured RTT: only a longer RTT is inflated, since a queue of our own may be
@@ -286,7 +296,7 @@ impl LinkCapacity {
     /// not measured.
     fn is_too_slow_to_measure(&self) -> bool {
         let bits = u128::from(self.link.rate.bits_per_second()) * u128::from(SPAN_MIN.ns());
-        bits < u128::from(SPAN_PACKETS_MIN * SPAN_PACKET_BITS) * 1_000_000_000
+        bits < u128::from(SPAN_PACKETS_MIN * ASSUMED_PACKET_BITS) * 1_000_000_000
     }
 
     /// Evaluates a complete span: ends a probe at a queue, notes congestion, corrects the capacity,

@@ -18,7 +18,8 @@ use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// 256 KiB: a turn of the heaviest waiting job, so that no turn takes long on a thin link.
+/// 256 KiB of segments: what the heaviest waiting job in a send queue sends in one turn, so that no
+/// turn takes long on a thin link.
 /// Tested by `a_light_job_waits_briefly_for_a_heavy_one`.
 const QUANTUM_BYTES: u64 = 256 << 10;
 

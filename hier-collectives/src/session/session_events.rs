@@ -3,16 +3,16 @@
 use super::action::{Action, Arrival, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
+use super::collective::collectives::Collectives;
 use super::collective::commits::Commits;
 use super::collective::deadline::{self, Deadlines, PROGRESS_REPORT_INTERVAL};
 use super::collective::overreach;
 use super::collective::state::{Collective, Phase};
-use super::collective::table::Collectives;
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::state::EpochState;
 use super::local_gateway::LocalGateway;
-use super::transfer::state::{Transfer, send_receipt};
+use super::transfer::transfer_state::{Transfer, send_receipt};
 use crate::ids::{BootId, GatewayId, RankId, RegionId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;

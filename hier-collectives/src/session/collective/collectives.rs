@@ -40,7 +40,7 @@ pub(in crate::session) struct LocalRank {
 }
 
 impl Collectives {
-    /// Creates the table without collectives, with no rank attached.
+    /// Creates the collection without collectives, with no rank attached.
     pub fn new(local: &LocalGateway) -> Self {
         let ranks = local.fabric().gateway(local.id()).ranks.clone();
         Self {

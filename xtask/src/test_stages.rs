@@ -1,7 +1,7 @@
 //! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
 use crate::command::{CommandLine, Failure};
-use crate::stages::{self, Stage};
+use crate::stage_runner::{self, Stage};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
@@ -161,18 +161,18 @@ pub fn run_all_stages(may_install: bool) -> ExitCode {
     } else {
         "cargo xtask test"
     };
-    stages::run_stages(title, &Workspace::current(may_install), &ALL_STAGES)
+    stage_runner::run_stages(title, &Workspace::current(may_install), &ALL_STAGES)
 }
 
 /// Runs `cargo xtask check`.
 pub fn run_fast_stages() -> ExitCode {
-    stages::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
+    stage_runner::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
 }
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
 /// build.
 pub fn run_python_stage() -> ExitCode {
-    stages::run_stages("cargo xtask python", &Workspace::current(false), &[PYTHON_STAGE])
+    stage_runner::run_stages("cargo xtask python", &Workspace::current(false), &[PYTHON_STAGE])
 }
 
 /// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,

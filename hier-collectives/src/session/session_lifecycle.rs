@@ -3,9 +3,9 @@
 
 use super::action::{Action, SessionNote};
 use super::collective::state::Phase;
-use super::dispatcher::Session;
 use super::epoch::membership::{EpochStart, FIRST_GATEWAY};
 use super::epoch::plan_schedule::PlanSwitch;
+use super::session_events::Session;
 use super::transfer::flow::CollectiveWork;
 use crate::descriptor::Descriptor;
 use crate::ids::{GatewayId, RankId, Sequence};

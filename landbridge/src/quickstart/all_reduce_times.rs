@@ -19,7 +19,7 @@ pub(super) struct TrafficCounters {
 
 /// Times of one all-reduce over all ranks, on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct IterationTimes {
+pub(super) struct AllReduceTimes {
     /// Time of the last post.
     posted_ns: u64,
     /// Time of the first segment.
@@ -30,8 +30,8 @@ pub(super) struct IterationTimes {
     ready_ns: u64,
 }
 
-impl IterationTimes {
-    /// Adds the times of one rank to those of the iteration.
+impl AllReduceTimes {
+    /// Adds the times of one rank to those of the all-reduce.
     pub(super) fn add_rank(&mut self, rank: RankTimes) {
         let RankTimes { posted_ns, ready_ns, wan_begin_ns, wan_end_ns } = rank;
         self.posted_ns = self.posted_ns.max(posted_ns);
@@ -64,11 +64,11 @@ impl IterationTimes {
 pub(super) fn summarize_all_reduces(
     options: &QuickstartOptions,
     fabric: &Fabric,
-    iterations: &[IterationTimes],
+    iterations: &[AllReduceTimes],
     before: &TrafficCounters,
     after: &TrafficCounters,
 ) -> AllReduce {
-    let mut order: Vec<&IterationTimes> = iterations.iter().collect();
+    let mut order: Vec<&AllReduceTimes> = iterations.iter().collect();
     order.sort_by(|a, b| a.seconds().total_cmp(&b.seconds()));
     // Of an even number take the later of the two in the middle: the stages are then those of one
     // iteration and sum to its time.
@@ -79,7 +79,7 @@ pub(super) fn summarize_all_reduces(
         bytes: options.size.get(),
         iterations: options.iterations.get(),
         seconds_median: median.seconds(),
-        seconds: iterations.iter().map(IterationTimes::seconds).collect(),
+        seconds: iterations.iter().map(AllReduceTimes::seconds).collect(),
         bound_seconds: bound,
         eta: bound / median.seconds(),
         goodput_bits_per_second: options.size.get() as f64 * 8.0 / median.seconds(),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn stages_sum_to_the_time_in_any_order() {
         for (begin, end) in [(5, 90), (20, 90), (20, 200), (300, 400)] {
-            let mut iteration = IterationTimes::default();
+            let mut iteration = AllReduceTimes::default();
             let times = |posted_ns, ready_ns, wan_begin_ns, wan_end_ns: u64| RankTimes {
                 posted_ns,
                 ready_ns,

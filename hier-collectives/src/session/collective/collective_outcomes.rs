@@ -1,8 +1,8 @@
 //! The outcomes of collectives: results, failures, and the ends of epochs.
 
+use super::collectives::{Collectives, LocalRank};
 use super::overreach::COLLECTIVES_AHEAD_MAX;
 use super::state::Phase;
-use super::table::{Collectives, LocalRank};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::post::{Failure, RankEvent, Timing};
 use crate::session::action::{Action, SessionNote};
