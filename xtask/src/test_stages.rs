@@ -40,7 +40,7 @@ const CORE_PURITY_STAGE: Stage = Stage {
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
-    seconds: 120,
+    seconds: 130,
     run: |workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
@@ -50,7 +50,7 @@ const CLIPPY_STAGE: Stage = Stage {
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
-    seconds: 100,
+    seconds: 330,
     run: |workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--lib", "--bins", "--exclude", "tidy"];
@@ -61,7 +61,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "all tests of all crates, whole gateways in virtual time and as processes",
-    seconds: 400,
+    seconds: 1400,
     run: |workspace, tally| {
         run_tests(
             workspace,
@@ -126,7 +126,7 @@ const FAULTS_STAGE: Stage = Stage {
 const PYTHON_STAGE: Stage = Stage {
     name: "python",
     purpose: "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
-    seconds: 300,
+    seconds: 600,
     run: |workspace, tally| python::check_python(&workspace.root, workspace.target_folder(), tally),
 };
 
