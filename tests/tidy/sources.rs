@@ -3,8 +3,18 @@
 use std::path::{Path, PathBuf};
 
 /// Folders that hold no source of the project: the repository itself (a file in a linked work tree),
-/// build outputs, keys, environments.
-const SKIPPED: [&str; 6] = [".git", "target", "keys", ".venv", "__pycache__", "node_modules"];
+/// build outputs, keys, environments, caches of Python's tools.
+const SKIPPED: [&str; 9] = [
+    ".git",
+    "target",
+    "keys",
+    ".venv",
+    "__pycache__",
+    "node_modules",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+];
 
 /// A text file of the project.
 pub(crate) struct Source {

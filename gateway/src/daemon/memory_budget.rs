@@ -28,8 +28,9 @@ pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount
     (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
 }
 
-/// Returns the most bytes that QUIC's receive windows grow to when RTTs are longer than configured:
-/// a quarter of the memory. They fill only while a busy processor delays the reader of a lane.
+/// Returns the most bytes that the receive windows of one network's lanes (WAN or LAN) grow to when
+/// RTTs are over four times the configured ones: a quarter of the memory. They fill only while a busy
+/// processor delays the reader of a lane.
 pub(super) fn receive_windows_max(memory: ByteCount) -> ByteCount {
     ByteCount::new(memory.get() / 4)
 }

@@ -65,7 +65,7 @@ pub struct LaneSpec {
     /// Bytes of the plan's segments.
     pub segment_bytes: u64,
     /// The most bytes that the receive windows of all connections of these lanes together grow to
-    /// when RTTs are longer than configured.
+    /// when RTTs are over four times the configured ones.
     pub receive_windows_max: ByteCount,
     /// The certificate of this gateway and the CA that it trusts. A change holds from the next handshake on.
     pub credentials: watch::Receiver<Arc<Credentials>>,

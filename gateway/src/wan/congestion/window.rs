@@ -85,7 +85,8 @@ pub(crate) struct LanePath {
     pub lanes: u64,
     /// Bytes of the plan's segments.
     pub segment_bytes: u64,
-    /// The most bytes that the receive window grows to when the RTT is much longer than configured.
+    /// The most bytes that the receive window grows to when the RTT is over
+    /// `RECEIVE_RTT_FACTOR` times the configured one.
     pub receive_window_max: u64,
 }
 

@@ -18,7 +18,16 @@ pub(crate) fn render_table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
 ) -> String {
-    let mut table = plain_table(rows, output_columns());
+    render_table_within(output_columns(), header, rows)
+}
+
+/// Returns a table as text that is at most `columns` wide.
+fn render_table_within<const COLUMNS: usize>(
+    columns: u16,
+    header: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+) -> String {
+    let mut table = plain_table(rows, columns);
     table.set_header(header.map(str::to_uppercase));
     space_columns(&mut table)
 }
@@ -61,21 +70,22 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a".to_owned(), "1\n3".to_owned()], ["long".to_owned(), "2".to_owned()]];
-        assert_eq!(render_table(["x", "y"], &rows), "X     Y\na     1 3\nlong  2\n");
+        assert_eq!(render_table_within(80, ["x", "y"], &rows), "X     Y\na     1 3\nlong  2\n");
     }
 
     #[test]
     fn long_cells_are_wrapped_within_the_width() {
         let summary = "3 regions, 5 gateways, 14 ranks ".repeat(8);
         let rows = [["configs/fabric.toml".to_owned(), "fabric".to_owned(), summary]];
-        let text = render_table(["file", "kind", "summary"], &rows);
+        let text = render_table_within(80, ["file", "kind", "summary"], &rows);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.lines().count() > 3 && text.matches("14 ranks").count() > 5, "{text}");
     }
 
     #[test]
     fn long_fields_are_wrapped_below_their_value() {
-        let text = render_fields(&[["reason".to_owned(), "two regions ".repeat(12)]]);
+        let fields = [["reason".to_owned(), "two regions ".repeat(12)]];
+        let text = space_columns(&mut plain_table(&fields, 80));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines[0].starts_with("reason  two regions"), "{text}");
         assert!(lines[1].starts_with("        two regions"), "{text}");
