@@ -106,9 +106,8 @@ impl Stragglers {
         }
     }
 
-    /// Forgets all but speeds, since another epoch begins, with collective `next`.
-    ///
-    /// Late messages about collectives before it concern the old epoch.
+    /// Begins another epoch, whose first collective is `next`: forgets all lateness, but keeps the
+    /// speed of each rank. Messages about collectives before `next` are ignored from now on.
     pub fn handle_epoch(&mut self, next: Sequence) {
         (self.over, self.last) = (next.0.checked_sub(1).map(Sequence), None);
         (self.posts, self.links) = (LateRuns::default(), LateRuns::default());

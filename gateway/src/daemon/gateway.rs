@@ -1,6 +1,6 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
-use super::memory_budget::{partials_per_job, receive_windows_max};
+use super::memory_budget::divide_memory;
 use super::peer_links::{LinkSide, lane_threads, make_link_sides};
 use super::spec::{GatewaySpec, Observability, StartError};
 use crate::engine::{Engine, EngineSpec, JobSession};
@@ -19,7 +19,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use units::Span;
+use units::{ByteCount, Span};
 
 /// The handle of a running gateway.
 pub struct Gateway {
@@ -49,11 +49,12 @@ impl Gateway {
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
         let local = local_spec(&spec);
+        let memory = divide_memory(&spec, sides.len());
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
             fabric: Arc::clone(&spec.fabric),
             me: spec.me,
-            jobs: make_job_sessions(&spec, boot, sides.len()),
+            jobs: make_job_sessions(&spec, boot, memory.partials_per_job),
             peers: peers.clone(),
             policies: spec.policies.clone(),
             metrics,
@@ -75,7 +76,7 @@ impl Gateway {
                 one_by_one: spec.listen.one_by_one,
                 mtu_pinned: spec.mtu_pinned,
                 segment_bytes: spec.plan.segment.get(),
-                receive_windows_max: receive_windows_max(spec.memory),
+                receive_windows_max: memory.receive_windows_per_network,
                 credentials: credentials.clone(),
                 peers,
                 events: events.clone(),
@@ -167,8 +168,7 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
 }
 
 /// Makes the settings of the session of each job.
-fn make_job_sessions(spec: &GatewaySpec, boot: BootId, sides: usize) -> Vec<JobSession> {
-    let partials = partials_per_job(spec, sides);
+fn make_job_sessions(spec: &GatewaySpec, boot: BootId, partials: ByteCount) -> Vec<JobSession> {
     let session = |job: &JobSpec| JobSession {
         name: job.name.clone(),
         config: SessionConfig {

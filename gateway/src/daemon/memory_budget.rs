@@ -1,5 +1,5 @@
-//! Divides a gateway's memory: windows and lanes reserve theirs first, partial results get the
-//! rest.
+//! Divides a gateway's memory: windows and lanes reserve theirs first, receive windows may grow by an
+//! eighth, partial results get the rest.
 
 use super::spec::GatewaySpec;
 use crate::wan;
@@ -8,6 +8,10 @@ use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use tracing::warn;
 use units::ByteCount;
+
+/// 8: receive windows grow to at most an eighth of the memory beside what is reserved.
+/// Tested by `all_parts_fit_the_memory`.
+const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 
 /// Returns the most bytes that flow-control windows and lanes of a gateway take. The last argument
 /// is the number of jobs, and of networks (WAN and LAN) on which the gateway has lanes.
@@ -28,26 +32,70 @@ pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount
     (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
 }
 
-/// Returns the most bytes that the receive windows of one network's lanes (WAN or LAN) grow to when
-/// RTTs are over four times the configured ones: a quarter of the memory. They fill only while a busy
-/// processor delays the reader of a lane.
-pub(super) fn receive_windows_max(memory: ByteCount) -> ByteCount {
-    ByteCount::new(memory.get() / 4)
+/// Parts of a gateway's memory beside the reserved bytes. All parts together are at most the memory,
+/// unless the reserved bytes are over half of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MemoryParts {
+    /// Memory that each job may use for partials. Jobs get equal parts, so that no job takes
+    /// another's. Partials of all jobs get half of the memory at least.
+    pub partials_per_job: ByteCount,
+    /// Most bytes that the receive windows of one network's lanes (WAN or LAN) grow to when RTTs are
+    /// over four times the configured ones. They fill only while a busy processor delays the reader
+    /// of a lane.
+    pub receive_windows_per_network: ByteCount,
 }
 
-/// Returns the memory that each job may use for partials. Jobs get equal parts of the memory that
-/// is not reserved, but of half of all memory at least, so that no job takes another's.
-pub(super) fn partials_per_job(spec: &GatewaySpec, sides: usize) -> ByteCount {
-    let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
-    let reserved = reserved_bytes(&spec.plan, &spec.fabric, spec.me, (jobs, sides));
-    let partials = memory - reserved.get().min(memory / 2);
+/// Divides the memory of a gateway that has lanes on `networks` networks. Warns if the memory is too
+/// small to bound what the gateway uses.
+pub(super) fn divide_memory(spec: &GatewaySpec, networks: usize) -> MemoryParts {
+    let reserved = reserved_bytes(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
+    let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
     if let Some(needed) = memory_needed(spec.memory, reserved) {
         warn!(
-            "windows and lanes may take {reserved}, and partials {} more: `memory` of {} is too \
-             small to bound that; set at least {needed}",
-            ByteCount::new(partials),
-            spec.memory
+            "windows and lanes may take {reserved}, and partials of each job {} more: `memory` of \
+             {} is too small to bound that; set at least {needed}",
+            parts.partials_per_job, spec.memory
         );
     }
-    ByteCount::new(partials / jobs.max(1) as u64)
+    parts
+}
+
+/// Divides `memory`, `reserved` bytes of which are reserved, for a number of jobs and of networks.
+fn memory_parts(
+    memory: ByteCount,
+    reserved: ByteCount,
+    (jobs, networks): (usize, usize),
+) -> MemoryParts {
+    let memory = memory.get();
+    let reserved = reserved.get().min(memory / 2);
+    let receive_windows = (memory / RECEIVE_WINDOWS_MEMORY_DIVISOR).min(memory / 2 - reserved);
+    let part = |bytes: u64, of: usize| ByteCount::new(bytes / of.max(1) as u64);
+    MemoryParts {
+        partials_per_job: part(memory - reserved - receive_windows, jobs),
+        receive_windows_per_network: part(receive_windows, networks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn all_parts_fit_the_memory(
+            memory in 1u64..1 << 40,
+            reserved in 0u64..1 << 40,
+            jobs in 0usize..5,
+            networks in 0usize..3,
+        ) {
+            let of = (jobs, networks);
+            let parts = memory_parts(ByteCount::new(memory), ByteCount::new(reserved), of);
+            let partials = parts.partials_per_job.get() * jobs.max(1) as u64;
+            let windows = parts.receive_windows_per_network.get() * networks.max(1) as u64;
+            prop_assert!(partials + windows + reserved.min(memory / 2) <= memory);
+            prop_assert!(partials + 8 >= memory / 2, "partials get half");
+            prop_assert!(windows <= memory / 8);
+        }
+    }
 }

@@ -196,7 +196,7 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
     for (rank, outcome) in (0..).map(RankId).zip(outcomes(&mut operations).await) {
         let result = outcome.unwrap_or_else(|why| panic!("{mesh:?} {pattern} {case:?}: {why}"));
         let right = match pattern {
-            Pattern::Broadcast { from } => result == contributions[from.0 as usize],
+            Pattern::Broadcast { from } => result == *contributions[from.0 as usize],
             Pattern::Reduce { to } => to != rank || result == expected(&fabric, &plan, case),
             Pattern::AllReduce | Pattern::Barrier => false,
         };

@@ -38,7 +38,7 @@ async fn all_fail(
     }
     for (rank, (operation, case)) in operations.into_iter().zip(cases).enumerate() {
         let tensor = operation.reclaim().await.expect("the slots are the rank's again");
-        assert!(tensor.read() == case.contributions(4)[rank], "rank {rank}: {case:?}");
+        assert!(tensor.read() == *case.contributions(4)[rank], "rank {rank}: {case:?}");
     }
 }
 

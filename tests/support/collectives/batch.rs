@@ -5,10 +5,13 @@ use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
 use hier_collectives::reduce::reduce_slices;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use units::Span;
 
 /// A collective whose contributions follow from a seed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// The operation.
     pub op: ReduceOp,
@@ -31,6 +34,12 @@ pub enum Values {
     Ordinary,
 }
 
+thread_local! {
+    /// The case of the latest contribution, and the contributions of its ranks.
+    static LATEST_CASE: RefCell<(Option<Case>, BTreeMap<u32, Arc<Vec<u8>>>)> =
+        const { RefCell::new((None, BTreeMap::new())) };
+}
+
 impl Case {
     /// Returns a case with values of every kind.
     pub fn new(op: ReduceOp, dtype: Dtype, elements: u64, seed: u64) -> Self {
@@ -38,12 +47,23 @@ impl Case {
     }
 
     /// Returns the contribution of each rank.
-    pub fn contributions(&self, ranks: u32) -> Vec<Vec<u8>> {
-        let make = match self.values {
-            Values::Any => data::contribution,
-            Values::Ordinary => data::ordinary,
-        };
-        (0..ranks).map(|rank| make(self.dtype, self.elements, rank, self.seed)).collect()
+    pub fn contributions(&self, ranks: u32) -> Vec<Arc<Vec<u8>>> {
+        (0..ranks).map(|rank| self.contribution(rank)).collect()
+    }
+
+    /// Returns the contribution of a rank. It is made once for a thread's latest case: a run posts
+    /// it, computes the expected result from it, and often repeats the case.
+    pub fn contribution(&self, rank: u32) -> Arc<Vec<u8>> {
+        LATEST_CASE.with_borrow_mut(|(case, made)| {
+            if *case != Some(*self) {
+                (*case, *made) = (Some(*self), BTreeMap::new());
+            }
+            let make = || match self.values {
+                Values::Any => data::contribution(self.dtype, self.elements, rank, self.seed),
+                Values::Ordinary => data::ordinary(self.dtype, self.elements, rank, self.seed),
+            };
+            Arc::clone(made.entry(rank).or_insert_with(|| Arc::new(make())))
+        })
     }
 
     /// The result that every rank must get by any algorithm, where no order of operands changes the
@@ -78,8 +98,7 @@ pub async fn post(client: &Client, case: &Case) -> Operation {
 /// Posts `case` on `client` with another weight and timeout.
 pub async fn post_with(client: &Client, case: &Case, weight: f64, timeout: Span) -> Operation {
     let mut tensor = client.allocate(case.dtype, case.elements).expect("room in the arena");
-    let make = case.contributions(client.rank().0 + 1);
-    tensor.write(make.last().expect("one for each rank"));
+    tensor.write(&case.contribution(client.rank().0));
     client.all_reduce_with(tensor, case.op, weight, timeout).await.expect("posted")
 }
 

@@ -2,6 +2,7 @@
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::reduce::reduce_slices;
+use std::sync::Arc;
 
 /// A random stream by splitmix64.
 #[derive(Debug, Clone)]
@@ -9,6 +10,7 @@ pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
     /// The next number.
+    #[inline]
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,45 +23,82 @@ impl SplitMix64 {
 /// A rank's contribution: any bits at all, so that NaN with payloads, infinities, zeros of
 /// both signs and subnormals are among them; every eighth element is one of these on purpose.
 pub fn contribution(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
-    fill(dtype, elements, rank, seed, |index, random| match (dtype, index % 8) {
-        (Dtype::F32, 0) => special(random, 8, 23),
-        (Dtype::F64, 0) => special(random, 11, 52),
-        (Dtype::F16, 0) => special(random, 5, 10),
-        (Dtype::Bf16, 0) => special(random, 8, 7),
-        _ => plain(dtype, random),
-    })
+    let random = SplitMix64(seed ^ (u64::from(rank) << 32) ^ elements);
+    match dtype {
+        Dtype::F32 => fill::<4>(elements, random, with_specials(8, 23, plain_f32)),
+        Dtype::F64 => fill::<8>(elements, random, with_specials(11, 52, plain_f64)),
+        Dtype::F16 => fill::<2>(elements, random, with_specials(5, 10, plain_f16)),
+        Dtype::Bf16 => fill::<2>(elements, random, with_specials(8, 7, plain_bf16)),
+        _ => integers(dtype, elements, random),
+    }
 }
 
 /// A contribution of numbers at most 2 in magnitude, so that arithmetic in f64 comes close to any
 /// result.
 pub fn ordinary(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
-    fill(dtype, elements, rank, seed, |_, random| plain(dtype, random))
+    let random = SplitMix64(seed ^ (u64::from(rank) << 32) ^ elements);
+    match dtype {
+        Dtype::F32 => fill::<4>(elements, random, |_, random| plain_f32(random)),
+        Dtype::F64 => fill::<8>(elements, random, |_, random| plain_f64(random)),
+        Dtype::F16 => fill::<2>(elements, random, |_, random| plain_f16(random)),
+        Dtype::Bf16 => fill::<2>(elements, random, |_, random| plain_bf16(random)),
+        _ => integers(dtype, elements, random),
+    }
 }
 
-fn fill(
-    dtype: Dtype,
+/// Integers of any bits.
+fn integers(dtype: Dtype, elements: u64, random: SplitMix64) -> Vec<u8> {
+    match dtype.size() {
+        1 => fill::<1>(elements, random, |_, random| random),
+        2 => fill::<2>(elements, random, |_, random| random),
+        4 => fill::<4>(elements, random, |_, random| random),
+        _ => fill::<8>(elements, random, |_, random| random),
+    }
+}
+
+/// Elements of `SIZE` bytes, from the bits that `bits` makes of an index and a random number.
+fn fill<const SIZE: usize>(
     elements: u64,
-    rank: u32,
-    seed: u64,
-    bits: impl Fn(u64, u64) -> u64,
+    mut random: SplitMix64,
+    bits: impl Fn(usize, u64) -> u64,
 ) -> Vec<u8> {
-    let mut dice = SplitMix64(seed ^ (u64::from(rank) << 32) ^ elements);
-    let size = dtype.size() as usize;
-    let mut bytes = Vec::with_capacity(elements as usize * size);
-    for index in 0..elements {
-        bytes.extend(&bits(index, dice.roll()).to_le_bytes()[..size]);
+    let mut bytes = vec![0; elements as usize * SIZE];
+    for (index, element) in bytes.as_chunks_mut::<SIZE>().0.iter_mut().enumerate() {
+        element.copy_from_slice(&bits(index, random.roll()).to_le_bytes()[..SIZE]);
     }
     bytes
 }
 
-fn plain(dtype: Dtype, random: u64) -> u64 {
-    match dtype {
-        Dtype::F32 => u64::from(((random % 2001) as f32 / 1000.0 - 1.0).to_bits()),
-        Dtype::F64 => ((random % 2001) as f64 / 1000.0 - 1.0).to_bits(),
-        Dtype::F16 => 0x3800 | (random & 0x87ff),
-        Dtype::Bf16 => 0x3f00 | (random & 0x80ff),
-        _ => random,
+/// Every eighth element a special float with these bits of exponent and mantissa, the others plain.
+fn with_specials(
+    exponent: u32,
+    mantissa: u32,
+    plain: impl Fn(u64) -> u64,
+) -> impl Fn(usize, u64) -> u64 {
+    move |index, random| match index % 8 {
+        0 => special(random, exponent, mantissa),
+        _ => plain(random),
     }
+}
+
+#[inline]
+fn plain_f32(random: u64) -> u64 {
+    u64::from(((random % 2001) as f32 / 1000.0 - 1.0).to_bits())
+}
+
+#[inline]
+fn plain_f64(random: u64) -> u64 {
+    ((random % 2001) as f64 / 1000.0 - 1.0).to_bits()
+}
+
+#[inline]
+fn plain_f16(random: u64) -> u64 {
+    0x3800 | (random & 0x87ff)
+}
+
+#[inline]
+fn plain_bf16(random: u64) -> u64 {
+    0x3f00 | (random & 0x80ff)
 }
 
 /// The elements of a float buffer.
@@ -82,6 +121,7 @@ pub fn as_f64(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(dtype.size() as usize).map(read).collect()
 }
 
+#[inline]
 fn special(random: u64, exponent: u32, mantissa: u32) -> u64 {
     let sign = (random >> 63) << (exponent + mantissa);
     let top = ((1u64 << exponent) - 1) << mantissa;
@@ -99,7 +139,7 @@ fn special(random: u64, exponent: u32, mantissa: u32) -> u64 {
 pub fn expected(
     op: ReduceOp,
     dtype: Dtype,
-    contributions: &[Vec<u8>],
+    contributions: &[Arc<Vec<u8>>],
     weights: &[f64],
     east: usize,
 ) -> Vec<u8> {
@@ -113,7 +153,7 @@ pub fn expected(
         }
     };
     let inputs: Vec<(&[u8], f64)> =
-        contributions.iter().map(Vec::as_slice).zip(weights.iter().copied()).collect();
+        contributions.iter().map(|bytes| &bytes[..]).zip(weights.iter().copied()).collect();
     let (first, second) = inputs.split_at(east);
     let weight = |inputs: &[(&[u8], f64)]| inputs.iter().map(|(_, weight)| weight).sum();
     let (left, right) = (reduce(first), reduce(second));

@@ -8,6 +8,7 @@ use hier_collectives::plan::{Plan, Tree};
 use hier_collectives::reduce::reduce_slices;
 use hier_collectives::topology::Fabric;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The result that every rank of an all-reduce must get. Each tree's part adds the ranks of each
 /// gateway in order, then the partials of children in gateway order, then the roots in gateway
@@ -34,7 +35,7 @@ struct Sums<'a> {
     fabric: &'a Fabric,
     tree: &'a Tree,
     case: &'a Case,
-    contributions: &'a [Vec<u8>],
+    contributions: &'a [Arc<Vec<u8>>],
     range: Range<usize>,
 }
 

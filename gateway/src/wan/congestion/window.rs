@@ -15,7 +15,7 @@
 //! stream         = the longest segment with its parity, and 4 KiB
 //! receive        = 3 x BDP + 8 streams, at most max(LanePath::receive_window_max, the window for
 //!                  RECEIVE_RTT_FACTOR x configured RTT)
-//! streams        = 64 + 4 x BDP / segment
+//! streams        = 64 + 4 x (receive - 8 streams) / 3 / (segment, at most 4 KiB)
 //! ```
 
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
@@ -126,6 +126,7 @@ impl LanePath {
         // A busy processor looks like a longer path. Bytes that wait for it would fill the window.
         let rtt_max = Span::from_ns(self.link.rtt.ns().saturating_mul(RECEIVE_RTT_FACTOR));
         let receive_max = receive(self.inbound_bdp(rtt_max)).max(self.receive_window_max);
+        let receive = receive(bdp).min(receive_max);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest_stream = stream_window_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
         let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
@@ -143,8 +144,11 @@ impl LanePath {
             // Streams are always read, so the receive windows only stop a peer that breaks the rules:
             // grants are the back-pressure.
             stream: window_varint(longest_stream),
-            receive: window_varint(receive(bdp).min(receive_max)),
-            streams: window_varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
+            receive: window_varint(receive),
+            // quinn holds a record of each stream that the peer may open.
+            streams: window_varint(
+                64 + 4 * receive.saturating_sub(8 * stream) / 3 / self.segment_bytes.min(4096),
+            ),
             // More than the congestion window, so that only that one limits the sender.
             send: send.max(congestion) + 2 * stream,
             congestion,
@@ -253,6 +257,9 @@ mod tests {
         assert_eq!(receive(32 << 20), 32 << 20);
         assert_eq!(receive(1 << 20), initial + 9 * bdp, "a full queue needs so much");
         assert!(receive(u64::MAX) > 500 * 3 * bdp, "the path may be that long");
+        path.receive_window_max = 1 << 20;
+        let bounded = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500));
+        assert!(bounded.streams.into_inner() < 64 + 4 * 4 * bdp / 4096 + 1, "{bounded:?}");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use units::ByteCount;
 /// Tested by `plans_with_segments_out_of_range_are_refused`.
 const PLAN_SEGMENT_BYTES_MIN: u64 = 64;
 
-/// 64 MiB, the longest segment that a peer's plan may have, so that later versions can grow them.
+/// 64 MiB, the longest segment that a peer's plan may have. Own plans have shorter ones; the room lets
+/// a peer of a later version use longer segments.
 const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// 16: segments of a peer's plan may be so many times shorter or longer than those of the own plan,

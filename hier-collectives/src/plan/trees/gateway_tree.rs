@@ -30,8 +30,8 @@ impl TreePair {
     }
 }
 
-/// 2^20, the sum of the shares of all trees of a plan, so that rounding costs less than a
-/// thousandth.
+/// 2^20, the sum of the shares of all trees of a plan. A share of a buffer is an integer of this
+/// unit, so rounding changes a tree's part by less than a thousandth even if the part is small.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 

@@ -271,7 +271,8 @@ impl EpochState {
         actions.push_message(peer, self.ready_message(peer));
     }
 
-    /// Builds End of the last epoch that this gateway left; none after its start.
+    /// Builds the message that tells a peer that the last epoch is over; `None` if this gateway has
+    /// been in no epoch since it started.
     pub fn end_message(&self) -> Option<Message> {
         let failure = self.ended.clone()?;
         Some(Message::End { epoch: self.number, failure })

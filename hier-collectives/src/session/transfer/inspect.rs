@@ -42,7 +42,8 @@ impl Transfer {
         waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum()
     }
 
-    /// Returns the bytes of partials that were made of partials of children.
+    /// Returns the bytes that this gateway relays: partials that it reduced from those of its children
+    /// in the tree and sent to its parent.
     pub fn relayed_bytes(&self) -> u64 {
         let of_flow = |flow: &TransferFlow| -> u64 {
             let own = usize::from(flow.has_partials());

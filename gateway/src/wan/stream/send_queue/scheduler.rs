@@ -230,7 +230,8 @@ fn job_send_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }
 
-/// Returns the bytes that a job of a weight may send in each turn, at least 1.
+/// Returns the bytes that a job may send in each turn, at least 1: [`QUANTUM_BYTES`] for the job of
+/// the largest weight, `heaviest`, and in proportion for others.
 fn send_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
     (QUANTUM_BYTES * weight / heaviest).max(1)
 }
