@@ -84,6 +84,7 @@ impl<S: Ord + Clone> AdmissionSlot<S> {
 }
 
 impl<S: Ord + Clone> Drop for AdmissionSlot<S> {
+    /// Frees the slot. A revoked slot is free already.
     fn drop(&mut self) {
         lock(&self.control.slots).taken.remove(&self.number);
     }

@@ -34,6 +34,7 @@ const THROTTLE_PERIOD: Span = Span::from_secs(10);
 pub(crate) struct Suppressed(u64);
 
 impl Default for LogThrottle {
+    /// Makes a throttle that lets one line pass in each [`THROTTLE_PERIOD`].
     fn default() -> Self {
         Self::with_lines_max(1)
     }
@@ -62,6 +63,8 @@ impl LogThrottle {
 }
 
 impl fmt::Display for Suppressed {
+    /// Prints the number for the end of a log line: ` (2 more such since the last line)`. Prints
+    /// nothing for zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),

@@ -110,6 +110,8 @@ impl Fraction {
 
 impl FromStr for BitRate {
     type Err = QuantityError;
+    /// Parses a rate such as `500 Mbit/s`: a decimal number and a unit from `bit/s` to `Tbit/s`.
+    /// Fails unless that is a whole number of bits per second.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)";
         parse_quantity(text, RATE_UNITS, wanted).map(Self)
@@ -118,6 +120,8 @@ impl FromStr for BitRate {
 
 impl FromStr for ByteCount {
     type Err = QuantityError;
+    /// Parses a size such as `64 MiB`: a decimal number and a unit from `B` to `TB` or from `KiB`
+    /// to `TiB`. Fails unless that is a whole number of bytes.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted =
             "a size such as \"64 MiB\" (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, TiB in 1024s)";
@@ -127,6 +131,8 @@ impl FromStr for ByteCount {
 
 impl FromStr for Fraction {
     type Err = QuantityError;
+    /// Parses a percentage such as `0.1 %`, from 0 % to 100 %. Fails unless that is a whole number
+    /// of parts per billion.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a percentage such as \"0.1 %\", from 0 % to 100 %";
         let error = || QuantityError { value: text.to_owned(), wanted };
@@ -136,18 +142,23 @@ impl FromStr for Fraction {
 }
 
 impl fmt::Display for BitRate {
+    /// Prints the exact rate, such as `1.5 Gbit/s`, in the largest unit not above it that needs at
+    /// most three decimals. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&decimal::format_decimal(self.0, RATE_UNITS))
     }
 }
 
 impl fmt::Display for ByteCount {
+    /// Prints the exact size with at most three decimals: in a binary unit where one can, such as
+    /// `64 MiB`, otherwise such as `1.5 kB`. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&decimal::format_decimal(self.0, SIZE_UNITS))
     }
 }
 
 impl fmt::Display for Fraction {
+    /// Prints the exact percentage, such as `0.1 %`, with at most seven decimals. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = format!("{:.7}", f64::from(self.0) / 1e7);
         let percent = percent.trim_end_matches('0').trim_end_matches('.');

@@ -94,6 +94,8 @@ impl Add for Span {
 
 impl FromStr for Span {
     type Err = QuantityError;
+    /// Parses a time such as `80 ms`: a decimal number and a unit from `ns` to `h`. Fails unless
+    /// that is a whole number of nanoseconds.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a time such as \"80 ms\" (ns, us, ms, s, min, h)";
         quantity::parse_quantity(text, TIME_UNITS, wanted).map(Self)
@@ -101,6 +103,8 @@ impl FromStr for Span {
 }
 
 impl fmt::Display for Span {
+    /// Prints the exact time, such as `1.5 s`, in the largest unit not above it that needs at most
+    /// three decimals. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&decimal::format_decimal(self.0, TIME_UNITS))
     }

@@ -94,6 +94,7 @@ pub struct FidelityReport {
 }
 
 impl Default for Fidelity {
+    /// Makes all counts and times, at zero.
     fn default() -> Self {
         Self {
             lateness: LatenessHistogram::new(),
@@ -212,6 +213,8 @@ impl FidelityReport {
 }
 
 impl fmt::Display for FidelityReport {
+    /// Prints one line, which ends with `good`, or with `VOID: ` and the reasons. Times are in ms
+    /// with three decimals, cut off.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

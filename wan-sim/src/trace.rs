@@ -39,6 +39,7 @@ impl fmt::Display for TraceRecord {
 pub struct TraceHash(u64);
 
 impl Default for TraceHash {
+    /// Makes the hash of no records: the offset basis of 64-bit FNV-1a.
     fn default() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }

@@ -63,6 +63,7 @@ impl Client {
 }
 
 impl std::fmt::Debug for Client {
+    /// Prints the client's rank for logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("rank", &self.connection.rank).finish_non_exhaustive()
     }

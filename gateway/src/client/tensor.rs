@@ -71,6 +71,7 @@ impl Tensor {
 }
 
 impl Drop for Tensor {
+    /// Frees the contribution slot and the result slot in the arena.
     fn drop(&mut self) {
         let mut slots = lock(&self.slots);
         slots.free(self.offsets.contribution);

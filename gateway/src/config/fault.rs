@@ -68,12 +68,15 @@ impl Faults {
 impl IntoIterator for Faults {
     type Item = Fault;
     type IntoIter = std::vec::IntoIter<Fault>;
+    /// Returns the faults one by one, in file and line order.
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
 impl fmt::Display for Fault {
+    /// Prints `FILE:LINE: KEY = VALUE: PROBLEM; accepted: FORM` in one line, without the parts that
+    /// the fault lacks. Control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = self.file.display().to_string();
         if let Some(number) = self.line {
@@ -96,6 +99,7 @@ impl fmt::Display for Fault {
 }
 
 impl fmt::Display for Faults {
+    /// Prints one fault a line, without an end of line after the last.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, fault) in self.0.iter().enumerate() {
             if index > 0 {

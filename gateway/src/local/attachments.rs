@@ -119,6 +119,8 @@ impl RankReservation {
 }
 
 impl Drop for RankReservation {
+    /// Frees the rank and wakes waiting successors. The bytes of its arena stay counted while the
+    /// arena is mapped, unless the rank is attached again.
     fn drop(&mut self) {
         let mut table = lock(&self.attachments.table);
         let (group, rank) = (self.group, self.rank);

@@ -111,6 +111,7 @@ impl UnixSocketListener {
 }
 
 impl Drop for UnixSocketListener {
+    /// Removes the socket file; ignores errors.
     fn drop(&mut self) {
         // The file may be gone already.
         let _ = std::fs::remove_file(&self.path);

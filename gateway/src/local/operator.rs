@@ -62,6 +62,7 @@ pub enum OperatorError {
 }
 
 impl From<&OperatorRequest> for RateChange {
+    /// Converts an operator's request; bits per second become a limit, and `None` stays `None`.
     fn from(request: &OperatorRequest) -> Self {
         let OperatorRequest::SetRate { link, bits_per_second } = request;
         Self { link: link.clone(), rate: bits_per_second.map(BitRate::from_bits_per_second) }

@@ -84,6 +84,7 @@ pub enum Response {
 }
 
 impl From<[u8; TOKEN_BYTES]> for Token {
+    /// Makes a token of its bytes; any bytes are a token.
     fn from(bytes: [u8; TOKEN_BYTES]) -> Self {
         Self(bytes)
     }
@@ -91,6 +92,7 @@ impl From<[u8; TOKEN_BYTES]> for Token {
 
 /// Comparison takes equally long for all pairs of tokens, so that its time tells nothing.
 impl PartialEq for Token {
+    /// Compares all bytes in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -99,6 +101,7 @@ impl PartialEq for Token {
 impl Eq for Token {}
 
 impl fmt::Debug for Token {
+    /// Prints `Token(..)` for logs, which must not show the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }

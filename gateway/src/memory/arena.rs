@@ -244,6 +244,8 @@ impl Arena {
 }
 
 impl Drop for Arena {
+    /// Unmaps the memory, and subtracts its length from the job's gauge of mapped bytes, if that
+    /// counts it.
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing refers to it any more. A failure could
         // only leak it.

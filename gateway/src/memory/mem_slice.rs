@@ -184,6 +184,7 @@ impl MemSlice {
 struct SharedBytes(MemSlice);
 
 impl AsRef<[u8]> for SharedBytes {
+    /// Returns the bytes in place, without a copy.
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it during
         // sending spoils its own collective only: each byte is copied into a packet or a shard, and

@@ -108,6 +108,7 @@ impl PeerLink {
 }
 
 impl std::fmt::Debug for PeerLink {
+    /// Prints the peer's number for logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PeerLink").field("id", &self.id).finish_non_exhaustive()
     }

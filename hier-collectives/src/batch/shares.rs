@@ -138,18 +138,22 @@ struct WaitingRank {
 }
 
 impl Ord for WaitingRank {
+    /// Orders by key, then by rank, both reversed: the greatest has the least key, and of equal
+    /// keys the lower rank.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key.total_cmp(&self.key).then(other.rank.cmp(&self.rank))
     }
 }
 
 impl PartialOrd for WaitingRank {
+    /// Returns the order of `cmp`, never `None`.
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl PartialEq for WaitingRank {
+    /// Returns whether `cmp` finds key and rank equal.
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }

@@ -71,6 +71,7 @@ impl FromStr for Dtype {
 }
 
 impl fmt::Display for Dtype {
+    /// Prints the name, such as `bf16`, which parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -77,6 +77,8 @@ impl Pattern {
 }
 
 impl fmt::Display for Pattern {
+    /// Prints the name and the root rank, if there is one: `all-reduce`, `barrier`,
+    /// `reduce to rank 3`, `broadcast from rank 3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AllReduce | Self::Barrier => f.write_str(self.name()),

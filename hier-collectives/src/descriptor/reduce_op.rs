@@ -56,6 +56,7 @@ impl FromStr for ReduceOp {
 }
 
 impl fmt::Display for ReduceOp {
+    /// Prints the name, such as `sum`, which parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -97,6 +97,7 @@ impl FailureCode {
 }
 
 impl std::fmt::Display for FailureCode {
+    /// Prints the cause, with whose fault it is in parentheses: `rank lost (peer)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Disagreement => "ranks disagree (caller)",

@@ -11,6 +11,7 @@ pub struct FabricBuilder {
 }
 
 impl Default for FabricBuilder {
+    /// Makes a builder without regions and links, with an MTU of 1,500 bytes.
     fn default() -> Self {
         Self { mtu: 1500, regions: Vec::new(), links: Vec::new() }
     }

@@ -234,28 +234,35 @@ fn added(one: &[u8; 4], other: &[u8; 4]) -> f32 {
 struct FixedWindow(u64);
 
 impl ControllerFactory for FixedWindow {
+    /// Makes a controller with this window for a connection.
     fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
         Box::new(*self)
     }
 }
 
 impl Controller for FixedWindow {
+    /// Does nothing: congestion changes no fixed window.
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
 
+    /// Does nothing: the window does not depend on the MTU.
     fn on_mtu_update(&mut self, _: u16) {}
 
+    /// Returns the fixed window in bytes.
     fn window(&self) -> u64 {
         self.0
     }
 
+    /// Makes a controller with the same window.
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(*self)
     }
 
+    /// Returns the same fixed window in bytes.
     fn initial_window(&self) -> u64 {
         self.0
     }
 
+    /// Returns the controller itself, for a downcast.
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }

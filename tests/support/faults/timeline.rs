@@ -68,10 +68,12 @@ struct Spans {
 }
 
 impl Subscriber for Logs {
+    /// Accepts spans and events of gateways at level INFO, WARN or ERROR.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO && metadata.target().starts_with("gateway")
     }
 
+    /// Keeps the text of the span's fields as its name, and numbers the span from 1.
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut name = Text::default();
         span.record(&mut name);
@@ -80,10 +82,13 @@ impl Subscriber for Logs {
         Id::from_u64(spans.names.len() as u64)
     }
 
+    /// Does nothing: a span keeps the name that it began with.
     fn record(&self, _: &Id, _: &Record<'_>) {}
 
+    /// Does nothing: relations of spans are not shown.
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
+    /// Adds the event to the timeline, under the name of the span entered last.
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
@@ -95,10 +100,12 @@ impl Subscriber for Logs {
         self.timeline.say(name, || text.0);
     }
 
+    /// Adds the span to those entered.
     fn enter(&self, span: &Id) {
         self.spans().entered.push(span.into_u64());
     }
 
+    /// Removes the span entered last.
     fn exit(&self, _: &Id) {
         self.spans().entered.pop();
     }
@@ -115,10 +122,12 @@ impl Logs {
 struct Text(String);
 
 impl Visit for Text {
+    /// Appends the text of a field, without its name.
     fn record_str(&mut self, _: &Field, value: &str) {
         self.0.push_str(value);
     }
 
+    /// Appends the value of a field as its `Debug` prints it, without its name.
     fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
         let _ = write!(self.0, "{value:?}");
     }

@@ -45,6 +45,7 @@ pub struct Lab(pub(super) gateway::simulate::VirtualDeployment);
 
 impl Deref for Lab {
     type Target = gateway::simulate::VirtualDeployment;
+    /// Returns the simulated deployment of both gateways.
     fn deref(&self) -> &Self::Target {
         &self.0
     }

@@ -36,11 +36,13 @@ impl Log {
 }
 
 impl Write for Log {
+    /// Appends all bytes to the log.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("no panic inside").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
+    /// Does nothing: no byte is buffered elsewhere.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -49,6 +51,7 @@ impl Write for Log {
 impl<'a> MakeWriter<'a> for Log {
     type Writer = Self;
 
+    /// Returns a writer to the same log.
     fn make_writer(&'a self) -> Self {
         self.clone()
     }

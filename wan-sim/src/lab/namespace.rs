@@ -86,6 +86,8 @@ impl Namespace {
 }
 
 impl Drop for Namespace {
+    /// Ends the programs in the namespace, then removes its hosts file and the namespace; ignores
+    /// errors.
     fn drop(&mut self) {
         self.end_programs();
         // Nothing can be done about what does not go: `lab down` tries again.

@@ -166,6 +166,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
+    /// Stops the threads and removes the namespaces; ignores errors.
     fn drop(&mut self) {
         let _ = self.stop_threads();
     }

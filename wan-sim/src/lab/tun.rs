@@ -72,6 +72,7 @@ impl Tun {
 }
 
 impl AsFd for Tun {
+    /// Returns the descriptor of the device.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

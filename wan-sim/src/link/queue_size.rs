@@ -17,6 +17,8 @@ pub enum QueueSize {
 
 impl FromStr for QueueSize {
     type Err = QuantityError;
+    /// Parses a size, a time or a multiple of the BDP: `5 MB`, `20 ms` or `1.5 BDP`. A multiple has
+    /// at most three decimals.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let error = || QuantityError {
             value: text.to_owned(),
@@ -40,12 +42,14 @@ impl FromStr for QueueSize {
 }
 
 impl From<ByteCount> for QueueSize {
+    /// Makes a queue with room for `bytes`.
     fn from(bytes: ByteCount) -> Self {
         Self::Bytes(bytes)
     }
 }
 
 impl From<Span> for QueueSize {
+    /// Makes a queue with room for the bytes that the rate sends in `time`.
     fn from(time: Span) -> Self {
         Self::Time(time)
     }

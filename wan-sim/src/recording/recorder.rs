@@ -92,6 +92,7 @@ impl Recorder {
 }
 
 impl fmt::Debug for Recorder {
+    /// Prints the first write error, if there was one, for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("error", &self.error).finish_non_exhaustive()
     }

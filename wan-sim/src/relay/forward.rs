@@ -33,6 +33,8 @@ pub struct ForwardError(String);
 
 impl FromStr for Forward {
     type Err = ForwardError;
+    /// Parses two IP addresses with ports, such as `127.0.0.1:7001=127.0.0.1:7002`; a host name
+    /// fails.
     fn from_str(text: &str) -> Result<Self, ForwardError> {
         let parse = || {
             let (listen, target) = text.split_once('=')?;

@@ -193,6 +193,7 @@ impl AsFd for Relay {
 }
 
 impl Drop for Relay {
+    /// Stops the thread and ignores its error; packets under way are lost.
     fn drop(&mut self) {
         let _ = self.stop_thread();
     }

@@ -118,6 +118,7 @@ pub(super) struct Datagrams<'a> {
 }
 
 impl AsFd for RelaySocket {
+    /// Returns the descriptor of the UDP socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -232,6 +232,8 @@ impl<'a> ShownFilter<'a> {
 }
 
 impl std::fmt::Display for ShownFilter<'_> {
+    /// Prints `filter match cb007103/ffffffff at 16 flowid 1:10`: the matches, then the class, as
+    /// tc shows them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "filter {} flowid {}", self.matches.join(" "), self.class)
     }

@@ -131,6 +131,7 @@ impl AsyncUdpSocket for VirtualSocket {
 }
 
 impl Drop for VirtualSocket {
+    /// Frees the address, and drops the datagrams that wait in its inbox.
     fn drop(&mut self) {
         self.medium.lock_state().inboxes.remove(&self.address);
     }

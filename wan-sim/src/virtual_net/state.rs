@@ -54,6 +54,7 @@ impl NetTrace {
 }
 
 impl fmt::Debug for NetTrace {
+    /// Prints the hash for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NetTrace").field("hash", &self.hash).finish_non_exhaustive()
     }

@@ -102,6 +102,7 @@ impl VirtualClock {
 }
 
 impl fmt::Debug for VirtualClock {
+    /// Prints the present time in nanoseconds for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VirtualClock").field("now_ns", &self.now().ns()).finish_non_exhaustive()
     }

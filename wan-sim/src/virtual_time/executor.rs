@@ -191,6 +191,7 @@ impl Runtime for VirtualTime {
 }
 
 impl fmt::Debug for VirtualTime {
+    /// Prints the present time in nanoseconds for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VirtualTime").field("now_ns", &self.now().ns()).finish_non_exhaustive()
     }

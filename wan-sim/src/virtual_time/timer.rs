@@ -44,6 +44,8 @@ impl Sleep {
 impl Future for Sleep {
     type Output = ();
 
+    /// Ends once the clock has reached the time of the wait; until then, registers the waker with
+    /// the clock.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         match this.clock.register_timer(this.at, this.key, cx.waker()) {
@@ -73,6 +75,7 @@ impl AsyncTimer for Sleep {
 }
 
 impl Drop for Sleep {
+    /// Removes the timer from the clock, if it waits there.
     fn drop(&mut self) {
         self.unregister_timer();
     }

@@ -107,6 +107,8 @@ struct ProcessTask {
 impl Future for ProcessTask {
     type Output = ();
 
+    /// Polls the task within the process's log span. While the process is stopped, only keeps the
+    /// waker, which [`Process::resume`] wakes.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
             let mut state = lock(&self.process.state);
@@ -122,6 +124,7 @@ impl Future for ProcessTask {
 }
 
 impl Drop for ProcessTask {
+    /// Removes the task from those of its process.
     fn drop(&mut self) {
         lock(&self.process.state).tasks.remove(&self.id);
     }

@@ -48,6 +48,7 @@ pub struct MetricsRegistry {
 }
 
 impl Default for MetricsRegistry {
+    /// Makes all metrics, at zero.
     fn default() -> Self {
         Self::new()
     }

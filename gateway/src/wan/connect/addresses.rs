@@ -48,6 +48,7 @@ impl LaneAddresses {
 }
 
 impl From<SocketAddr> for LaneAddresses {
+    /// Makes the addresses of lanes that all have the IP address of lane 0, `first`.
     fn from(first: SocketAddr) -> Self {
         Self { first, others: Vec::new() }
     }

@@ -65,6 +65,8 @@ pub enum ProbeError {
 }
 
 impl From<CredentialsError> for ProbeError {
+    /// Converts an error of this gateway's own credentials into [`ProbeError::Local`] with its
+    /// text.
     fn from(error: CredentialsError) -> Self {
         Self::Local(error.to_string())
     }

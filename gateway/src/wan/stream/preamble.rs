@@ -140,6 +140,7 @@ struct PreambleCopy {
 }
 
 impl Default for PreambleCopy {
+    /// Makes a copy of which no byte has arrived.
     fn default() -> Self {
         Self { bytes: [0; PREAMBLE_BYTES], arrived: 0 }
     }

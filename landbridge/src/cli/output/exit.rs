@@ -31,6 +31,7 @@ pub(crate) enum Exit {
 }
 
 impl Termination for Exit {
+    /// Returns the number of the exit code, such as 64 for [`Exit::Usage`].
     fn report(self) -> ExitCode {
         ExitCode::from(self as u8)
     }

@@ -34,6 +34,7 @@ impl<W: Write> Write for OneLine<W> {
         Ok(event.len())
     }
 
+    /// Flushes the writer that takes the lines.
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }

@@ -203,7 +203,9 @@ impl EfficiencyCommand {
         ModelShape { cards, tokens: tokens.unwrap_or(shape.tokens), ..shape }
     }
 
-    /// Returns the rate of all cards of a region, in bits per second.
+    /// Returns the rate at which all GPUs of one region together can use their network cards, in
+    /// bits per second. `cards` is the option's name for GPUs, and `card_rate` the network rate of
+    /// each.
     fn region_bits_per_second(&self) -> f64 {
         f64::from(self.model_shape().cards) * self.card_rate.bits_per_second() as f64
     }
@@ -259,6 +261,8 @@ fn efficiency_grid_point(
 }
 
 impl fmt::Display for EfficiencyReport {
+    /// Prints the assumptions, T(0)/T(d) for each distance and convergence, and the largest
+    /// convergence that meets the target at each distance.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ModelShape { parameters, layers, cards, cards_per_copy, tokens } = self.shape;
         let rate = BitRate::from_bits_per_second(self.card_bits_per_second);

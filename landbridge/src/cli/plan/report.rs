@@ -173,6 +173,8 @@ fn plan_report_tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: Region
 }
 
 impl fmt::Display for TailFec {
+    /// Prints `last 1.00 MiB: saves 2.0 ms, takes 0.5 ms`, or why nothing is sent:
+    /// `none: no loss expected`. Times are rounded to 0.1 ms.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
         let (saves, takes) = (ms(self.saves_seconds), ms(self.takes_seconds));
@@ -204,6 +206,8 @@ fn plan_report_tree_load(
 }
 
 impl fmt::Display for PlanReport {
+    /// Prints the plan's figures, the simulation if there is one, and tables of gateways, links and
+    /// trees. Of trees with payload, at most [`TREES_SHOWN_MAX`] are shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         writeln!(f, "{} of {size} {} over {}", self.operation, self.dtype, self.fabric)?;

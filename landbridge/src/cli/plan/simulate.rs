@@ -122,6 +122,8 @@ fn simulation_progress_bar(total: u64) -> ProgressBar {
 }
 
 impl fmt::Display for SimulatedPlan {
+    /// Prints time, eta and seed in one line, then a table of the links with planned and simulated
+    /// bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = format_seconds(self.seconds);
         writeln!(f, "simulated  {seconds}, eta {:.3}, seed {}\n", self.eta, self.seed)?;

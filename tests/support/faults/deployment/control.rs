@@ -37,6 +37,7 @@ pub struct Deployment {
 
 impl Deref for Deployment {
     type Target = World;
+    /// Returns the world that all processes of the run share.
     fn deref(&self) -> &World {
         &self.world
     }

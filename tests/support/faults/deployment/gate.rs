@@ -56,6 +56,8 @@ pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<InProces
 }
 
 impl TrainerListener for GatedDoor {
+    /// Waits for the next connection of any rank. Its stream passes bytes only while the rank's
+    /// gate is open.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let mut coming: Vec<_> =
             self.ways.iter().map(|(door, gate)| (door.accept(), Arc::clone(gate))).collect();
@@ -89,6 +91,7 @@ struct GatedStream {
 }
 
 impl AsyncRead for GatedStream {
+    /// Reads bytes, once the gate is open.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -100,6 +103,7 @@ impl AsyncRead for GatedStream {
 }
 
 impl AsyncWrite for GatedStream {
+    /// Writes bytes, once the gate is open.
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -109,10 +113,12 @@ impl AsyncWrite for GatedStream {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
+    /// Flushes the stream, even while the gate is shut.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
+    /// Shuts the stream down, even while the gate is shut.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }

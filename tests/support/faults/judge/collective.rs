@@ -217,6 +217,7 @@ impl CollectiveShape {
 }
 
 impl fmt::Display for CollectiveShape {
+    /// Prints pattern, operation, element type and size: `all-reduce sum f32 of 4096 bytes`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pattern, bytes) = (self.pattern, self.elements * self.dtype.size());
         write!(f, "{pattern} {} {} of {bytes} bytes", self.op, self.dtype)
@@ -224,6 +225,7 @@ impl fmt::Display for CollectiveShape {
 }
 
 impl fmt::Display for CollectiveId {
+    /// Prints `job 0, attempt 2, number 1 of it`, where the number is the position in the round.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job {}, attempt {}, number {} of it", self.job, self.attempt, self.index)
     }

@@ -113,6 +113,8 @@ impl Fault {
 impl TryFrom<RawFault> for Fault {
     type Error = String;
 
+    /// Parses the texts of a fault; fails if one does not parse, or if the fault cannot happen at
+    /// its place. Without `for` the duration is zero.
     fn try_from(raw: RawFault) -> Result<Self, String> {
         let span = |text: &str| text.parse::<Span>().map_err(|error| error.to_string());
         let lasting = raw.lasting.as_deref().map_or(Ok(Span::ZERO), span)?;
@@ -125,6 +127,8 @@ impl TryFrom<RawFault> for Fault {
 impl FromStr for FaultKind {
     type Err = String;
 
+    /// Parses `kill`, `stop`, `drain`, `cut`, `disorder`, or `delay` with a time, such as
+    /// `delay 100 ms`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(' ').unwrap_or((text, "")) {
             ("kill", "") => Ok(Self::Kill),
@@ -141,6 +145,8 @@ impl FromStr for FaultKind {
 impl FromStr for FaultPlace {
     type Err = String;
 
+    /// Parses `rank 0 of job 0`, `gateway east-0`, `lane 0`, `link`, `link east-west` or
+    /// `link west-east`. Ranks and lanes may have other numbers.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -167,6 +173,7 @@ impl FromStr for FaultPlace {
 }
 
 impl fmt::Display for FaultKind {
+    /// Prints the kind, such as `kill` or `delay 100 ms`, which parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill => f.write_str("kill"),
@@ -180,6 +187,7 @@ impl fmt::Display for FaultKind {
 }
 
 impl fmt::Display for FaultPlace {
+    /// Prints the place, such as `gateway east-0` or `link east-west`, which parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rank(job, rank) => write!(f, "rank {rank} of job {job}"),
@@ -193,6 +201,7 @@ impl fmt::Display for FaultPlace {
 }
 
 impl fmt::Display for Fault {
+    /// Prints `kill gateway east-0 at 2 s for 400 ms`; a fault of zero duration has no `for`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} at {}", self.what, self.place, self.at)?;
         if self.lasting > Span::ZERO { write!(f, " for {}", self.lasting) } else { Ok(()) }

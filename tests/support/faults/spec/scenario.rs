@@ -209,6 +209,8 @@ fn fault(dice: &mut SplitMix64, ranks: (u32, u32), within: Span) -> Fault {
 }
 
 impl fmt::Display for Scenario {
+    /// Prints name and seed, a line of shape and one of load, then a line for each fault, or
+    /// `no fault`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (shape, load) = (&self.shape, &self.load);
         writeln!(f, "scenario {}, seed {}", self.name, self.seed)?;

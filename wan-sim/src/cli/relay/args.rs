@@ -65,6 +65,7 @@ pub struct SideNames {
 
 impl FromStr for SideNames {
     type Err = &'static str;
+    /// Parses two different names with a comma between them, such as `east,west`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {
             [client, target] if client != target && !client.is_empty() && !target.is_empty() => {

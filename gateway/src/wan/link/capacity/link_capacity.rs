@@ -376,8 +376,10 @@ impl LinkCapacity {
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Keeps the delivery rate of a congested span; after enough of them, reduces the capacity.
-    /// `limit` is the rate limit in bits per second.
+    /// Keeps the delivery rate of a congested span, except of the first. After [`CONGESTED_SPANS`]
+    /// rates, the capacity is reduced to the second highest of them, at least
+    /// [`CAPACITY_MIN_FRACTION`] of the configured rate. It stays unless that is below
+    /// [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits per second.
     fn note_congestion(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.calm_spans = 0;
         self.full_spans = 0;
