@@ -25,6 +25,12 @@ impl CommandLine {
         Self { environment: Vec::new(), words: words.map(str::to_owned).collect() }
     }
 
+    /// Returns a command line of `cargo` that gives way to other programs where the processor is busy.
+    pub fn patient_cargo(arguments: &[&str]) -> Self {
+        let cargo = own_cargo();
+        Self::in_path(&[&["nice", "-n", "10", &cargo], arguments].concat())
+    }
+
     /// Returns a command line of a program of the workspace, which is built already.
     pub fn program(program: &Path, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|word| (*word).to_owned());
@@ -74,6 +80,20 @@ impl CommandLine {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Starts the command with all of its output in a file.
+    pub fn start_into_file(&self, root: &Path, file: &Path) -> Result<Child, Failure> {
+        let open = || {
+            std::fs::create_dir_all(file.parent().unwrap_or(root))?;
+            let out = std::fs::File::create(file)?;
+            Ok((out.try_clone()?, out))
+        };
+        let (out, err) = open().map_err(|error: std::io::Error| {
+            self.failure(&format!("{}: {error}", file.display()))
+        })?;
+        let mut command = self.to_command(root);
+        command.stdout(out).stderr(err).spawn().map_err(|error| self.failure(&error))
+    }
+
     /// Runs the command with its output shown; a status other than success is a failure.
     pub fn run_to_success(&self, root: &Path) -> Result<(), Failure> {
         let status = self.spawn(root, Stdio::inherit())?.wait();
@@ -100,8 +120,7 @@ impl CommandLine {
     /// Returns the command for `std::process`, in the folder `root` and without input.
     fn to_command(&self, root: &Path) -> Command {
         let program = match self.words[0].as_str() {
-            // The cargo that runs us, whatever is first in PATH.
-            "cargo" => std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
+            "cargo" => own_cargo(),
             program => program.to_owned(),
         };
         let mut command = Command::new(program);
@@ -120,6 +139,11 @@ impl CommandLine {
         let variables = variables.map(|(name, value)| format!("{name}='{value}'"));
         variables.chain(self.words.iter().map(quoted)).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Returns the path of the cargo that runs this program, whatever is first in the PATH.
+fn own_cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
 #[cfg(test)]

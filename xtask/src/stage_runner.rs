@@ -1,9 +1,10 @@
-//! A list of stages, run one after the other up to the first that fails.
+//! A list of stages, begun one after the other up to the first that fails. Stages that mostly wait, or
+//! that do not mind waiting, run beside those after them.
 
-use crate::command::Failure;
+use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 /// One stage of a command.
@@ -13,36 +14,126 @@ pub struct Stage {
     pub name: &'static str,
     /// Clause on what the stage checks, for the output.
     pub purpose: &'static str,
-    /// Duration in seconds on two quiet cores with everything to build, as last measured.
+    /// Duration in seconds on two quiet cores with everything to build, as last measured. That of
+    /// stages beside others is measured beside them.
     pub seconds: u32,
-    /// Function that runs the stage.
-    pub run: fn(&Workspace, &mut Tally) -> Result<(), Failure>,
+    /// The work of the stage.
+    pub work: StageWork,
 }
 
-/// Prints the list of stages, runs them up to the first that fails, and prints a summary.
+/// The work of a stage.
+#[derive(Clone, Copy)]
+pub enum StageWork {
+    /// A function that runs to its end before the next stage begins.
+    InTurn(fn(&Workspace, &mut Tally) -> Result<(), Failure>),
+    /// A command that runs beside the stages after it. Its output is shown once it has ended.
+    Beside {
+        /// Returns the command.
+        command: fn() -> CommandLine,
+        /// Counts the tests in the lines of its output.
+        count: fn(&mut Tally, &str),
+    },
+}
+
+/// A stage that runs beside others.
+struct RunningStage {
+    stage: Stage,
+    command: CommandLine,
+    process: Child,
+    begun: Instant,
+    count: fn(&mut Tally, &str),
+}
+
+/// The results of the stages that have ended.
+#[derive(Default)]
+struct Results {
+    tally: Tally,
+    /// Name and duration of each stage, and its failure.
+    ended: Vec<(&'static str, Duration, Option<Failure>)>,
+}
+
+/// Prints the list of stages, runs them up to the first that fails, and prints a summary. Stages that
+/// run beside others then are run to their end.
 pub fn run_stages(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitCode {
     print_stages(title, stages);
-    let mut tally = Tally::default();
-    let mut times = Vec::new();
-    let mut failure = None;
+    let begun = Instant::now();
+    let mut results = Results::default();
+    let mut beside = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
         println!("\n== {}/{} {}: {} ==", index + 1, stages.len(), stage.name, stage.purpose);
-        let begun = Instant::now();
-        let outcome = (stage.run)(workspace, &mut tally);
-        times.push((stage.name, begun.elapsed()));
-        if let Err(why) = outcome {
-            failure = Some((stage.name, why));
+        match stage.work {
+            StageWork::InTurn(run) => {
+                let begun = Instant::now();
+                let failure = run(workspace, &mut results.tally).err();
+                results.ended.push((stage.name, begun.elapsed(), failure));
+            }
+            StageWork::Beside { command, count } => {
+                match RunningStage::start(*stage, command(), count, workspace) {
+                    Ok(running) => beside.push(running),
+                    Err(why) => results.ended.push((stage.name, Duration::ZERO, Some(why))),
+                }
+            }
+        }
+        if results.ended.last().is_some_and(|(_, _, failure)| failure.is_some()) {
             break;
         }
     }
-    print_stage_summary(stages, &times, &mut tally, failure.as_ref());
-    if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    for running in beside {
+        running.finish(workspace, &mut results);
+    }
+    print_stage_summary(stages, &mut results, begun.elapsed());
+    match results.ended.iter().all(|(_, _, failure)| failure.is_none()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+impl RunningStage {
+    /// Starts the command of a stage, with its output in a file of the target folder.
+    fn start(
+        stage: Stage,
+        command: CommandLine,
+        count: fn(&mut Tally, &str),
+        workspace: &Workspace,
+    ) -> Result<Self, Failure> {
+        let file = workspace.stage_output(stage.name);
+        println!("runs beside the next stages; output in {}", file.display());
+        let process = command.start_into_file(&workspace.root, &file)?;
+        Ok(Self { stage, command, process, begun: Instant::now(), count })
+    }
+
+    /// Waits for the command, shows its output and counts its tests.
+    fn finish(mut self, workspace: &Workspace, results: &mut Results) {
+        println!("\n== {}: waiting for its end ==", self.stage.name);
+        let status = self.process.wait();
+        let output = std::fs::read(workspace.stage_output(self.stage.name)).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output).into_owned();
+        println!("{output}");
+        let (passed, failed) = (results.tally.passed, results.tally.failed);
+        output.lines().for_each(|line| (self.count)(&mut results.tally, line.trim_end()));
+        let failure = match status {
+            Ok(status) if !status.success() => Some(self.command.failure(&status)),
+            Err(error) => Some(self.command.failure(&error)),
+            Ok(_) if results.tally.failed > failed || results.tally.passed == passed => {
+                Some(self.command.failure(&"the test runner's counts make no sense"))
+            }
+            Ok(_) => None,
+        };
+        results.ended.push((self.stage.name, self.begun.elapsed(), failure));
+    }
 }
 
 /// Prints the stages that will run, and how long they take.
 fn print_stages(title: &str, stages: &[Stage]) {
-    let total: u32 = stages.iter().map(|stage| stage.seconds).sum();
-    println!("{title}: about {} on two quiet cores.", format_stage_duration(total));
+    let (mut in_turn, mut beside) = (0, 0);
+    for stage in stages {
+        match stage.work {
+            StageWork::InTurn(_) if beside == 0 => in_turn += stage.seconds,
+            // Stages beside others share the cores, so the longest of them counts.
+            _ => beside = beside.max(stage.seconds),
+        }
+    }
+    println!("{title}: about {} on two quiet cores.", format_stage_duration(in_turn + beside));
     for stage in stages {
         println!(
             "  {:16} {:>7}  {}",
@@ -58,37 +149,31 @@ fn format_stage_duration(seconds: u32) -> String {
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
 
-/// Prints the time of each stage, the failure and the counts of tests. A failed stage counts as one
+/// Prints the time of each stage, the failures and the counts of tests. A failed stage counts as one
 /// failed test at least.
-fn print_stage_summary(
-    stages: &[Stage],
-    times: &[(&str, Duration)],
-    tally: &mut Tally,
-    failure: Option<&(&'static str, Failure)>,
-) {
+fn print_stage_summary(stages: &[Stage], results: &mut Results, all: Duration) {
+    let Results { tally, ended } = results;
     println!("\n== summary ==");
-    for (index, stage) in stages.iter().enumerate() {
-        let verdict = match (times.get(index), failure) {
-            (None, _) => "        not reached".to_owned(),
-            (Some((_, time)), Some((failed, _))) if *failed == stage.name => {
-                format!("{:7.1} s FAILED", time.as_secs_f64())
-            }
-            (Some((_, time)), _) => format!("{:7.1} s ok", time.as_secs_f64()),
+    for stage in stages {
+        let verdict = match ended.iter().find(|(name, ..)| *name == stage.name) {
+            None => "        not reached".to_owned(),
+            Some((_, time, Some(_))) => format!("{:7.1} s FAILED", time.as_secs_f64()),
+            Some((_, time, None)) => format!("{:7.1} s ok", time.as_secs_f64()),
         };
         println!("{:16}{verdict}", stage.name);
     }
-    let total: Duration = times.iter().map(|(_, time)| *time).sum();
-    println!("{:16}{:7.1} s", "all", total.as_secs_f64());
+    println!("{:16}{:7.1} s", "all", all.as_secs_f64());
     if !tally.skipped.is_empty() {
         println!("\nSKIPPED, so not shown to work:");
-        tally.skipped.iter().for_each(|what| println!("  {what}"));
+        tally.skipped.iter().for_each(|what| println!("  skipped: {what}"));
     }
-    if let Some((stage, failure)) = failure {
+    for (stage, _, failure) in ended.iter() {
+        let Some(failure) = failure else { continue };
         println!("\nFAILED: {stage}: {}", failure.why);
-        tally.failures.iter().for_each(|what| println!("  {what}"));
         println!("Repeat with:\n  {}", failure.repeat);
         tally.failed = tally.failed.max(1);
     }
+    tally.failures.iter().for_each(|what| println!("  failed: {what}"));
     let Tally { passed, failed, skipped, .. } = tally;
     println!("\nlandbridge: {passed} passed, {failed} failed, {} skipped", skipped.len());
 }

@@ -51,6 +51,19 @@ impl Tally {
         }
     }
 
+    /// Counts a line of the output of `cargo xtask python`, of which only the summary at its end has
+    /// the skipped stages and the sums.
+    pub fn add_summary_line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("landbridge: ") {
+            self.passed += tally_count_before(counts, " passed");
+            self.failed += tally_count_before(counts, " failed");
+        } else if let Some(what) = line.strip_prefix("  skipped: ") {
+            self.skipped.push(what.to_owned());
+        } else if let Some(what) = line.strip_prefix("  failed: ") {
+            self.failures.push(what.to_owned());
+        }
+    }
+
     /// Counts a line of the output of `faults`: a case that passed, or one that failed, or the
     /// reason.
     pub fn add_fault_line(&mut self, line: &str) {
@@ -111,6 +124,22 @@ no tests ran in 0.01s";
         let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
         let skipped = vec![skip.to_owned()];
         let failures = vec!["python/tests/test_arena.py::test_leaks - assert 3 == 2".to_owned()];
+        assert_eq!(tally, Tally { passed: 126, failed: 1, failures, skipped, skipped_but_ok: 0 });
+    }
+
+    #[test]
+    fn the_summary_of_another_run_is_added() {
+        let output = "\
+21 passed in 61.02s (0:01:01)
+SKIPPED, so not shown to work:
+  skipped: python [1] test_buffers.py:155: could not import 'jax'
+  failed: test_arena.py::test_leaks
+
+landbridge: 126 passed, 1 failed, 1 skipped";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.add_summary_line(line));
+        let skipped = vec!["python [1] test_buffers.py:155: could not import 'jax'".to_owned()];
+        let failures = vec!["test_arena.py::test_leaks".to_owned()];
         assert_eq!(tally, Tally { passed: 126, failed: 1, failures, skipped, skipped_but_ok: 0 });
     }
 

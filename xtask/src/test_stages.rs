@@ -1,7 +1,7 @@
 //! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
 use crate::command::{CommandLine, Failure};
-use crate::stage_runner::{self, Stage};
+use crate::stage_runner::{self, Stage, StageWork};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
@@ -13,130 +13,173 @@ const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
     seconds: 1,
-    run: |workspace, _| check_tools(workspace),
+    work: StageWork::InTurn(|workspace, _| check_tools(workspace)),
 };
 /// Stage that checks the format of all sources.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
     seconds: 2,
-    run: |workspace, _| run_cargo(workspace, &["fmt", "--all", "--check"]),
+    work: StageWork::InTurn(|workspace, _| run_cargo(workspace, &["fmt", "--all", "--check"])),
 };
 /// Stage of the tests of names, comments, sizes and links.
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
     seconds: 10,
-    run: |workspace, tally| run_tests(workspace, &["test", "--package", "tidy"], tally),
+    work: StageWork::InTurn(|workspace, tally| {
+        run_tests(workspace, &["test", "--package", "tidy"], tally)
+    }),
 };
 /// Stage that checks the dependencies of the core packages.
 const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
     seconds: 1,
-    run: |workspace, _| core_purity::check_core_purity(&workspace.root),
+    work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
 /// Stage of the lints of all targets.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
     seconds: 130,
-    run: |workspace, _| {
+    work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
-    },
+    }),
 };
 /// Stage of the tests beside the code, for `cargo xtask check`.
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
     seconds: 330,
-    run: |workspace, tally| {
+    work: StageWork::InTurn(|workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--lib", "--bins", "--exclude", "tidy"];
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
+    }),
+};
+/// Stage that builds all tests, so that the stages after it build nothing.
+const BUILD_STAGE: Stage = Stage {
+    name: "build",
+    purpose: "all tests of all crates",
+    seconds: 290,
+    work: StageWork::InTurn(|workspace, _| {
+        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--quiet", "--no-run"]].concat())
+    }),
+};
+/// Stage of whole gateways in virtual time, which no other load disturbs.
+const SIMULATION_STAGE: Stage = Stage {
+    name: "simulation",
+    purpose: "whole gateways in virtual time",
+    seconds: 700,
+    work: StageWork::Beside {
+        command: || {
+            let others = MEMBERS_BUT_SCENARIOS.iter().flat_map(|member| ["--exclude", member]);
+            CommandLine::patient_cargo(&[&TEST_ARGUMENTS[..], &others.collect::<Vec<_>>()].concat())
+        },
+        count: Tally::add_test_line,
     },
 };
-/// Stage of all Rust tests.
+/// Stage of all Rust tests except those in virtual time.
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
-    purpose: "all tests of all crates, whole gateways in virtual time and as processes",
-    seconds: 1400,
-    run: |workspace, tally| {
-        run_tests(
-            workspace,
-            &[&TEST_ARGUMENTS[..], &["--exclude", "fuzz", "--exclude", "tidy"]].concat(),
-            tally,
-        )
-    },
+    purpose: "tests of all crates, and gateways as processes",
+    seconds: 400,
+    work: StageWork::InTurn(|workspace, tally| {
+        let others = ["--exclude", "fuzz", "--exclude", "tidy", "--exclude", "scenarios"];
+        run_tests(workspace, &[&TEST_ARGUMENTS[..], &others].concat(), tally)
+    }),
 };
 /// Stage in which the simulation must find each mutant.
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
     seconds: 30,
-    run: |workspace, _| {
+    work: StageWork::InTurn(|workspace, _| {
         // The tests have built it, all features included.
         simulate::find_mutants_in_scenarios(
             &workspace.root,
             &workspace.landbridge.with_file_name("simulate"),
         )
-    },
+    }),
 };
 /// Stage that runs each decoder over its seeds and 20,000 mutations of them.
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
     seconds: 30,
-    run: |workspace, tally| {
+    work: StageWork::InTurn(|workspace, tally| {
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--test", "short"]].concat(), tally)
-    },
+    }),
 };
 /// Stage in which rustdoc must give no warning.
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
     seconds: 30,
-    run: |workspace, _| check_rustdoc(workspace),
+    work: StageWork::InTurn(|workspace, _| check_rustdoc(workspace)),
 };
 /// Stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
     seconds: 1,
-    run: |workspace, _| check_example_configs(workspace),
+    work: StageWork::InTurn(|workspace, _| check_example_configs(workspace)),
 };
 /// Stage that runs a short quickstart.
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
     seconds: 15,
-    run: |workspace, tally| {
+    work: StageWork::InTurn(|workspace, tally| {
         quickstart::check_quickstart(&workspace.root, &workspace.landbridge, tally)
-    },
+    }),
 };
 /// Stage that kills and stops real processes in mid-collective.
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
     seconds: 60,
-    run: |workspace, tally| faults::check_faults(&workspace.root, &workspace.landbridge, tally),
+    work: StageWork::InTurn(|workspace, tally| {
+        faults::check_faults(&workspace.root, &workspace.landbridge, tally)
+    }),
 };
 /// Stage of the wheel and the Python tests, with and without PyTorch.
 const PYTHON_STAGE: Stage = Stage {
-    name: "python",
-    purpose: "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
+    name: PYTHON_STAGE_NAME,
+    purpose: PYTHON_STAGE_PURPOSE,
     seconds: 600,
-    run: |workspace, tally| python::check_python(&workspace.root, workspace.target_folder(), tally),
+    work: StageWork::InTurn(|workspace, tally| {
+        python::check_python(&workspace.root, workspace.target_folder(), tally)
+    }),
 };
+/// [`PYTHON_STAGE`] as a process of its own, beside others: its tests wait most of the time.
+const PYTHON_STAGE_BESIDE: Stage = Stage {
+    name: PYTHON_STAGE_NAME,
+    purpose: PYTHON_STAGE_PURPOSE,
+    seconds: 700,
+    work: StageWork::Beside {
+        command: || CommandLine::cargo(&["xtask", "python"]),
+        count: Tally::add_summary_line,
+    },
+};
+/// Name of the stage of the Python package.
+const PYTHON_STAGE_NAME: &str = "python";
+/// Purpose of the stage of the Python package.
+const PYTHON_STAGE_PURPOSE: &str =
+    "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target";
 
 /// Stages of `cargo xtask test`: everything that must hold before a merge.
-const ALL_STAGES: [Stage; 13] = [
+const ALL_STAGES: [Stage; 15] = [
     TOOLS_STAGE,
     FORMAT_STAGE,
     TIDY_STAGE,
     CORE_PURITY_STAGE,
     CLIPPY_STAGE,
+    BUILD_STAGE,
+    SIMULATION_STAGE,
+    PYTHON_STAGE_BESIDE,
     TESTS_STAGE,
     MUTANTS_STAGE,
     FUZZ_STAGE,
@@ -144,7 +187,6 @@ const ALL_STAGES: [Stage; 13] = [
     CONFIGS_STAGE,
     QUICKSTART_STAGE,
     FAULTS_STAGE,
-    PYTHON_STAGE,
 ];
 /// Stages of `cargo xtask check`: the fast part of [`ALL_STAGES`].
 const FAST_STAGES: [Stage; 5] =
@@ -153,6 +195,11 @@ const FAST_STAGES: [Stage; 5] =
 /// Arguments of cargo for all stages with tests: equal packages and features, so that nothing is
 /// built twice. All test programs run, so that one report names every failure.
 const TEST_ARGUMENTS: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
+
+/// Packages whose tests are no part of [`SIMULATION_STAGE`]. They are excluded one by one, since another
+/// selection of packages would build all of them with other features.
+const MEMBERS_BUT_SCENARIOS: [&str; 8] =
+    ["fuzz", "gateway", "hier-collectives", "landbridge", "tidy", "units", "wan-sim", "xtask"];
 
 /// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
 pub fn run_all_stages(may_install: bool) -> ExitCode {

@@ -22,6 +22,11 @@ impl Workspace {
         Self { root: root.to_owned(), landbridge, may_install }
     }
 
+    /// Returns the file for the output of a stage that runs beside others.
+    pub fn stage_output(&self, stage: &str) -> PathBuf {
+        self.target_folder().join("xtask").join(format!("{}.log", stage.replace(' ', "-")))
+    }
+
     /// Returns the folder of build outputs, above the folders of the profiles.
     pub fn target_folder(&self) -> &Path {
         self.landbridge.ancestors().nth(2).expect("a profile's folder")
