@@ -34,10 +34,16 @@ pub enum Values {
     Ordinary,
 }
 
+/// The contributions of one case that were made.
+#[derive(Debug, Default)]
+struct MadeContributions {
+    case: Option<Case>,
+    by_rank: BTreeMap<u32, Arc<Vec<u8>>>,
+}
+
 thread_local! {
-    /// The case of the latest contribution, and the contributions of its ranks.
-    static LATEST_CASE: RefCell<(Option<Case>, BTreeMap<u32, Arc<Vec<u8>>>)> =
-        const { RefCell::new((None, BTreeMap::new())) };
+    /// The contributions of the case that this thread used last.
+    static LATEST_CASE: RefCell<MadeContributions> = RefCell::default();
 }
 
 impl Case {
@@ -54,15 +60,15 @@ impl Case {
     /// Returns the contribution of a rank. It is made once for a thread's latest case: a run posts
     /// it, computes the expected result from it, and often repeats the case.
     pub fn contribution(&self, rank: u32) -> Arc<Vec<u8>> {
-        LATEST_CASE.with_borrow_mut(|(case, made)| {
-            if *case != Some(*self) {
-                (*case, *made) = (Some(*self), BTreeMap::new());
+        LATEST_CASE.with_borrow_mut(|made| {
+            if made.case != Some(*self) {
+                *made = MadeContributions { case: Some(*self), by_rank: BTreeMap::new() };
             }
             let make = || match self.values {
                 Values::Any => data::contribution(self.dtype, self.elements, rank, self.seed),
                 Values::Ordinary => data::ordinary(self.dtype, self.elements, rank, self.seed),
             };
-            Arc::clone(made.entry(rank).or_insert_with(|| Arc::new(make())))
+            Arc::clone(made.by_rank.entry(rank).or_insert_with(|| Arc::new(make())))
         })
     }
 
