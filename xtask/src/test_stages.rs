@@ -65,7 +65,7 @@ const BUILD_STAGE: Stage = Stage {
     purpose: "all tests of all crates",
     seconds: 290,
     work: StageWork::InTurn(|workspace, _| {
-        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--quiet", "--no-run"]].concat())
+        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())
     }),
 };
 /// Stage of whole gateways in virtual time, which no other load disturbs.
