@@ -35,7 +35,7 @@ pub enum Values {
 }
 
 thread_local! {
-    /// The case of the latest contribution, and the contributions of its ranks.
+    /// The case for which this thread last made contributions, and those contributions by rank.
     static LATEST_CASE: RefCell<(Option<Case>, BTreeMap<u32, Arc<Vec<u8>>>)> =
         const { RefCell::new((None, BTreeMap::new())) };
 }
