@@ -161,5 +161,5 @@ fn config_file_bound(text: &str) -> AllocationBound {
     AllocationBound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 2048 }
 }
 
-/// Folder of the example fabric, which the region files name.
+/// Folder of the example fabric file and of the region files that refer to that fabric file.
 const EXAMPLE_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region");

@@ -63,7 +63,7 @@ fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
     Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
 }
 
-/// All 14 fuzz targets, in the order of the programs in `Cargo.toml`.
+/// All 14 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
 pub const TARGETS: [Target; 14] = [
     Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
     Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },

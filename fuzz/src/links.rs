@@ -131,15 +131,18 @@ pub fn recording(bytes: &[u8]) {
     }
 }
 
-/// Bound of the memory for a quantity: an error holds the text, and a number is written again.
+/// 256 bytes, and 8 bytes for each byte of input: the most memory that parsing a quantity may
+/// allocate. An error keeps a copy of the text.
 const QUANTITY_BOUND: AllocationBound = AllocationBound { fixed: 256, per_byte: 8 };
-/// Bound of the memory for a link in netem's syntax: a word of two bytes takes 16 in the list of
-/// words.
+/// 512 bytes, and 16 bytes for each byte of input: the most memory that parsing a link in netem's
+/// syntax may allocate. A word of two bytes takes 16 bytes in the parser's list.
 const NETEM_BOUND: AllocationBound = AllocationBound { fixed: 512, per_byte: 16 };
-/// Bound of the memory for a file: a link of a few bytes takes a few hundred, several times; a dot
-/// makes a table.
+/// 64 KiB, and 2,048 bytes for each byte of input: the most memory that parsing a lab file or a
+/// recording may allocate. A link of a few bytes takes some hundred bytes, several times over.
 const FILE_BOUND: AllocationBound = AllocationBound { fixed: 64 << 10, per_byte: 2048 };
-/// 64 fates, the most that are corrected in one recording.
+/// 64 corrections: the most wrong packet fates that the fuzz target corrects in one recording
+/// before it gives up.
 const CORRECTIONS_MAX: usize = 64;
-/// Folder of the example labs, beside the fabrics that they name.
+/// Folder of the example lab files; paths of fabric files in a lab file are relative to this
+/// folder.
 const LABS_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs");

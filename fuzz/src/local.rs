@@ -38,9 +38,10 @@ pub fn operator_request(bytes: &[u8]) {
     );
 }
 
-/// Bound of the memory for an operator's request: a refusal quotes a part of the input and escapes
-/// it.
+/// 1,024 bytes, and 16 bytes for each byte of input: the most memory that decoding an operator's
+/// request may allocate. An error quotes and escapes a part of the input.
 const OPERATOR_REQUEST_BOUND: AllocationBound = AllocationBound { fixed: 1024, per_byte: 16 };
 
-/// Bound of the memory for a trainer's message: a text is copied once.
+/// 1 byte for each byte of input: the most memory that decoding a message between trainer and
+/// gateway may allocate. A text is copied once.
 const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 1 };

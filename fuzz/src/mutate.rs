@@ -90,11 +90,11 @@ impl<'a> Mutator<'a> {
     }
 }
 
-/// 4,096 bytes, the longest input, as libFuzzer's default.
+/// 4,096 bytes: the longest input of a fuzz target, as libFuzzer's default.
 pub const INPUT_BYTES_MAX: usize = 4096;
 
-/// 16 bytes that are often at the edge of a range or separate pieces of a text.
+/// 16 bytes that mutations write: values at the edge of a range, and separators of texts.
 const EDGE_BYTES: [u8; 16] = *b"\x00\x01\x7f\x80\xff\n\r\" '=.[]9-";
-/// 8 numbers at the edge of a range, which overwrite bytes of an input.
+/// 8 numbers at the edge of a range, which mutations write over 1, 2, 4 or 8 bytes of an input.
 const EDGE_NUMBERS: [u64; 8] =
     [0, 1, 2, 0x7f, 0x7fff_ffff, 0x7ff0_0000_0000_0000, u64::MAX - 1, u64::MAX];

@@ -14,7 +14,7 @@ use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
-/// Descriptor of all seeds: an average of 25,000,000 bfloat16 elements.
+/// Descriptor of the collective in all seeds: an average of 25,000,000 bfloat16 elements.
 const DESCRIPTOR: Descriptor = Descriptor {
     op: ReduceOp::Avg,
     dtype: Dtype::Bf16,
@@ -22,7 +22,7 @@ const DESCRIPTOR: Descriptor = Descriptor {
     layout_hash: 0x1234_5678_9abc_def0,
     pattern: Pattern::AllReduce,
 };
-/// Key of the segments of all seeds.
+/// Key of the segment in all seeds: collective 41, tree 1, segment 7.
 const KEY: SegmentKey =
     SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
 
@@ -385,7 +385,8 @@ const WEST: &str = include_str!("../../configs/two-region/west.toml");
 /// Text of the example lab of three sites.
 const LAB: &str = include_str!("../../configs/labs/three-sites.toml");
 
-/// Text of a fabric with gateways without a port, speeds, names with hyphens, and IPv6.
+/// Text of a fabric file with three regions: gateways without a WAN port, compute speeds, names
+/// with hyphens, and IPv6 addresses.
 const THREE_REGIONS: &str = r#"
 name = "three"
 mtu = 9000

@@ -146,15 +146,18 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// Bound of the memory for a control message: a tree of 12 bytes takes 56 in memory, and 168 while
-/// a vector grows.
+/// 512 bytes, and 16 bytes for each byte of input: the most memory that decoding a control message
+/// or hello may allocate. A tree of 12 bytes takes 168 bytes while its vector grows.
 const CONTROL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 512, per_byte: 16 };
-/// 64 gateways, the most for which a plan is proved: the time grows with their square.
+/// 64 gateways: the most for which the fuzz target checks that a decoded plan is valid. The time of
+/// the check grows with the square of the gateways.
 const PROVED_GATEWAYS_MAX: u16 = 64;
-/// 2^48 bytes, the longest buffer that a session accepts.
+/// 2^48 bytes: the longest buffer that a session accepts, which the fuzz target divides among the
+/// trees of a plan.
 const BUFFER_BYTES: u64 = 1 << 48;
-/// 5 bytes in front of an input: length, number of parity shards, origin of the parity, length of
-/// pieces.
+/// 5 bytes at the front of a fuzz input: payload length (2), number of parity shards, whether
+/// parity is forged, length of pieces.
 const PARITY_HEAD_BYTES: usize = 5;
-/// 8,000 bytes: payloads are shorter, since longer ones take more time and reach no other code.
+/// 8,000 bytes: payloads of the fuzz target for parity are shorter. Longer ones take more time and
+/// reach no other code.
 const PAYLOAD_BYTES_BELOW: u16 = 8_000;

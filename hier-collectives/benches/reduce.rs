@@ -13,11 +13,11 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// 100 ms, the least time for which a kernel is measured.
+/// 100 ms: the least time for which the speed of a reduction kernel is measured.
 const MEASURED_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// 0.7: the reduction of eight operands must reach this fraction of a plain loop's speed, for
-/// buffers from [`JUDGED_BYTES_MIN`] on.
+/// 0.7 of a plain loop's speed: the least that the reduction of eight operands must reach, for
+/// buffers of [`JUDGED_BYTES_MIN`] and more.
 const SPEED_RATIO_MIN: f64 = 0.7;
 /// 1 MiB, the shortest buffer that is held to [`SPEED_RATIO_MIN`].
 const JUDGED_BYTES_MIN: usize = 1 << 20;

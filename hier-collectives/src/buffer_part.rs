@@ -5,8 +5,8 @@
 use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
-/// 64 bytes: parts and segments of a buffer start at multiples of so many, so that no cache line
-/// belongs to two of them.
+/// 64 bytes, one cache line: parts and segments of a buffer start at multiples of this length. So
+/// no cache line belongs to two of them.
 /// Tested by `segments_cover_the_buffer_once_and_in_order`.
 pub const CUT_BYTES: u64 = 64;
 

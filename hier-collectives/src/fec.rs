@@ -10,26 +10,29 @@ use crate::plan::Plan;
 use crate::topology::Link;
 use units::{Fraction, Span};
 
-/// 704 bytes, the length of an FEC shard: about half a packet of 1,500 bytes. A lost packet damages
-/// three shards.
+/// 704 bytes: the length of an FEC shard, about half a packet of 1,500 bytes. A lost packet damages
+/// three shards on average.
 pub const SHARD_BYTES: u64 = 704;
 
-/// 4 standard deviations: the parity of a segment covers so many lost packets beyond the mean.
+/// 4 standard deviations: the parity of a segment restores so many lost packets beyond the expected
+/// number, and one more.
 /// Tested by `lost_packets_are_restored`.
 const PARITY_SIGMAS: f64 = 4.0;
 
-/// 32,768 shards of 704 bytes: the longest segment with parity. The Reed-Solomon code has no more.
+/// 32,768 shards of 704 bytes (22 MiB): the longest segment with parity, a limit of the
+/// Reed-Solomon code.
 const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets: while more of a BDP are likely lost again after retransmission, the end of a
-/// collective with parity (its tail) grows by 1.5 BDP.
+/// 0.02 packets of a BDP: while more are expected to be lost again after retransmission, the tail
+/// with parity grows by 1.5 BDP. The tail is the end of a collective.
 const LOST_AGAIN_PACKETS_MAX: f64 = 0.02;
 
-/// 4 times 1.5 BDP: the longest end of a collective that has parity (its tail). Each stands for one
-/// more loss of the same packet.
+/// 4: the end of a collective that has parity (its tail) has at most four times 1.5 BDP, or four
+/// segments if longer. Each 1.5 BDP stands for one more loss of a packet.
 const TAIL_ROUNDS_MAX: u64 = 4;
 
-/// 2 ms: timers at both ends delay the detection of a loss by so much beyond a round trip.
+/// 2 ms: the time beyond a round trip after which a packet loss is detected, due to timers at both
+/// ends.
 const DETECTION_DELAY: Span = Span::from_ms(2);
 
 /// FEC of the tail over one link: its length, its benefit and its cost.

@@ -60,7 +60,7 @@ number!(
 );
 
 impl GroupId {
-    /// 8 bytes, the encoded length of a job's id in front of every control message and segment
+    /// 8 bytes: the encoded length of a job's id, which precedes every control message and segment
     /// header.
     pub const BYTES: usize = 8;
 

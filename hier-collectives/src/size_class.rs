@@ -15,9 +15,11 @@ pub enum SizeClass {
     Large,
 }
 
-/// 64 KiB, the largest buffer of class small; 256 bytes in unit tests, whose buffers are short.
+/// 64 KiB: the largest buffer of size class small. In unit tests, whose buffers are short, 256
+/// bytes.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// 1 MiB, the largest buffer of class medium; 1,024 bytes in unit tests, whose buffers are short.
+/// 1 MiB: the largest buffer of size class medium. In unit tests, whose buffers are short, 1,024
+/// bytes.
 pub const MEDIUM_BYTES: u64 = if cfg!(test) { 1024 } else { 1 << 20 };
 
 impl SizeClass {

@@ -16,16 +16,18 @@ use units::{Span, TimeNs};
 /// where the interval is the time between two collectives.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_DELAY_MIN: Span = Span::from_ms(10);
-/// 20: a post is late by at least a 20th of the time between two collectives.
+/// 20: a post that is late by less than a 20th of the time between two collectives does not count
+/// as late.
 const LATE_INTERVAL_DIVISOR: u64 = 20;
-/// 3 consecutive collectives: a rank or region that is late in so many is named. One that is much
-/// later in so many replaces the named one.
+/// 3 consecutive collectives: a rank or region that posts late in so many is named as the
+/// straggler. One that is much later in so many replaces it.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
-/// 256: most unfinished collectives whose posts are remembered; beyond that the oldest is
-/// forgotten.
+/// 256 unfinished collectives: the most whose posts the straggler detection remembers; beyond, the
+/// oldest is forgotten.
 const OPEN_COLLECTIVES_MAX: usize = 256;
-/// 0.25, the weight of a new measurement in a rank's speed, so that some steps smooth it.
+/// 0.25: the weight of the newest measurement in a rank's compute speed, an exponential moving
+/// average over steps.
 const SPEED_SMOOTHING_WEIGHT: f64 = 0.25;
 
 /// A party that may delay the others.
@@ -47,7 +49,7 @@ pub struct Straggler {
     /// The delay in the last collective. A post is measured from the last one that was not late; a
     /// link by the time that it added.
     pub behind: Span,
-    /// The number of consecutive collectives.
+    /// The number of consecutive collectives in which the party was late.
     pub collectives: u32,
 }
 

@@ -16,14 +16,15 @@ from ._exchange import RankGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree
 
-#: Largest global batch that can be split, in samples.
+#: 2^32 samples: the largest global batch that can be split among ranks.
 BATCH_SAMPLES_MAX = 1 << 32
-#: Limit on the share of a rank that has no limit, in samples.
+#: 2^64 - 1 samples: stands for the limit on the share of a rank that has no limit.
 UNLIMITED_SAMPLES = (1 << 64) - 1
-#: Consecutive steps that another split of the batch must have made shorter before it is adopted,
-#: so that speeds which only jitter change nothing.
+#: 5 consecutive steps: another split of the batch is adopted only if it was better in all of them.
+#: Speeds of ranks fluctuate.
 SPLIT_CHANGE_STEPS = 5
-#: Least fraction of a step's time that another split must save before it replaces the current one.
+#: 0.05 of a step's time: another split of the batch must save as much or more to replace the
+#: current one.
 SPLIT_CHANGE_GAIN = 0.05
 
 

@@ -22,15 +22,17 @@ from typing import NamedTuple
 
 from .errors import LandbridgeError
 
-#: Most UDP ports that one gateway uses, one for each lane.
+#: 16 UDP ports: the most that one gateway uses, one for each lane.
 _GATEWAY_PORTS_MAX = 16
-#: Lowest port of a gateway's block. All are below 32,768, where Linux does not choose ports itself.
+#: Port 16,384: the lowest in any block of ports for a gateway. All blocks are below 32,768, from
+#: where Linux chooses ports for others.
 _FIRST_BLOCK_PORT = 16_384
-#: Number of blocks of ports that gateways can choose from, each of ``_GATEWAY_PORTS_MAX`` ports.
+#: 1,024: number of blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX``
+#: ports.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
-#: Limit on the time until a started gateway serves trainers, in seconds.
+#: 30 s: the longest wait until a started gateway serves trainers.
 _START_TIMEOUT_S = 30.0
 #: Script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program, with
 #: one process id. A process that it leaves in its process group kills the group when the pipe to

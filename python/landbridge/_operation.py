@@ -19,8 +19,8 @@ from ._memory.arena import ArenaSlot, ranges_overlap
 from ._memory.arrays import ArrayAdapter
 from ._waiting import Latch, check_not_forked, check_not_in_callback, thread_state
 
-#: Default time that a rank waits for the other ranks, in seconds. A site may take long to load its
-#: data or to start again.
+#: 30 min in seconds: default time that a rank waits for the other ranks. A region may take long to
+#: load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")

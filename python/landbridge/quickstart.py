@@ -24,15 +24,16 @@ from ._group import Group, connect
 from ._local_regions import LinkSpec, LocalRegions, LocalRegionsError
 from ._operation import Timing
 
-#: Samples of the global batch of a training step.
+#: 32 samples: the global batch of a training step, of all ranks together.
 _BATCH_SAMPLES = 32
-#: Numbers that are the input of one sample.
+#: 16 numbers: the input of one sample.
 _SAMPLE_INPUTS = 16
-#: Size of a full IP packet between the regions, in bytes.
+#: 1,500 bytes: size of a full IP packet between the regions.
 _PACKET_BYTES = 1500
-#: Part of a full packet that is headers, in bytes; docs/protocol.md lists them.
+#: 67 bytes: headers in a full packet; docs/protocol.md lists them.
 _HEADER_BYTES = 67
-#: Largest accepted difference of a weight from training in one process. Rounding stays below it.
+#: 1e-5: largest accepted difference of a model weight from training in one process. Rounding stays
+#: below.
 _WEIGHT_DIFFERENCE_MAX = 1e-5
 
 

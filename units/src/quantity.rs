@@ -33,7 +33,7 @@ pub(crate) fn parse_quantity(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
-/// Each unit of a rate: its scale in bits per second, and its name. Largest first.
+/// Accepted units of a rate, largest first: the scale of each in bits per second, and its name.
 const RATE_UNITS: &[(u64, &str)] = &[
     (1_000_000_000_000, "Tbit/s"),
     (1_000_000_000, "Gbit/s"),
@@ -61,8 +61,8 @@ impl BitRate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteCount(u64);
 
-/// Each unit of a size: its scale in bytes, and its name. Binary units come first, since output
-/// prefers them.
+/// Accepted units of a size: the scale of each in bytes, and its name. Binary units come first,
+/// since output prefers binary units.
 const SIZE_UNITS: &[(u64, &str)] = &[
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
@@ -90,7 +90,7 @@ impl ByteCount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fraction(u32);
 
-/// 1,000,000,000 parts per billion: the fraction 1.
+/// 1,000,000,000 parts per billion: the largest value of a fraction, which is 1.
 const ONE_PPB: u32 = 1_000_000_000;
 
 impl Fraction {

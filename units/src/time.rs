@@ -14,7 +14,7 @@ pub struct TimeNs(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-/// Each unit of time: its scale in nanoseconds, and its name. Largest first.
+/// Accepted units of a time, largest first: the scale of each in nanoseconds, and its name.
 const TIME_UNITS: &[(u64, &str)] = &[
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),

@@ -18,17 +18,25 @@ use verdict::{verdict, void};
 use wan_sim::relay::{Forward, Relay, RelaySpec};
 use wan_sim::{FidelityReport, LinkSpec};
 
+/// 1,400 bytes: UDP payload of each datagram of the measured flow.
 const SEGMENT_BYTES: usize = 1400;
+/// 44 datagrams in one send call with UDP segmentation offload.
 const SEGMENTS: usize = 44;
+/// 61,600 bytes: payload of one send call, [`SEGMENTS`] datagrams.
 const BUFFER_BYTES: usize = SEGMENT_BYTES * SEGMENTS;
-/// Most bytes that the sender may be ahead of the receiver without delay: less than the sockets
-/// hold.
+/// 2 MB: the most that the sender may be ahead of the receiver where the relay adds no delay.
+/// Socket buffers hold more.
 const WINDOW_BYTES: usize = 2_000_000;
-/// Most bytes ahead beside the bytes in flight, where there is a delay: less than the sockets hold.
+/// 6 MB: the most that the sender may be ahead of the receiver beyond the bytes in flight, where
+/// the relay adds delay. Socket buffers hold more.
 const BESIDE_BYTES: usize = 6_000_000;
+/// 1 s: the time at the begin of a flow that is not measured.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// 2 s: the time for which the rate of a flow is measured, after [`WARM_UP`].
 const MEASURED: Duration = Duration::from_secs(2);
+/// 5 rounds: the number of measurements of each flow.
 const ROUNDS: usize = 5;
+/// 0.6 of the direct flow's rate: the least that a relayed flow without delay must reach.
 const WANTED: f64 = 0.6;
 
 fn main() {

@@ -42,7 +42,7 @@ pub struct FidelityLimits {
 }
 
 impl FidelityLimits {
-    /// The limits for runs whose shortest link has a round trip of 50 ms or more.
+    /// The fidelity limits for runs whose shortest link has a round trip of 50 ms or more.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         read_gap: Span::from_ms(20),
@@ -62,7 +62,8 @@ impl FidelityLimits {
     }
 }
 
-/// 1 ms: the ordinary lateness of a thread's wake-up on a machine that has other work.
+/// 1 ms: the least limit on the lateness of deliveries, which a thread's wake-up reaches on a
+/// machine with other work.
 const WAKE_UP_LATENESS: Span = Span::from_ms(1);
 
 /// The verdict on a run.
@@ -310,7 +311,8 @@ fn lateness_bucket_edge(bucket: usize) -> u64 {
     low.saturating_add((1 << doubling) - 1)
 }
 
-/// 8 buckets of the histogram of lateness for each doubling of the lateness.
+/// 8 buckets for each doubling of lateness, in the histogram of delivery lateness: a resolution of
+/// an eighth.
 const BUCKETS_PER_DOUBLING: u64 = 8;
 
 #[cfg(test)]

@@ -15,5 +15,5 @@ pub(crate) fn raise_thread_priority() {
     }
 }
 
-/// Priority 1: the lowest of the real-time policy `SCHED_FIFO`.
+/// 1: the lowest priority of Linux's real-time policy `SCHED_FIFO`.
 const REAL_TIME_PRIORITY_MIN: libc::c_int = 1;

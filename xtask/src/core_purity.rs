@@ -3,8 +3,8 @@
 use crate::command::{CommandLine, Failure};
 use std::path::Path;
 
-/// Packages on which no core may depend, directly or not. The cores do not know each other or the
-/// gateway either.
+/// Packages on which neither core package (see [`CORES_AND_SIBLINGS`]) may depend, directly or
+/// indirectly: cores have no socket, clock or executor.
 const FORBIDDEN_PACKAGES: [&str; 11] = [
     "tokio",
     "mio",
@@ -19,7 +19,7 @@ const FORBIDDEN_PACKAGES: [&str; 11] = [
     "scenarios",
 ];
 
-/// Each core package, with its default features, and the other core that it must not know.
+/// The core packages, each with the other core package on which it must not depend.
 const CORES_AND_SIBLINGS: [(&str, &str); 2] =
     [("hier-collectives", "wan-sim"), ("wan-sim", "hier-collectives")];
 

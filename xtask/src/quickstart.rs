@@ -4,7 +4,8 @@ use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
 use std::path::Path;
 
-/// Exit code 77 of `landbridge`: the command cannot run on this machine.
+/// Exit code 77 of `landbridge`: the command cannot run on this machine, and the check counts as
+/// skipped.
 const EXIT_SKIPPED: i32 = 77;
 
 /// Runs a short `landbridge quickstart`, whose own checks decide its exit code.

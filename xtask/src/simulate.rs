@@ -12,7 +12,8 @@ pub struct Mutant {
     scenario: &'static str,
 }
 
-/// All mutants, each with the scenario that finds it.
+/// All mutants (variants of the session that are broken on purpose), each with the scenario that
+/// finds it.
 pub const MUTANTS: [Mutant; 6] = [
     Mutant { name: "accumulate", scenario: "lane-lost" },
     Mutant { name: "confirm_alone", scenario: "quiet" },
@@ -25,12 +26,12 @@ pub const MUTANTS: [Mutant; 6] = [
 /// Name of the scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
 
-/// 1,000 seeds of random faults, of which one at least must find a mutant.
+/// 1,000 seeds of random faults: at least one of them must find each mutant.
 pub const MUTANT_SEEDS: &str = "1000";
-/// 100 seeds of the scenario of a mutant, of which one at least must find the mutant.
+/// 100 seeds of a mutant's own scenario: at least one of them must find the mutant.
 const MUTANT_SCENARIO_SEEDS: &str = "100";
 
-/// Exit code 64 for a wrong command line, as in the command `landbridge`.
+/// Exit code 64: the command line is wrong, as in the command `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
 /// Runs `cargo xtask simulate` with `arguments`: seeds of the correct session, or the search for

@@ -140,10 +140,10 @@ fn set_certificate_validity(params: &mut CertificateParams, validity: Validity) 
     params.not_after = validity.not_after;
 }
 
-/// 1 h. A certificate is valid from this long before its issue: hosts whose clocks differ by less
-/// accept it at once.
+/// 1 h: certificates are valid from one hour before their issue. Hosts whose clocks differ by less
+/// than an hour accept a new certificate at once.
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
-/// 3650 days: validity of the CA's certificate. It outlives the gateways' certificates, so that
-/// renewing those changes no other file.
+/// 3,650 days: validity of the CA's certificate. Gateways' certificates expire earlier, so that
+/// renewing those certificates changes no other file.
 const CA_VALIDITY_DAYS: u32 = 3650;

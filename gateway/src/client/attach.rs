@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
 
-/// 60 s: how long a rank retries by default while no gateway answers; a restart takes less.
+/// 60 s: how long a rank by default retries to attach while no gateway answers. A restart of a
+/// gateway takes less.
 /// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
@@ -27,8 +28,8 @@ const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 /// 2 s: the longest pause between two attempts to attach.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
-/// 64 requests of one client wait to be written to the gateway at most; further posts and commits
-/// wait for room.
+/// 64 requests: the most posts and commits of one client that wait to be written to the gateway.
+/// Further calls wait for room.
 const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// The parameters of attaching a rank.

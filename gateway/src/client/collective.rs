@@ -10,8 +10,8 @@ use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
 use units::Span;
 
-/// 30 min: how long a collective, a commit or an attach waits for the other ranks by default, as
-/// checkpoints and restarts take time.
+/// 30 min: how long a collective, a commit or an attach waits for the other ranks by default. Other
+/// ranks may be writing a checkpoint or restarting.
 pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
 
 /// Why a collective was not posted. The tensor comes back with it.

@@ -59,5 +59,6 @@ impl Operation {
     }
 }
 
-/// Text of the failure of an operation when the last clone of the client is gone.
+/// Failure text of an operation that cannot complete, since its program has dropped the last clone
+/// of the client.
 const CLIENT_DROPPED: &str = "the client was dropped";

@@ -136,5 +136,6 @@ impl<'a> ConfigSource<'a> {
     }
 }
 
-/// 60 characters: most of a value that a fault shows, as long as one line of a terminal.
+/// 60 characters: the most of a faulty value that an error message quotes, so that the quotation
+/// fits one line of a terminal.
 const VALUE_SHOWN_CHARS: usize = 60;

@@ -11,8 +11,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16: most lanes of one address of a gateway. The address needs as many UDP ports: lane `i` uses
-/// its port plus `i`.
+/// 16 lanes: the most at one address of a gateway. Lane `i` uses the UDP port of the address plus
+/// `i`, so an address needs 16 UDP ports in a row.
 pub const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.

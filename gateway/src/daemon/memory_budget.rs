@@ -9,7 +9,8 @@ use hier_collectives::topology::Fabric;
 use tracing::warn;
 use units::ByteCount;
 
-/// 8: receive windows grow to at most an eighth of the memory beside what is reserved.
+/// 8: QUIC receive windows may grow by an eighth of a gateway's memory. With the reserved memory
+/// they stay within half of it, if need be by growing less.
 /// Tested by `all_parts_fit_the_memory`.
 const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 

@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Fraction, Span};
 
-/// 100 Gbit/s. Assumed rate between gateways of one region: above any port, so that the pacer never
-/// limits it. With [`LAN_RTT`] it sizes the windows: 100 Gbit/s x 0.1 ms = 1.25 MB.
+/// 100 Gbit/s: assumed rate between gateways of one region, above any network card, so that the
+/// pacer limits no LAN traffic. Congestion windows are sized for this rate and [`LAN_RTT`].
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
-/// 0.1 ms. Assumed round-trip time between gateways of one region.
+/// 0.1 ms: assumed round-trip time between gateways of one region. With [`LAN_RATE`] the BDP is
+/// 1.25 MB.
 const LAN_RTT: Span = Span::from_ns(100_000);
 
 /// The links to other gateways.

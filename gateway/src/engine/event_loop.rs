@@ -23,13 +23,14 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use units::{Span, TimeNs};
 
-/// 1 s. Interval between updates of the metrics' gauges, as fresh as a scrape needs; counters
-/// update at once.
+/// 1 s: interval between updates of the gauges in the metrics, as scrapers ask no more often.
+/// Counters update at once.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
-/// 100 ms. Interval between readings of the traffic on links: the least time over which the
-/// capacity of a link is measured.
+/// 100 ms: interval between readings of the traffic counters of links. Link capacity is measured
+/// over this time at least.
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64: most events handled before timers and status requests get their turn under load.
+/// 64 events: the most that the engine handles under load before timers and status requests have
+/// their turn.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 

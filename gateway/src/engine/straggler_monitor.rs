@@ -16,15 +16,16 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use units::{BitRate, ByteCount, Span, TimeNs};
 
-/// 1 MiB. Least buffer size of collectives that show slow links; smaller ones take as long as round
-/// trips and timers.
+/// 1 MiB: the least buffer whose collective may show that a link is slow. Round trips and timers
+/// dominate the time of smaller buffers.
 /// Tested by `a_link_that_becomes_slow_is_named_though_buckets_overlap`.
 const JUDGED_BYTES_MIN: u64 = 1 << 20;
-/// 0.15. A link is a straggler if its slowness adds this fraction or more to the predicted time of
-/// a collective. A new plan starts at the same fraction. Tested by
-/// `a_halved_link_gets_a_new_plan_within_ten_collectives`.
+/// 0.15 of the predicted time of a collective: a link whose slowness adds as much or more is a
+/// straggler. A change of a link by the same fraction starts a new plan.
+/// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
-/// 64: most buffer sizes for which the time that slow links add is cached; trainers use few sizes.
+/// 64 buffer sizes: the most for which the time that slow links add to a collective is cached.
+/// Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
 /// The straggler detection of one job.

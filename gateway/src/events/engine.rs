@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use units::Span;
 
-/// 4,096. Most events in the engine's queue; while it is full, the senders wait.
+/// 4,096 events: the most in the queue of the engine's task. While the queue is full, senders wait.
 pub const ENGINE_QUEUE_MAX: usize = 4096;
 
 /// The senders' end of the engine's queue.

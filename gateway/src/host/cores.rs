@@ -8,8 +8,8 @@ use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::{info, warn};
 
-/// 2: least number of cores of the machine for each lane of a gateway; with fewer, no lane is
-/// pinned.
+/// 2 cores for each lane of a gateway: with fewer cores in the machine, no lane's thread is pinned
+/// to a core.
 const CORES_PER_LANE_MIN: usize = 2;
 
 /// The core of a pinned thread.

@@ -113,8 +113,8 @@ impl Host for RealHost {
     }
 }
 
-/// Threads for compute tasks, one for each core: more would only compete for the cores. All
-/// gateways of the process share them.
+/// Thread pool for reductions and other compute tasks, with one thread for each core, since more
+/// threads would only compete. All gateways of the process share the pool.
 static COMPUTE_THREADS: LazyLock<runtime::Runtime> = LazyLock::new(|| {
     let (cores, anywhere) =
         (available_parallelism().map_or(1, NonZero::get), AllowedCores::of_this_thread());

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::BitRate;
 
-/// 5 s. Time limit of each read and write on an operator's connection: longer than an engine under
-/// load takes to answer.
+/// 5 s: time limit of each read and write on an operator's connection to a gateway. An engine under
+/// load answers within this time.
 pub const OPERATOR_IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `O`: the first byte that an operator sends on a connection; a trainer sends `L`.
+/// `O`: the first byte that an operator's command sends on a connection to a gateway; a trainer
+/// sends `L`.
 pub const OPERATOR_FIRST_BYTE: u8 = b'O';
 
 /// A request of an operator.

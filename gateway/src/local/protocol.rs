@@ -17,13 +17,13 @@ use units::{Span, TimeNs};
 
 /// 1: version of the wire format between trainer and gateway, which both ends send when attaching.
 pub const LOCAL_VERSION: u16 = 1;
-/// 4,096 bytes. Longest message between trainer and gateway, without its length; the longest texts
-/// fit.
+/// 4,096 bytes: the longest message between trainer and gateway, without its length field. Messages
+/// with the longest names and failure texts fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// 256: most collectives that one rank may have under way; far above what fills a link.
+/// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
-/// 32 bytes: length of a job's token.
+/// 32 bytes: length of a job's token, the secret that a trainer shows when it attaches.
 pub const TOKEN_BYTES: usize = 32;
 
 /// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.

@@ -29,17 +29,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
-/// 256: most connections that have not attached yet; at one more, the user with the most loses its
-/// oldest. Attached connections are bounded by the jobs' ranks. Tested by
-/// `ten_thousand_silent_connections_keep_no_trainer_out`.
+/// 256 connections that have not attached yet: at one more, the user with the most loses its
+/// oldest. Attached connections are bounded by the ranks of jobs.
+/// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 256;
-/// 0.5 ms, plus up to 1 ms of timer delay. Least interval between two accepts while half of the
-/// admission slots are taken; without it a connection flood took half a core.
+/// 0.5 ms, plus up to 1 ms of timer delay: least interval between two accepts while half of the
+/// admission slots are taken. Without the interval a connection flood took half a core.
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
 const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
-/// 10 s. A connection that has not attached by then is closed, so that a silent one frees its slot.
+/// 10 s: a connection that has not attached by then is closed, so that a silent connection frees
+/// its admission slot.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
-/// 100 ms. Pause after a connection could not be accepted, for example when the process has no
+/// 100 ms: pause after a connection could not be accepted, for example when the process has no file
 /// descriptors left.
 const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 

@@ -23,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
 
-/// 8: most posts and commits of one rank that may wait in the engine's queue, so that a rank that
-/// posts without end does not fill the queue that it shares with others.
+/// 8 posts and commits: the most of one rank that may wait in the engine's queue. One busy rank
+/// cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 1,024. Most events of one rank that may wait for its trainer: three for each post, and epochs.
-/// When the queue is full, the trainer is disconnected.
+/// 1,024 events: the most of one rank that may wait to be written to its trainer, three for each
+/// post, and epochs. When the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
-/// 8: most events written to a trainer with one system call. Mostly these are "result ready" and
-/// "contribution free" of one collective.
+/// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
+/// and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
-/// 100 ms. Time limit to write the last events and the refusal to a trainer that still reads.
+/// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
 const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// Text that tells a trainer that its connection ends because the gateway stops.

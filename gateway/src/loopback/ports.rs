@@ -9,18 +9,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// 127.0.0.1, the address at which processes on one machine reach each other.
+/// 127.0.0.1: the address at which processes on one machine reach each other.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// UDP port 16,384: the lowest port of any block, a row of ports for one gateway's lanes. It is far
-/// below [`EPHEMERAL_PORT_FIRST`].
+/// UDP port 16,384: the lowest port of any block, which is a row of ports for one gateway's lanes.
+/// By default Linux gives no ports below [`EPHEMERAL_PORT_FIRST`] to other sockets.
 const BLOCK_PORT_FIRST: u16 = 16_384;
-/// Port 32,768: the lowest that Linux hands out by itself, unless it is configured otherwise.
+/// Port 32,768: the lowest that Linux by default gives to sockets that ask for any free port.
 const EPHEMERAL_PORT_FIRST: u16 = 32_768;
-/// Number of blocks of [`LANES_MAX`] ports between [`BLOCK_PORT_FIRST`] and
+/// 1,024: number of blocks of [`LANES_MAX`] ports between [`BLOCK_PORT_FIRST`] and
 /// [`EPHEMERAL_PORT_FIRST`].
 const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANES_MAX as u32;
-/// 37 blocks of ports between the first blocks that two processes with consecutive ids try; prime,
-/// to spread them.
+/// 37 blocks of ports: distance between the first blocks that two processes with consecutive ids
+/// try. A prime number spreads the processes over all blocks.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
 
 /// Returns the first port of a free block: [`LANES_MAX`] UDP ports in a row. The first one is free

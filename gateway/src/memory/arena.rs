@@ -16,8 +16,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// 64 bytes. Slots of an arena start at multiples of this length, so that no cache line belongs to
-/// two slots. Tested by `slots_never_overlap_and_all_can_be_freed`.
+/// 64 bytes, one cache line: slots of an arena start at multiples of this length, so that no cache
+/// line belongs to two slots.
+/// Tested by `slots_never_overlap_and_all_can_be_freed`.
 pub const ALIGN_BYTES: u64 = 64;
 
 /// A mapping, which is unmapped when its last slice is dropped.
@@ -76,13 +77,13 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
-/// 256 mappings: folded memory, which repeats the same pages for simulations, has no more. A
-/// process may have some ten thousand.
+/// 256 mappings: the most in one folded memory, which repeats the same pages for simulations. Linux
+/// allows a process some ten thousand mappings.
 /// Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
-/// 1 MiB: the least length of the pages that folded memory repeats.
+/// 1 MiB: the least length of the run of pages that folded memory repeats.
 const FOLD_BYTES_MIN: u64 = 1 << 20;
-/// The `f_type` by which statfs names the file system hugetlbfs.
+/// The number by which `statfs` (field `f_type`) reports the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 impl Arena {
@@ -176,7 +177,8 @@ impl Arena {
     /// Whether all pages of the arena are still allocated. No seal that permits writing keeps the
     /// trainer from releasing pages, and allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
-        /// 512 bytes: the unit in which `st_blocks` counts, on every file system.
+        /// 512 bytes: the unit in which `stat` counts the blocks of a file (field `st_blocks`), on
+        /// every file system.
         const STAT_BLOCK_BYTES: u64 = 512;
         let Some(memory) = &self.memory else { return true };
         let blocks = rustix::fs::fstat(memory).map_or(0, |stat| stat.st_blocks);

@@ -9,9 +9,9 @@ use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, BufferView, ScratchId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// 64: most freed pieces of scratch memory that are kept, so that the next segment causes no page
-/// faults. Used and kept scratch together never exceed the most that was used at once, so the
-/// session's budgets hold. Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
+/// 64 pieces of freed scratch memory: the most that are kept for reuse, so that the next segment
+/// causes no page faults. Used and kept scratch together stay within the most ever used at once.
+/// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
 const KEPT_PIECES_MAX: usize = 64;
 
 /// The posted buffers and the scratch of one job.

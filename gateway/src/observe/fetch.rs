@@ -65,9 +65,9 @@ fn connectable_status_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// 5 s. Time limit of connecting, of each read and of each write; the server waits less long for
-/// its engine.
+/// 5 s: time limit for connecting to a gateway's status address, for each read and for each write.
+/// The gateway itself waits less long for its engine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 16 MiB: most of an answer that is read, far above the status of the largest fabric.
+/// 16 MiB: the most that is read of a gateway's status, far above the status of the largest fabric.
 const STATUS_MAX_BYTES: u64 = 16 << 20;

@@ -116,15 +116,18 @@ const OPEN_METRICS_CONTENT_TYPE: &str =
 /// The media type of plain text.
 const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// 128: most HTTP connections at once, as scrapers are few. One more closes the oldest connection
-/// of the address with the most. Tested by `idle_connections_and_long_headers_block_no_scraper`.
+/// 128 HTTP connections: the most at once, as few scrapers read a gateway's metrics and status. One
+/// more closes the oldest connection of the address with the most.
+/// Tested by `idle_connections_and_long_headers_block_no_scraper`.
 const HTTP_CONNECTIONS_MAX: usize = 128;
 
-/// 10 s: time limit of an HTTP connection, from connecting to the last byte of the answer.
+/// 10 s: time limit of an HTTP connection to a gateway, from connecting to the last byte of the
+/// answer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64: most header fields of a request.
+/// 64 header fields: the most of an HTTP request to a gateway.
 const HTTP_HEADERS_MAX: usize = 64;
 
-/// 16 KiB: most of a request's first line and header, and size of the buffer of an answer.
+/// 16 KiB: the most bytes of the first line and header fields of an HTTP request. The buffer of an
+/// answer has the same size.
 const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

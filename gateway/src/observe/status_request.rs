@@ -55,9 +55,9 @@ impl StatusHandle {
     }
 }
 
-/// 8: most status requests that wait for the engine, as scrapers are few. Tested by
-/// `an_engine_that_does_not_answer_is_given_up`.
+/// 8 status requests: the most that wait for the engine's task, as scrapers are few.
+/// Tested by `an_engine_that_does_not_answer_is_given_up`.
 const STATUS_REQUESTS_MAX: usize = 8;
 
-/// 2 s: how long a status request waits for the engine, which answers many times a second.
+/// 2 s: how long a status request waits for the engine's task, which answers many times a second.
 const STATUS_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

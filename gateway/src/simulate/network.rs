@@ -8,9 +8,8 @@ use std::net::IpAddr;
 use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
-/// 10 ms: shortest queue of a simulated link, as time at the rate of the link. On a short link one
-/// BDP is less than a timer of 1 ms releases at once, so that every burst would be dropped, and
-/// routers hold more.
+/// 10 ms: shortest queue of a simulated link, as time at the link's rate. On short links a timer of
+/// 1 ms releases more than one BDP, and a queue of one BDP would drop every burst.
 pub const SIMULATED_QUEUE_MIN: Span = Span::from_ms(10);
 
 /// The links and ports of a fabric between the addresses of its gateways.
@@ -96,7 +95,7 @@ impl NetworkLayout {
 
 /// 25 Gbit/s: simulated rate between the gateways of a region, above any WAN port.
 const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
-/// 50 us: simulated delay in each direction between the gateways of a region.
+/// 50 us: simulated one-way delay between the gateways of a region.
 const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
 
 /// Returns the seed of link or port `number`, mixed from the seed of the simulation.

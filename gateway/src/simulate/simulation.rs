@@ -187,8 +187,10 @@ impl Simulation {
     }
 }
 
-/// 1 MiB: spare memory of each simulated arena, since slots are rounded up to cache lines.
+/// 1 MiB: spare memory of each simulated arena beyond the buffers, since slots are rounded up to
+/// whole cache lines.
 const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 
-/// 50 ms: virtual time between two calls of `on_progress`.
+/// 50 ms of virtual time between two calls of the function `on_progress`, by which a simulation
+/// shows its progress.
 const PROGRESS_INTERVAL: Span = Span::from_ms(50);

@@ -107,15 +107,16 @@ impl SimulationSpec {
     }
 }
 
-/// 32: UDP ports from the first of one simulated gateway to the first of the next in its region,
-/// twice the most lanes.
+/// 32 UDP ports from the first port of one simulated gateway to the first of the next in its
+/// region: twice the most lanes.
 const PORTS_PER_GATEWAY: u16 = 32;
 
 /// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers.
 const SIMULATED_GATEWAY_MEMORY: ByteCount = ByteCount::new(64 << 20);
 
-/// 8 GiB: most memory of a simulation, estimated before the start, so that other work fits beside.
+/// 8 GiB: the most memory of a simulation, as estimated before its start, so that other programs
+/// have room on the machine.
 const SIMULATION_MEMORY_MAX: ByteCount = ByteCount::new(8 << 30);
 
-/// 256 KiB: an estimate of the memory of one end of a simulated connection.
+/// 256 KiB: estimated memory of one end of a simulated QUIC connection.
 const CONNECTION_END_BYTES: u64 = 256 << 10;

@@ -122,10 +122,12 @@ fn region_of_one_rank(name: &str, wan: Option<WanPort>) -> RegionSpec {
     RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
-/// 64 MiB: simulated bytes that stand for all gradients; smaller gradients are simulated in full.
+/// 64 MiB: the most gradient bytes that a simulated training step sends. Longer gradients are
+/// scaled down to this size, and rates with them.
 const SIMULATED_BYTES: u64 = 64 << 20;
 
-/// 1500 bytes: IP MTU of the simulated link, the common case with the most packets.
+/// 1,500 bytes: IP MTU of the link in a simulated training step. It is the common MTU, and has more
+/// packets than jumbo packets.
 const STEP_LINK_MTU: u16 = 1500;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Application error codes of QUIC streams and connections; docs/protocol.md section 4 defines them.
 
-/// Code 1 of a reset or stopped stream: the collective of its segment was cancelled.
+/// 1: QUIC error code of a reset or stopped stream whose collective was cancelled.
 pub(crate) const SEGMENT_CANCELLED_CODE: u32 = 1;
-/// Code 2 of a stopped stream: the receiver does not need its bytes.
+/// 2: QUIC error code by which a receiver stops the stream of a segment that it does not need.
 pub(crate) const SEGMENT_DISCARDED_CODE: u32 = 2;
-/// Code 3 of a closed connection: the peer was refused in the handshake.
+/// 3: QUIC error code of a closed connection whose peer was refused in the exchange of hellos.
 pub(crate) const PEER_REFUSED_CODE: u32 = 3;
-/// Code 4 of a closed connection: the peer has violated the protocol.
+/// 4: QUIC error code of a closed connection whose peer has violated the protocol between gateways.
 pub(crate) const PROTOCOL_VIOLATION_CODE: u32 = 4;
-/// Code 5 of a closed connection: it ends without a fault, or another one replaces it.
+/// 5: QUIC error code of a closed connection that ends without a fault, or that another connection
+/// replaces.
 pub(crate) const CONNECTION_CLOSING_CODE: u32 = 5;

@@ -14,9 +14,9 @@ use quinn::Connection;
 use tokio::sync::mpsc;
 use units::Span;
 
-/// 262,144 messages: the bound of a lane's control queue. A peer always reads them, so a full queue
-/// means that it does not, and the connection is closed. After a loss all receipts, grants and
-/// posts under way are repeated: a few for each tree, one for each waiting rank.
+/// 262,144 messages: the most in a lane's queue of control messages. A full queue means that the
+/// peer reads nothing, and the connection is closed. After a lost lane, receipts, grants and posts
+/// are repeated, a few for each tree and rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
 /// The peer at the other end of a lane.

@@ -4,13 +4,13 @@ use super::shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a;
 use std::collections::VecDeque;
 
-/// 5 consecutive steps in which another split of the batch must have been better, since speeds
-/// fluctuate.
+/// 5 consecutive training steps: another split of the batch among the ranks is adopted only if it
+/// was better in all of them. Speeds of ranks fluctuate.
 /// Tested by `fluctuating_speeds_change_nothing`.
 const REBALANCE_STEPS: usize = 5;
 
-/// 5 % of each step's time: a new split of the batch must save as much, since each change costs the
-/// trainer a new batch.
+/// 0.05 of a training step's time: another split of the batch must save as much or more to be
+/// adopted. Each change costs a trainer a batch of another size.
 /// Tested by `a_lasting_change_is_followed_once`.
 const REBALANCE_GAIN_MIN: f64 = 0.05;
 

@@ -16,11 +16,12 @@ use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
 use units::ByteCount;
 
-/// 16 TiB, the buffer for which plans are compared: so large that delays do not count.
+/// 16 TiB: the buffer for which the times of two plans are compared. For so large a buffer, rates
+/// count and delays do not.
 const LARGE_BUFFER_BYTES: u64 = 1 << 44;
 
-/// 2 KiB of a message that are kept free for the reason and the express tree of a plan, which are
-/// added later.
+/// 2 KiB of the message that carries a plan: kept free for the plan's reason and express tree,
+/// which the planner adds later.
 const LATER_ADDITIONS_BYTES: usize = 2048;
 
 /// An algorithm, the reason for it, and its trees over regions with their rates.

@@ -10,7 +10,8 @@ use super::sizing::{segment_bytes_for_pairs, trees_max};
 use super::trees::express;
 use crate::topology::Fabric;
 
-/// 256 regions, the most that a plan is made for: planning time grows with their square.
+/// 256 regions: the most for which a plan is made, since planning time grows with the square of
+/// their number.
 pub const REGIONS_MAX: usize = 256;
 
 /// Why a fabric has no plan.

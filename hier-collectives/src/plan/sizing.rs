@@ -8,61 +8,66 @@ use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
-/// 8 Gbit/s, the rate for which one lane is made: one core moves as much over one QUIC connection
-/// with packets of 1,500 bytes.
+/// 8 Gbit/s: every link has one lane for each 8 Gbit/s of the fastest link. One core moves as much
+/// over one QUIC connection with packets of 1,500 bytes.
 /// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_mtu`.
 const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
 
-/// 20 Gbit/s, the rate for which one lane is made with jumbo packets, which cost a core less for
-/// each byte.
+/// 20 Gbit/s: with jumbo packets every link has one lane for each 20 Gbit/s of the fastest link.
+/// Jumbo packets cost a core less for each byte.
 const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
 
-/// 8,000 bytes, the MTU from which packets count as jumbo.
+/// 8,000 bytes: the IP MTU from which packets count as jumbo when lanes are counted.
 const JUMBO_MTU_MIN: u16 = 8_000;
 
-/// 4 lanes, the fewest of a link, so that equal-cost paths are all used.
+/// 4 lanes (QUIC connections): the fewest of each link, so that traffic spreads over equal-cost
+/// network paths.
 const LANES_MIN: u64 = 4;
 
-/// 16 lanes, the most of a link, since each costs a thread's time.
+/// 16 lanes (QUIC connections): the most of each link, since each lane costs the time of a thread.
 const LANES_MAX: u64 = 16;
 
-/// 4 segments, the smallest unsolicited window, so that short paths keep their pipeline.
+/// 4 segments: the smallest unsolicited window, which is the bytes that may be sent without a
+/// grant. Pipelining then works on short paths too.
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
-/// 2 unsolicited windows, about 2 BDP: how far a peer may send ahead of results. One waits for
-/// partials of other peers, one is in flight.
+/// 2 unsolicited windows, about 2 BDP: how far beyond its results a gateway grants a peer to send
+/// partials. One window waits for other peers' partials, one is in flight.
 const RESULT_WINDOW_BDP: u64 = 2;
 
-/// 4 MiB, the longest segment of any plan, so that all lanes end nearly together.
+/// 4 MiB: the longest segment of any plan. With longer segments, the lanes of a link would end a
+/// collective at more different times.
 pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
-/// 256 KiB, the shortest segment of a fast path: a header and a receipt cost next to nothing beside
-/// it.
+/// 256 KiB: the shortest segment for fast paths. The header and the receipt of a segment are small
+/// beside so much payload.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// 128 KiB, the shortest segment of a slow path, where 256 KiB take more than 10 ms at each hop.
+/// 128 KiB: the shortest segment for slow paths, where 256 KiB take more than 10 ms at each hop.
 const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 
-/// 2 MiB, the longest segment that is chosen by `SEGMENT_SECONDS_MIN` alone.
+/// 2 MiB: the longest segment that is chosen to last [`SEGMENT_SECONDS_MIN`]. Only a large BDP
+/// gives longer segments.
 const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// 2 ms: a segment takes at least this long on the slowest port or link, because each has a fixed
-/// cost.
+/// 2 ms: least time that a segment should take on the slowest port or link, since each segment has
+/// a fixed cost.
 const SEGMENT_SECONDS_MIN: f64 = 0.002;
 
-/// 40 ms, the longest duration of a segment over a pair of gateways with a small share of its
-/// ports.
+/// 40 ms: the longest time that a segment should take between two gateways that have only a small
+/// share of their ports.
 /// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
 const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
 
-/// 64 KiB, the shortest segment that is chosen for a pair of gateways.
+/// 64 KiB: the shortest segment that is chosen for the sake of a slow pair of gateways.
 const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
 
-/// 4: a pair of gateways shortens segments to a quarter at most. Similar fabric files must have
-/// similar segments.
+/// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that similar
+/// fabric files give similar segments.
 const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 
-/// 32: a pair of gateways with less than 1/32 of the largest flow is too small to shorten segments.
+/// 32: a pair of gateways that carries less than 1/32 of the payload of the busiest pair does not
+/// shorten segments.
 const SMALL_FLOW_DIVISOR: u64 = 32;
 
 /// Returns the number of QUIC connections over which each link is striped.

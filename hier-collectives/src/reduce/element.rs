@@ -111,13 +111,15 @@ impl Element for Bf16 {
 /// IEEE 754 binary16, converted in integer steps that every vector unit has.
 pub struct F16;
 
-/// Difference of the exponent biases of binary16 and binary32, at the place of a binary32 exponent.
+/// 112: difference of the exponent biases of binary32 (127) and binary16 (15), shifted to the
+/// exponent bits of a binary32.
 const F16_EXPONENT_REBIAS_BITS: u32 = (127 - 15) << 23;
-/// Bits of 2^-14 as a binary32: the least normal binary16.
+/// Bits of 2^-14 as a binary32: the least normal number of binary16.
 const F16_LEAST_NORMAL_BITS: u32 = (127 - 14) << 23;
-/// Bits of 2^16 as a binary32: above every finite binary16.
+/// Bits of 2^16 as a binary32: the first power of two above every finite number of binary16.
 const F16_ABOVE_ALL_BITS: u32 = (127 + 16) << 23;
-/// Bits of 0.5 as a binary32, whose last mantissa bit is worth 2^-24, the least binary16.
+/// Bits of 0.5 as a binary32: the last mantissa bit of 0.5 is worth 2^-24, the least number of
+/// binary16. Adding 0.5 rounds to this unit.
 const F16_SUBNORMAL_UNIT_BITS: u32 = (127 - 1) << 23;
 
 impl Element for F16 {

@@ -5,12 +5,13 @@ use super::element::Element;
 use super::operand::Operand;
 use std::mem::MaybeUninit;
 
-/// 512 bytes of each operand are combined at a time, so that the prefetchers keep up with many
-/// operands.
+/// 512 bytes of each operand: the block in which a reduction of three or more operands works, so
+/// that hardware prefetching keeps up.
 /// Tested by `cargo bench -p hier-collectives`.
 const BLOCK_BYTES: usize = 512;
 
-/// 512 elements, the most of a block: the dtype of one byte needs as many accumulators.
+/// 512 elements: the most in one block of a reduction, reached by elements of one byte. Each
+/// element has an accumulator.
 const BLOCK_ELEMENTS_MAX: usize = 512;
 
 /// One call of [`super::reduce`].

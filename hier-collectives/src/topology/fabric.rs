@@ -9,8 +9,8 @@ use super::spec::{LinkSpec, RegionGateway, RegionSpec};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::ops::RangeInclusive;
 
-/// 1,280 to 65,507 bytes: the IP MTU of a path is from the least of IPv6 to the longest UDP
-/// payload.
+/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways, from the least MTU of IPv6 to
+/// the longest UDP payload.
 const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.

@@ -5,10 +5,10 @@ use crate::codec::{DecodeError, FieldReader, write_u32, write_u64};
 use crate::ids::RegionId;
 use units::{BitRate, ByteCount, Fraction, Span};
 
-/// 500,000,000 parts per billion, which is 50 %: the loss of a link is below it.
+/// 500,000,000 parts per billion (50 %): the configured loss of a link must be smaller.
 pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
 
-/// 60 s, the longest round trip that a link may have.
+/// 60 s: the longest configured round-trip time of a link.
 pub(super) const RTT_MAX: Span = Span::from_secs(60);
 
 /// The long-haul path between two regions.

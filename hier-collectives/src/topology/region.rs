@@ -39,5 +39,5 @@ pub struct WanPort {
     pub ingress: BitRate,
 }
 
-/// 8 kbit/s, the lowest rate of a port or a link.
+/// 8 kbit/s: the lowest configured rate of a WAN port or a link.
 pub(super) const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;

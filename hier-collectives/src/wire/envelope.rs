@@ -15,7 +15,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// 12 bytes, the encoded length of an envelope.
+    /// 12 bytes: the encoded length of an envelope, which is a job's id and the ids of two
+    /// gateways.
     pub const BYTES: usize = GroupId::BYTES + 4;
 
     /// Returns the wire form of the envelope: job, sender, receiver.

@@ -33,7 +33,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// 44 bytes, the encoded length of a segment header.
+    /// 44 bytes: the encoded length of a segment header.
     pub const BYTES: usize = 44;
 
     /// Returns the wire form of the segment header.

@@ -1,8 +1,8 @@
 //! The version of the wire and the limits of its messages.
 
-/// 1, the version of all messages between gateways; peers with another version are refused.
+/// 1: the version of all messages between gateways; peers with another version are refused.
 pub const WIRE_VERSION: u16 = 1;
 
-/// 1 MiB, the longest control message without its length prefix; the plan of the widest fabric
-/// fits.
+/// 1 MiB: the longest control message without its length prefix; the plan of a fabric with 256
+/// regions fits.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

@@ -162,7 +162,8 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 8] {
     ]
 }
 
-/// Column headers of the row that [`link_status_row`] returns.
+/// Column headers of the table of links in `landbridge status`, in the order of
+/// [`link_status_row`].
 pub(super) const LINK_TABLE_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
 
 /// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT

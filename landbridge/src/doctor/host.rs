@@ -92,5 +92,6 @@ pub(super) fn check_secret_file(check: &'static str, path: &Path) -> Finding {
     }
 }
 
-/// 16 MiB: the socket buffer that each lane requests of the kernel for each direction.
+/// 16 MiB: the socket buffer that each lane requests for each direction. `landbridge doctor` warns
+/// if the kernel's limit is lower.
 const SOCKET_BUFFER_BYTES: u64 = 16 << 20;

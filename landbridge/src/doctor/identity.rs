@@ -74,6 +74,6 @@ fn check_certificate_expiry(gateway: &GatewayConfig, credentials: &Credentials) 
     }
 }
 
-/// 14 days before the expiry of a certificate the doctor warns: time to copy new files to every
-/// host.
+/// 14 days: `landbridge doctor` warns so long before a certificate expires, which leaves time to
+/// copy new files to every host.
 const EXPIRY_WARNING_PERIOD: Duration = Duration::days(14);

@@ -155,19 +155,20 @@ fn answers_port_unreachable(address: SocketAddr, bind: IpAddr) -> bool {
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`], is the largest measured RTT without
-/// a warning: the configured RTT sizes the congestion windows.
+/// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`]: `landbridge doctor` warns of a
+/// longer RTT, since congestion windows are sized for the configured RTT.
 const RTT_WARNING_FACTOR: f64 = 1.25;
 
-/// 2 ms on top of [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
+/// 2 ms: added to [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
 /// short link raises no warning.
 const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 
-/// 0.8 of the configured rate is the least measured rate without a warning: headers,
-/// retransmissions and a single core take the rest.
+/// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. Headers,
+/// retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
-/// 1 s to wait for ICMP port unreachable, longer than any round trip.
+/// 1 s: how long `landbridge doctor` waits for an ICMP port unreachable from a peer's host, longer
+/// than a common round trip.
 const ICMP_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -12,14 +12,16 @@ use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Relative speeds of the ranks, repeated as needed: unequal, so that wrong weights show. Tested by
-/// `unweighted_averages_miss_the_reference`.
+/// Relative compute speeds of the ranks of a quickstart, repeated for more ranks. They are unequal,
+/// so that wrong weights in averages are noticed.
+/// Tested by `unweighted_averages_miss_the_reference`.
 const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 
-/// Memory of each gateway of a quickstart, as its region file gives it.
+/// Key `memory` of each gateway of a quickstart.
 const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 
-/// Memory of the job in a region: arenas of 8 ranks for the largest buffer.
+/// Key `memory` of the job of a quickstart, in each region: room for the arenas of 8 ranks with the
+/// largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
 /// Temporary folder with the files of a quickstart, removed on drop, and the addresses in them.

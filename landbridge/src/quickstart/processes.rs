@@ -16,7 +16,7 @@ pub(super) struct ChildProcess {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// 2,000 bytes at the end of the log of a process, which are shown when the process fails.
+/// 2,000 bytes: the length of the end of a process's log that is shown when the process fails.
 const LOG_TAIL_BYTES: usize = 2000;
 
 impl ChildProcess {

@@ -142,7 +142,8 @@ impl RankTask {
     }
 }
 
-/// 2 tensors of gradients in turn: the gateway may still read the tensor of the previous step.
+/// 2 tensors that hold gradients in turn: while a rank fills one, its gateway may still read the
+/// other for the step before.
 const GRADIENT_TENSORS: usize = 2;
 
 /// Averages gradients over all ranks.

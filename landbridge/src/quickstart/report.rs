@@ -5,14 +5,16 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// 1e-5, the largest difference of a weight from the one-process reference: far above rounding, far
-/// below the effect of a wrong weight. Tested by `unweighted_averages_miss_the_reference`.
+/// 1e-5: the largest accepted difference of a model weight from training in one process. It is far
+/// above rounding, and far below the effect of wrong averages.
+/// Tested by `unweighted_averages_miss_the_reference`.
 pub(crate) const REFERENCE_MAX_ABS_DIFF: f64 = 1e-5;
-/// 1.03 to 1.15 IP bytes at the relay per byte of payload, in each direction: headers are 4.7 %,
-/// retransmissions and acknowledgements the rest.
+/// 1.03 to 1.15 IP bytes at the relay for each byte of payload: the accepted range for each
+/// direction. Headers are 4.7 %, retransmissions and acknowledgements the rest.
 pub(crate) const RELAY_BYTES_PER_PAYLOAD_BYTE: RangeInclusive<f64> = 1.03..=1.15;
-/// 0.0005, the probability that a correct relay drops fewer packets than the interval allows, or
-/// more: one run of a thousand fails. Tested by `large_cases_are_near_the_normal_approximation`.
+/// 0.0005: the probability that a correct relay drops fewer packets than the accepted range, and
+/// also that it drops more. So one correct check of a thousand fails.
+/// Tested by `large_cases_are_near_the_normal_approximation`.
 pub(crate) const RELAY_DROPS_TAIL: f64 = 0.0005;
 
 /// Report of a quickstart. The field names are the keys of its JSON.

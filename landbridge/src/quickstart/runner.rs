@@ -23,7 +23,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
-/// 30 s for the gateways to agree on an epoch: three attempts to connect.
+/// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
+/// three attempts to connect.
 const EPOCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.

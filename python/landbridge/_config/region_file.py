@@ -16,7 +16,7 @@ from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError
 from . import toml
 
-#: Bytes of each unit in which a config file or ``arena`` may give a size.
+#: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
 _BYTES_PER_UNIT = {
     "B": 1,
     "kB": 10**3,

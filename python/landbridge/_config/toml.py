@@ -10,27 +10,30 @@ import re
 from re import Pattern
 from typing import Any
 
-#: A key without quotes. TOML keys in quotes are refused.
+#: Pattern of a TOML key without quotes. TOML keys in quotes are refused.
 _BARE_KEY = r"[A-Za-z0-9_-]+"
-#: Keys with dots between them, such as ``gateway.east-0``.
+#: Pattern of TOML keys with dots between them, such as ``gateway.east-0``.
 _KEY_PATH = rf"{_BARE_KEY}(?:[ \t]*\.[ \t]*{_BARE_KEY})*"
-#: The header of a table, such as ``[gateway.east-0]``. Its group is the path of keys.
+#: Pattern of the header of a TOML table, such as ``[gateway.east-0]``. Its group is the path of
+#: keys.
 _TABLE_HEADER = re.compile(rf"\[[ \t]*({_KEY_PATH})[ \t]*\]")
-#: The key of a pair and its equals sign. Its group is the path of keys.
+#: Pattern of the key of a TOML pair and its equals sign. Its group is the path of keys.
 _KEY_AND_EQUALS = re.compile(rf"({_KEY_PATH})[ \t]*=[ \t]*")
-#: A string in double quotes on one line. Its group is the text with escapes.
+#: Pattern of a TOML string in double quotes on one line. Its group is the text with escapes.
 _BASIC_STRING = re.compile(r'"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\["\\tnr])*)"(?!")')
-#: A string in single quotes on one line, which has no escapes. Its group is the text.
+#: Pattern of a TOML string in single quotes on one line, which has no escapes. Its group is the
+#: text.
 _LITERAL_STRING = re.compile(r"'([^'\x00-\x08\x0a-\x1f\x7f]*)'(?!')")
-#: A decimal integer or float, with underscores between digits. Dates, hex and ``inf`` are refused.
+#: Pattern of a decimal integer or float of TOML, with underscores between digits. Dates, hex and
+#: ``inf`` are refused.
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9]+)?")
-#: The character of each escape that a string in double quotes may have.
+#: The character for each escape that a TOML string in double quotes may have.
 _STRING_ESCAPES = {'\\"': '"', "\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
-#: Spaces and tabs, perhaps none.
+#: Pattern of spaces and tabs, perhaps none.
 _SPACES = re.compile(r"[ \t]*")
-#: Spaces and tabs, and a comment up to the end of its line, perhaps neither.
+#: Pattern of spaces and tabs, and a comment up to the end of its line, perhaps neither.
 _SPACES_AND_COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
-#: Spaces, tabs, comments and line ends, perhaps none.
+#: Pattern of spaces, tabs, comments and line ends, perhaps none.
 _SPACES_COMMENTS_AND_LINE_ENDS = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 
 

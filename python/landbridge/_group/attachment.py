@@ -16,9 +16,11 @@ from .._protocol.connection import attach_rank
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
 
-#: Pause between two attempts to attach, in seconds. A lost gateway takes longer to come back.
+#: 0.1 s: pause between two attempts to attach to a gateway. A lost gateway takes longer to come
+#: back.
 _RETRY_PAUSE_S = 0.1
-#: Longest delay after a timeout until a running gateway reports it, in seconds; docs/failures.md.
+#: 2 s: longest delay between a timeout and the report of a running gateway about it;
+#: docs/failures.md.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 
 

@@ -24,10 +24,10 @@ from .._protocol.wire import Post, Request
 from .._waiting import Latch, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
 
-#: Most collectives of one rank that may be under way at once; docs/protocol.md section 5.
+#: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
 POSTS_MAX = 256
 
-#: Offset and length of the slots of a collective without data, such as a barrier.
+#: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
 _EMPTY_SLOT = (0, 0)
 
 

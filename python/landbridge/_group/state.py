@@ -25,7 +25,7 @@ from .._protocol.wire import (
 )
 from .._waiting import Latch
 
-#: Most steps of one rank that may wait to be committed at once; docs/protocol.md section 5.
+#: 64 steps: the most of one rank that may wait to be committed at once; docs/protocol.md section 5.
 COMMITS_MAX = 64
 
 #: The offset and the length of a slot in the arena, in bytes.
@@ -341,5 +341,5 @@ def _gateway_lost_text(reason: str) -> str:
     return f"{reason}; contribution intact; `recover` attaches again"
 
 
-#: Failures of a collective after which its epoch is over.
+#: Exceptions of a failed collective after which the collective's epoch is over.
 _EPOCH_ENDING_FAILURES = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 
-#: Slots start at multiples of a cache line, in bytes; docs/protocol.md section 5.
+#: 64 bytes, one cache line: slots of an arena start at multiples of this length; docs/protocol.md
+#: section 5.
 SLOT_ALIGN_BYTES = 64
 
 

@@ -18,10 +18,11 @@ from typing import Any
 from ..errors import ArenaFull, ConfigError
 from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
 
-#: The flag by which ``mmap`` makes every page present at once. Python 3.9 lacks the constant, whose
+#: The flag by which ``mmap`` allocates every page at once. Python 3.9 lacks the constant, whose
 #: value is equal on every supported architecture.
 _MMAP_POPULATE_FLAG = getattr(mmap, "MAP_POPULATE", 0x8000)
-#: The seals of an arena's memfd, so that its size can never change under the gateway.
+#: The seals of an arena's memory file (memfd), so that its size can never change while the gateway
+#: maps it.
 _MEMFD_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 

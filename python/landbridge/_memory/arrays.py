@@ -393,7 +393,7 @@ def _torch_tensor_over_slot(torch: Any, slot: ArenaSlot, dtype: Any, shape: tupl
     return torch.frombuffer(slot.memory, dtype=dtype, count=count).view(shape)
 
 
-#: The ``Dtype`` of each name that NumPy, ml_dtypes, JAX and torch share.
+#: The ``Dtype`` of each name of an element type that NumPy, ml_dtypes, JAX and torch share.
 _DTYPES_BY_NAME = {
     "float32": Dtype.F32,
     "float64": Dtype.F64,

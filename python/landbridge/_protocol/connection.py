@@ -35,17 +35,19 @@ from .wire import (
     Response,
 )
 
-#: Bytes that one read of the socket asks for and allocates: room for dozens of messages.
+#: 4,096 bytes: the most that one read of the gateway's socket asks for, room for dozens of
+#: messages.
 _SOCKET_READ_BYTES = 1 << 12
-#: Limit on the wait for the gateway's first response, in seconds. A gateway waits less than this
-#: for an earlier connection of the same rank to end.
+#: 30 s: the longest wait for the gateway's first response. The gateway waits less long for an
+#: earlier connection of the same rank to end.
 _FIRST_RESPONSE_TIMEOUT_S = 30.0
-#: Time that a waiting thread polls the socket before it sleeps, in seconds. Waking up takes as
-#: long.
+#: 50 us in seconds: time for which a waiting thread polls the gateway's socket before it sleeps. To
+#: wake up a sleeping thread takes as long.
 _POLL_BEFORE_SLEEP_S = 50e-6
-#: Longest delay until the reader thread reads a message while nothing is under way, in seconds.
+#: 0.1 s: longest delay until the reader thread reads a message of the gateway while no operation is
+#: under way.
 _IDLE_READ_DELAY_S = 0.1
-#: Largest timeout that ``poll`` takes, which is a C int, in milliseconds.
+#: 2^31 - 1 ms: largest timeout that ``poll`` takes, which is a C int.
 _POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 

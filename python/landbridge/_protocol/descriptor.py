@@ -77,9 +77,10 @@ class Dtype(enum.IntEnum):
         raise ConfigError(f"dtype {name!r}: accepted: {', '.join(dtype.label for dtype in cls)}")
 
 
-#: The reduction of each name. A dictionary finds a name ten times as fast as an enumeration.
+#: The reduction ``Op`` for each name in lower case. A dictionary finds a name ten times as fast as
+#: an enumeration.
 _OPS_BY_NAME = {op.name.lower(): op for op in Op}
-#: Size of an element of each type, in bytes.
+#: Size of an element of each ``Dtype``, in bytes.
 _ELEMENT_BYTES = {
     Dtype.F32: 4,
     Dtype.F64: 8,
@@ -89,7 +90,8 @@ _ELEMENT_BYTES = {
     Dtype.I64: 8,
     Dtype.U8: 1,
 }
-#: The ``struct`` character of each element type. A bf16 has that of a ``u16``.
+#: The character of each ``Dtype`` in formats of the module ``struct``. A bf16 has that of a
+#: ``u16``.
 _STRUCT_FORMATS = {
     Dtype.F32: "f",
     Dtype.F64: "d",

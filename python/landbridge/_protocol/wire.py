@@ -13,15 +13,16 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: Version of the local protocol between trainer and gateway, which both must speak.
+#: 1: version of the local protocol between trainer and gateway, which both must speak.
 LOCAL_PROTOCOL_VERSION = 1
-#: Longest message of the local protocol in bytes, without the length field.
+#: 4,096 bytes: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 4096
-#: Length of a job's token in bytes.
+#: 32 bytes: length of a job's token.
 TOKEN_BYTES = 32
-#: The first byte that a trainer sends on a connection. The arena's descriptor goes along with it.
+#: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
+#: along with this byte.
 ATTACH_FIRST_BYTE = b"L"
-#: Longest text of a failure that a gateway sends, in bytes.
+#: 1,024 bytes: longest text of a failure that a gateway sends.
 FAILURE_TEXT_MAX_BYTES = 1024
 
 
@@ -59,12 +60,20 @@ U32 = Annotated[int, "I"]
 U64 = Annotated[int, "Q"]
 #: The type of a message's field that is a 64-bit float, with its ``struct`` character.
 F64 = Annotated[float, "d"]
+#: The type of a message's field that holds a job's token, with its ``struct`` format.
 Token = Annotated[bytes, f"{TOKEN_BYTES}s"]
+#: The type of a message's field that is the code of a reduction, with its ``struct`` character.
 OpCode = Annotated[Op, "B"]
+#: The type of a message's field that is the code of an element type, with its ``struct`` character.
 DtypeCode = Annotated[Dtype, "B"]
+#: The type of a message's field that is the code of a collective's kind, with its ``struct``
+#: character.
 KindCode = Annotated[CollectiveKind, "B"]
+#: The type of a message's field that is the code of a failure, with its ``struct`` character.
 Failure = Annotated[FailureCode, "B"]
+#: The type of a message's text field of at most 65,535 bytes.
 Text = Annotated[str, _TextField(0xFFFF)]
+#: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
 FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
 
@@ -178,6 +187,7 @@ Request = Union[Attach, Post, Detach, Commit]
 Response = Union[
     Attached, Refused, EpochBegan, ResultReady, ContributionFree, Failed, Committed, CommitFailed
 ]
+#: The type of the messages of a ``MessageCodec``.
 M = TypeVar("M")
 
 
@@ -309,11 +319,11 @@ class MessageCodec(Generic[M]):
         return message
 
 
-#: The codec of messages from a trainer to its gateway, with the code of each message.
+#: The codec of messages from a trainer to its gateway, with the wire code of each message.
 REQUESTS: MessageCodec[Request] = MessageCodec(
     "request", {1: Attach, 2: Post, 3: Detach, 4: Commit}
 )
-#: The codec of messages from a gateway to a trainer, with the code of each message.
+#: The codec of messages from a gateway to a trainer, with the wire code of each message.
 RESPONSES: MessageCodec[Response] = MessageCodec(
     "response",
     {

@@ -14,7 +14,8 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
 
-#: Default for the most gradients that are averaged together, in bytes, as in DDP.
+#: 25 MiB: default for the most bytes of gradients that are averaged in one all-reduce, as in
+#: PyTorch's DDP.
 _DEFAULT_BUCKET_BYTES = 25 << 20
 
 

@@ -14,9 +14,11 @@ from .._group import Group, resolve_group
 from .._operation import Operation
 from ..errors import ArenaFull
 
-#: Most bytes of one broadcast. It takes twice as much of the arena.
+#: 1 MiB: the most bytes of tensors that one broadcast carries, unless a tensor is not contiguous. A
+#: broadcast takes twice as much of the arena.
 _BROADCAST_CHUNK_BYTES = 1 << 20
-#: Most broadcasts in flight at once: enough that a long round trip does not leave the link idle.
+#: 16 broadcasts: the most in flight at once, enough that a long round trip does not leave the link
+#: idle.
 _BROADCASTS_IN_FLIGHT_MAX = 16
 
 

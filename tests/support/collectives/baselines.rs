@@ -29,7 +29,7 @@ pub enum Algorithm {
     HalvingDoubling,
 }
 
-/// All algorithms that are compared.
+/// All algorithms of all-reduce that are compared.
 pub const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring, Algorithm::HalvingDoubling];
 
@@ -263,18 +263,19 @@ fn network(sites: &[u32]) -> Result<NetworkLayout, SimulateError> {
     Ok(NetworkLayout::with_links(links))
 }
 
-/// 200 Mbit/s, the rate of the link between two sites.
+/// 200 Mbit/s: the rate of the link between two sites.
 pub const WAN_RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
-/// 60 ms, the RTT of the link between two sites.
+/// 60 ms: the round-trip time of the link between two sites.
 pub const WAN_RTT: Span = Span::from_ms(60);
-/// 10 Gbit/s inside a site, so that the LAN delays nothing.
+/// 10 Gbit/s: the rate inside a site, so high that the LAN delays nothing.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
-/// 1 ms: the round trip inside a site.
+/// 1 ms: the round-trip time inside a site.
 const LAN_RTT: Span = Span::from_ms(1);
-/// 1 % of the rate: the share of a pair that the plan does not use.
+/// 0.01 of a link's rate between two sites: the least share of a pair of ranks, even if the plan
+/// sends nothing between them.
 const IDLE_PART: f64 = 0.01;
-/// Elements of a buffer whose sums are compared: more than an express tree takes, and no round
-/// number.
+/// 1,100,003 elements: length of the buffers whose sums are compared. It is more than the express
+/// tree takes, and no round number.
 const SUM_ELEMENTS: u64 = 1_100_003;
-/// Room for two such buffers and their results.
+/// 20 MiB: an arena for two buffers of [`SUM_ELEMENTS`] and their results.
 const SUM_ARENA: u64 = 20 << 20;

@@ -49,10 +49,10 @@ pub enum BareError {
     Packets(u16),
 }
 
-/// 28 bytes of IPv4 and UDP headers of a packet.
+/// 28 bytes: the IPv4 and UDP headers of a packet.
 const IP_UDP_BYTES: u64 = 28;
 
-/// 1 MiB, the most bytes taken from a stream at once.
+/// 1 MiB: the most bytes that one read takes from a QUIC stream.
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl Settings {

@@ -136,7 +136,8 @@ pub async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
     lab.host.now().since(begin).as_secs_f64()
 }
 
-/// 200 ms between lone all-reduces, so that receipts and acknowledgements have arrived.
+/// 200 ms: the pause between two all-reduces that are measured alone, so that receipts and
+/// acknowledgements have arrived.
 const PAUSE: Span = Span::from_ms(200);
 
 #[cfg(test)]

@@ -14,10 +14,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use units::{Span, TimeNs};
 
-/// 120 s: the longest time of rounds that no fault delays.
+/// 120 s of virtual time: the longest that the collectives of a scenario may take where no fault
+/// delays them.
 const QUIET: Span = Span::from_secs(120);
 
-/// 1 s: the time within which ranks of one epoch begin the last attempt.
+/// 1 s of virtual time: the longest until all ranks of an epoch begin the last attempt of a
+/// scenario.
 const BEGUN_WITHIN: Span = Span::from_secs(1);
 
 /// Runs a scenario; returns its summary.
@@ -31,11 +33,13 @@ pub fn replay(scenario: &Scenario) -> (RunSummary, String) {
 }
 
 thread_local! {
-    /// Panics of this thread: tokio keeps those of tasks to itself.
+    /// Panics on this thread, for the verdict of a run: tokio does not pass on the panics of tasks.
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 fn guarded(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
+    /// Installs the process's panic hook once: it records panics in [`PANICS`], and prints those
+    /// outside simulations.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();

@@ -6,10 +6,10 @@ use crate::faults::spec::scenario::Scenario;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// 0.8 of random faults must strike while a collective that they can touch is under way; a sweep
-/// with fewer proves little.
+/// 0.8 of random faults: so many must strike while a collective that they can touch is under way. A
+/// sweep with fewer proves little.
 pub const IN_FLIGHT_MIN: f64 = 0.8;
-/// 100 seeds, which suffice to measure the share of [`IN_FLIGHT_MIN`].
+/// 100 seeds: the number over which the fraction of [`IN_FLIGHT_MIN`] is measured.
 pub const IN_FLIGHT_SEEDS: u64 = 100;
 
 /// Runs all scenarios. `heed` gets the summary of each, in any order, and returns whether to go on.

@@ -17,7 +17,7 @@ pub struct Timeline {
     origin: Instant,
 }
 
-/// Names are padded to this many characters.
+/// 15 characters: the width to which names are padded in the printed events of a run.
 const NAME_WIDTH: usize = 15;
 
 impl Timeline {

@@ -8,7 +8,8 @@ use hier_collectives::topology::Fabric;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Environment variable with the folder of another process's keys, for equal packets to the byte.
+/// Environment variable with the folder of another process's keys. With equal keys, two processes
+/// send packets that are equal to the byte.
 pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
 
 /// The kind of credentials that a gateway presents.
@@ -47,7 +48,8 @@ impl CredentialKind {
         let issued = match self {
             Self::Valid | Self::OtherFabric => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
-                // Tests of one process share them: none reads what another is still writing.
+                /// Held while key files are made and read: tests of one process share the files,
+                /// and none may read a half-written file.
                 static MAKING: Mutex<()> = Mutex::new(());
                 let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
                 if !file("key").exists() {
@@ -80,6 +82,7 @@ impl CredentialKind {
 
 /// The folder of keys that all simulations of this process share, since making keys is slow.
 pub fn keys() -> &'static Path {
+    /// The folder of keys, and the temporary folder that holds it if this process made one.
     static KEYS: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, folder) = KEYS.get_or_init(|| {
         if let Some(folder) = std::env::var_os(KEYS_VARIABLE) {

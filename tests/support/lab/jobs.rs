@@ -4,13 +4,13 @@ use gateway::local::job::JobSpec;
 use std::num::NonZeroU32;
 use units::ByteCount;
 
-/// The job of a lab that has one.
+/// Name of the job in labs with one job.
 pub const JOB: &str = "sim";
 
-/// The token of every job.
+/// The token of every job of a lab.
 pub const TOKEN: [u8; 32] = [7; 32];
 
-/// 16 GiB for a job's arenas, more than any test needs.
+/// 16 GiB: memory for the arenas of a job, more than any test needs.
 pub(crate) const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
 
 /// Jobs by name and weight, each with `memory`.

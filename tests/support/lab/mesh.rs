@@ -65,10 +65,11 @@ impl MeshGateway {
     }
 }
 
-/// 4 segments: the largest buffer that takes the express tree, where segments are chosen.
+/// 4 segments: the largest buffer that takes the express tree in labs whose segment size is chosen
+/// by the test.
 pub const EXPRESS_SEGMENTS: u64 = 4;
 
-/// 1 Gbit/s: the rate of ports and links.
+/// 1 Gbit/s: the rate of each WAN port and each link of a mesh.
 const PORT: BitRate = BitRate::from_bits_per_second(1_000_000_000);
 
 impl Mesh {

@@ -105,9 +105,9 @@ pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::new(10, second, high, low).into(), first.port())
 }
 
-/// The gateway of the first region.
+/// Id of the gateway of the first region.
 pub const EAST: GatewayId = GatewayId(0);
-/// The gateway of the second region.
+/// Id of the gateway of the second region.
 pub const WEST: GatewayId = GatewayId(1);
 
 /// Returns a rate of `rate` Mbit/s.

@@ -25,7 +25,7 @@ struct Passed {
 /// Sender and receiver.
 pub type LinkDirection = (GatewayId, GatewayId);
 
-/// Nanoseconds in a millisecond.
+/// 1,000,000 nanoseconds: one millisecond.
 const MS_NS: u64 = 1_000_000;
 
 impl Flow {

@@ -7,7 +7,9 @@ use crate::verdict::{tried, verdict};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+/// 20 bursts of packets: the number over which a link's delay is measured.
 const BURSTS: usize = 20;
+/// 5 s: the longest wait for the packets of one burst, of which some may be lost.
 const BURST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Compares the delay of a burst with the formula: base delay, queue over rate, and the last

@@ -4,6 +4,7 @@ use crate::site::World;
 use crate::spread::Spread;
 use crate::verdict::{Tried, tried, verdict, void};
 
+/// 5 seeds of random loss: a CUBIC flow is measured with each of them, with and without offload.
 const SEEDS: u64 = 5;
 
 /// Measures CUBIC at 1 Gbit/s and 40 ms, whose speed depends on single losses.

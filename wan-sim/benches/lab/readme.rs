@@ -4,6 +4,7 @@ use crate::verdict::verdict;
 use std::process::{Command, Output};
 use std::time::Instant;
 
+/// Path of the example lab file with three sites.
 const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
 
 /// Three sites, ping and iperf3.

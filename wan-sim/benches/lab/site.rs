@@ -12,10 +12,12 @@ use wan_sim::FidelityReport;
 use wan_sim::lab::{Lab, LabError, namespace_name};
 use wan_sim::topology::Topology;
 
-/// Addresses of the sites `a` and `b`, in a lab and at the ends of a plain cable.
+/// IP address of site `a`, in a lab and at one end of a plain cable.
 pub const A: &str = "10.77.0.1";
+/// IP address of site `b`, in a lab and at the other end of a plain cable.
 pub const B: &str = "10.77.0.2";
 
+/// Beginning of the names of this bench's network namespaces; the process id follows.
 const PREFIX: &str = "wsbench-";
 
 /// The path between the sites.
@@ -168,6 +170,7 @@ pub fn remove_orphans() {
 }
 
 fn prefix() -> String {
+    /// Number of paths between sites that this process has made, for unique names of namespaces.
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
     format!("{PREFIX}{}-{world}-", std::process::id())

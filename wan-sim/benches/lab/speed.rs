@@ -4,6 +4,7 @@ use crate::site::World;
 use crate::spread::Spread;
 use crate::verdict::{verdict, void};
 
+/// 5 rounds: the number of measurements of each TCP flow.
 const ROUNDS: usize = 5;
 
 /// Measures one TCP flow without a rate. The flow takes all that the emulator has, so that

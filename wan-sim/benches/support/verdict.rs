@@ -69,5 +69,5 @@ impl<T> Tried<T> {
     }
 }
 
-/// 5 runs: most for one figure.
+/// 5 runs: the most for one figure, while the runs before were void.
 const TRIES: usize = 5;

@@ -1,9 +1,9 @@
 //! The exit codes of all commands.
 
-/// Exit code 0: all is well.
+/// Exit code 0: the command has succeeded.
 pub const EXIT_GOOD: u8 = 0;
 
-/// Exit code 1: something failed that the caller could not know.
+/// Exit code 1: the command was valid and failed, for a reason that its caller could not know.
 pub const EXIT_FAILED: u8 = 1;
 
 /// Exit code 64: the command line or a file is wrong.

@@ -25,7 +25,7 @@ pub(super) struct ProgressLine {
     shown: bool,
 }
 
-/// 1 second between two updates of the progress line.
+/// 1 s: interval between two updates of the progress line on the terminal.
 pub(super) const PROGRESS_INTERVAL_S: i64 = 1;
 
 impl ProgressLine {

@@ -195,15 +195,17 @@ fn run_ip_command(arguments: &[&str]) -> Result<(), LabError> {
     Err(failed.into())
 }
 
-/// Name of the TUN device in each namespace.
+/// Name of the TUN device in the network namespace of each site.
 pub(super) const DEVICE_NAME: &str = "wan0";
-/// 10,000 packets (GSO buffers) that the TUN device queues (`txqueuelen`) while the thread that
-/// reads it is busy.
+/// 10,000 packets (GSO buffers): length of the TUN device's queue (`txqueuelen`), for times when
+/// the thread that reads the device is busy.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
-/// Least, initial and most bytes of a TCP socket's buffer, for `tcp_rmem` and `tcp_wmem`: 256 MiB
-/// hold a long link's window.
+/// Least, initial and most bytes of a TCP socket's buffers in a lab, for `tcp_rmem` and `tcp_wmem`.
+/// The most, 256 MiB, holds the window of a long link.
 const TCP_MEMORY_BYTES: &str = "4096 1048576 268435456";
-/// 10 ms between checks whether the programs of a namespace have ended after a signal.
+/// 10 ms: interval between checks whether the programs of a network namespace have ended after a
+/// signal.
 const PROGRAM_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 100 checks, hence one second, for the programs of a namespace to end after a signal.
+/// 100 checks, hence one second: the longest wait for the programs of a network namespace to end
+/// after a signal.
 const PROGRAM_END_CHECKS_MAX: u32 = 100;

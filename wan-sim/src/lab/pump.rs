@@ -404,28 +404,30 @@ pub(super) fn wake_up_step(shortest_round_trip: Span) -> Span {
     Span::from_ns(shortest_round_trip.ns() / 100).clamp(WAKE_UP_STEP_MIN, WAKE_UP_STEP_MAX)
 }
 
-/// 100 us: the shortest time between two wake-ups of a site's thread. A packet is then 50 us late
-/// on average.
+/// 100 us: the shortest time between two wake-ups of a site's thread while packets are in flight. A
+/// packet is then 50 us late on average.
 const WAKE_UP_STEP_MIN: Span = Span::from_ns(100_000);
 /// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight. A
 /// packet is then 125 us late on average.
 const WAKE_UP_STEP_MAX: Span = Span::from_ns(250_000);
-/// 100 us: TCP segments or UDP datagrams that arrive within this time leave in one write, with the
-/// last of them.
+/// 100 us: TCP segments or UDP datagrams that are due within this time are delivered in one write,
+/// with the last of them.
 const SEGMENT_RUN_SPAN_MAX: Span = Span::from_ns(100_000);
-/// 10 ms: the longest sleep of a site's thread; a longer gap between reads shows a delayed thread.
+/// 10 ms: the longest sleep of a site's thread. A longer gap between two reads shows that the
+/// thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
-/// 1 ms: the longest turn of deliveries to a site before reads have theirs. A site's network stack
-/// may take as long for a few hundred acknowledgements.
+/// 1 ms: the longest time for which a site's thread delivers packets before it reads again. A
+/// network stack takes as long for some hundred acknowledgements.
 const DELIVERY_TURN_MAX: Span = Span::from_ms(1);
-/// 32 buffers: most that are read from the TUN device before deliveries have their turn.
+/// 32 buffers: the most that a site's thread reads from its TUN device before it delivers again.
 const READS_PER_TURN_MAX: usize = 32;
-/// 16 KiB: a shorter buffer from the TUN device is copied, since that costs less than a new read
-/// buffer.
+/// 16 KiB: a shorter buffer from a TUN device is copied, which costs less than a new read buffer. A
+/// longer one is passed on as it is.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
-/// 512 read buffers of the TUN device: most that are kept for reuse.
+/// 512 read buffers of a TUN device: the most that are kept for reuse.
 const SPARE_BUFFERS_MAX: usize = 512;
-/// 65,545 bytes: the length of a read buffer, a virtio header and the longest IP packet.
+/// 65,545 bytes: the length of a read buffer of a TUN device, for a virtio header and the longest
+/// IP packet.
 const READ_BUFFER_BYTES: usize = VIRTIO_HEADER_BYTES + 65_535;
 /// The fidelity limits by which a read from the TUN device counts as late.
 const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

@@ -97,23 +97,23 @@ struct InterfaceRequest {
 const TUNSETIFF: Opcode = 0x4004_54ca;
 /// Request number of the ioctl that enables offloads of a TUN device.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
-/// Flag of a TUN device: packets without Ethernet headers.
+/// Flag of a TUN device: packets have no Ethernet headers.
 const IFF_TUN: u16 = 0x0001;
-/// Flag of a TUN device: no packet information before packets.
+/// Flag of a TUN device: no packet information (`struct tun_pi`) precedes packets.
 const IFF_NO_PI: u16 = 0x1000;
-/// Flag of a TUN device: a virtio header before packets.
+/// Flag of a TUN device: a virtio header precedes packets.
 const IFF_VNET_HDR: u16 = 0x4000;
-/// Offload bit: incomplete checksums are accepted.
+/// Offload bit of a TUN device: the reader accepts packets with incomplete checksums.
 const TUN_F_CSUM: usize = 0x01;
-/// Offload bit: buffers of several TCP segments over IPv4 are accepted.
+/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments over IPv4.
 const TUN_F_TSO4: usize = 0x02;
-/// Offload bit: buffers of several TCP segments over IPv6 are accepted.
+/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments over IPv6.
 const TUN_F_TSO6: usize = 0x04;
-/// Offload bit: buffers of several TCP segments with ECN are accepted.
+/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments with ECN.
 const TUN_F_TSO_ECN: usize = 0x08;
-/// Offload bit: buffers of several UDP datagrams over IPv4 are accepted.
+/// Offload bit of a TUN device: the reader accepts buffers of several UDP datagrams over IPv4.
 const TUN_F_USO4: usize = 0x20;
-/// Offload bit: buffers of several UDP datagrams over IPv6 are accepted.
+/// Offload bit of a TUN device: the reader accepts buffers of several UDP datagrams over IPv6.
 const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]

@@ -59,5 +59,6 @@ pub struct Reorder {
     pub gap: NonZeroU32,
 }
 
-/// 4 standard deviations: where the normal distribution of delays is cut, on either side.
+/// 4 standard deviations: normally distributed jitter is cut off there, on either side of the
+/// delay.
 pub(super) const NORMAL_REACH_DEVIATIONS: u64 = 4;

@@ -255,10 +255,11 @@ impl LinkSpec {
     }
 }
 
-/// One hour: the longest one-way delay of a link, so that no sum of times can overflow.
+/// 1 h: the longest one-way delay of a link, so that no sum of times can overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
 
-/// 1500 bytes: the longest IP packet on Ethernet, which a queue must hold.
+/// 1,500 bytes: the longest IP packet on Ethernet. A queue that is given in multiples of the BDP
+/// must hold one such packet.
 const FULL_PACKET_BYTES: ByteCount = ByteCount::new(1500);
 
 /// 1,000,000,000 nanoseconds in a second.

@@ -117,7 +117,7 @@ impl<'a> NetemWords<'a> {
     }
 }
 
-/// The spelling of a probability in percent, for errors.
+/// The spelling of a probability in percent in netem's syntax, for errors.
 const PERCENT_SPELLING: &str = "a percentage such as 0.1%, from 0% to 100%";
 
 /// 100 %: the probability of a certain event.

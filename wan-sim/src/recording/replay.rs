@@ -87,8 +87,8 @@ fn read_recording_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((taken > 0).then_some(line))
 }
 
-/// 4096 bytes: the longest line of a recording that is read, many times the longest that is
-/// written.
+/// 4,096 bytes: the longest line of a recording that a replay accepts, many times the longest that
+/// is written.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, rebuilt with each line that adds to it.
@@ -124,7 +124,7 @@ fn replay_line(
     due: &mut VecDeque<String>,
 ) -> Result<Option<String>, &'static str> {
     if let Some(rest) = text.strip_prefix("link ") {
-        /// The accepted form of a link's line, for errors.
+        /// The accepted form of the line of a recording that begins a link, for errors.
         const LINK_LINE_FORM: &str = "`link NUMBER NAME WORDS seed SEED`, numbered in order";
         let mut parts = rest.splitn(3, ' ');
         let index: Option<usize> = parts.next().and_then(|index| index.parse().ok());
@@ -150,7 +150,7 @@ fn replay_line(
     }
     let link = &mut known.link;
     if let Some(rest) = rest.strip_prefix("set ") {
-        /// The form of a line of a recording that changes a link, for errors. TIME is in
+        /// The accepted form of a line of a recording that changes a link, for errors. TIME is in
         /// nanoseconds.
         const SET_LINE_FORM: &str = "`LINK set TIME WORDS`";
         let (now, words) = rest.split_once(' ').ok_or(SET_LINE_FORM)?;

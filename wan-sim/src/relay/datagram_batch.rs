@@ -90,11 +90,11 @@ pub(super) fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: 
     }
 }
 
-/// 100 us: datagrams of a flow that arrive within this time leave in one send, with the last of
+/// 100 us: datagrams of a flow that are due within this time leave in one send, with the last of
 /// them. A wake-up for each would take too much processor time.
 pub(super) const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
 /// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
 pub(super) const BATCH_BYTES_MAX: usize = 65_507;
-/// 64 datagrams: the kernel's limit on the datagrams of one send (UDP GSO).
+/// 64 datagrams: the most in one send, as the kernel's UDP segmentation offload (GSO) allows.
 pub(super) const BATCH_DATAGRAMS_MAX: usize = 64;

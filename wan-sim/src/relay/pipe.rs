@@ -155,7 +155,8 @@ impl Pipe {
     }
 }
 
-/// 16 KiB: shorter datagrams of one read are copied, since that costs less than a new read buffer.
+/// 16 KiB: datagrams of one read that are shorter together are copied, which costs less than a new
+/// read buffer. Longer ones stay in their buffer.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
 
 /// 512 send buffers of the relay, each of at most [`BATCH_BYTES_MAX`]: most that are kept for

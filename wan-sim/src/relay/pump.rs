@@ -357,18 +357,20 @@ impl RelayPump {
     }
 }
 
-/// 10 ms: the longest sleep of the relay's thread; a longer gap shows that the thread was delayed.
+/// 10 ms: the longest sleep of the relay's thread. A longer gap between two reads shows that the
+/// thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 
-/// 100 ms between two counts of the datagrams that full sockets dropped.
+/// 100 ms: interval between two counts of the datagrams that the kernel dropped at full sockets of
+/// the relay.
 const OVERFLOW_COUNT_INTERVAL: Span = Span::from_ms(100);
 
-/// 64 flows (client addresses): most that are read before deliveries have their turn; the others
-/// are next.
+/// 64 flows (client addresses): the most that the relay reads before it delivers packets again. The
+/// other flows are read next.
 const FLOWS_READY_MAX: usize = 64;
 
-/// 120 s: a flow (one client address) without packets for so long is removed.
+/// 120 s: the relay removes a flow (one client address) that has had no packets for so long.
 const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
-/// 65,536 bytes: the kernel joins at most so many bytes of datagrams in one read.
+/// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO).
 const DATAGRAMS_BYTES_MAX: usize = 65_536;

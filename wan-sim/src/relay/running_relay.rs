@@ -199,5 +199,6 @@ impl Drop for Relay {
     }
 }
 
-/// XORed into the seed of the backward link, so that the two directions draw differently.
+/// XORed into the relay's seed for the link from targets to clients, so that the two directions
+/// draw different random numbers.
 const BACKWARD_SEED_MASK: u64 = 0x6261_636b_7761_7264;

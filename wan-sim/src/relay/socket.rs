@@ -124,10 +124,10 @@ impl AsFd for RelaySocket {
     }
 }
 
-/// 9 values in the kernel's report on a socket's memory, `SO_MEMINFO`.
+/// 9: number of values in the kernel's report on a socket's memory, the socket option `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
-/// Index of the dropped datagrams among the values of `SO_MEMINFO`.
+/// 8: index of the count of dropped datagrams among the values of the socket option `SO_MEMINFO`.
 const MEMINFO_DROPS_INDEX: usize = 8;
 
-/// 8 MiB of buffer, asked of the kernel for each direction of each socket: 16 ms at 4 Gbit/s.
+/// 8 MiB: buffer that each socket of the relay requests for each direction, 16 ms at 4 Gbit/s.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;

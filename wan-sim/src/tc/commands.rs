@@ -138,8 +138,10 @@ const PORT_LIMIT_REFUSED: &str = "netem cannot limit links together: raise egres
                                   at least the rate of all its links together (in a fabric, those \
                                   of its gateways), or leave them out of a lab";
 
-/// 1 Tbit/s, as `tc` spells it: the rate of every `htb` class, so that classes shape nothing.
+/// 1 Tbit/s, as `tc` spells it: the rate of every `htb` class. The classes only select a netem
+/// queue and shape nothing.
 pub(super) const CLASS_RATE: &str = "1tbit";
 
-/// 65,535 TCP segments in one buffer of a device: the kernel's default for `gso_max_segs`.
+/// 65,535 TCP segments in one buffer of a network device: the kernel's default for `gso_max_segs`,
+/// which is restored when shaping is removed.
 pub const GSO_SEGMENTS_DEFAULT: u32 = 65_535;

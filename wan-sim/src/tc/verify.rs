@@ -340,5 +340,5 @@ fn parse_percent_as_ppb(word: &str) -> Option<u64> {
     (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }
 
-/// Beginning of the line of `tc qdisc show` for an applied root queue.
+/// Beginning of the line of `tc qdisc show` for the root queue that the shaping commands create.
 const ROOT_QUEUE_PREFIX: &str = "qdisc htb 1: root ";

@@ -105,5 +105,5 @@ fn format_tc_percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// 14 bytes of the Ethernet header, which netem counts with the IP packet.
+/// 14 bytes: the Ethernet header, which netem counts as part of a packet.
 const ETHERNET_HEADER_BYTES: i32 = 14;

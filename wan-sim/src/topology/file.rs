@@ -403,7 +403,7 @@ fn parse_topology_toml<T: serde::de::DeserializeOwned>(
 
 /// 16 MiB: the longest lab or fabric file, far more than a thousand sites and all their links take.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// 1500 bytes: the longest IP packet where a file states no MTU.
+/// 1,500 bytes: the longest IP packet of a lab where the file states no MTU.
 const MTU_DEFAULT: u16 = 1500;
-/// Seed 1 of the random draws, where a file states none.
+/// 1: seed of a lab's random draws where the file states none.
 const SEED_DEFAULT: u64 = 1;

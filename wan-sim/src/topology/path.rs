@@ -83,6 +83,6 @@ pub fn site_addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
 }
 
-/// 1000 sites: most sites of a topology with addresses. The last two bytes of an address number
-/// them.
+/// 1,000 sites: the most of a topology whose sites have addresses. The last two bytes of an IP
+/// address number the sites.
 pub const SITES_MAX: usize = 1000;

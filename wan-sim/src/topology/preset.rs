@@ -44,7 +44,7 @@ struct PresetEntry {
     link: RawLink,
 }
 
-/// The presets of presets.toml, by name.
+/// The presets of links in presets.toml, by name.
 static PRESETS: LazyLock<BTreeMap<String, PresetEntry>> = LazyLock::new(|| {
     toml::from_str(include_str!("presets.toml")).expect("a test reads every preset")
 });

@@ -120,5 +120,5 @@ impl<'de> Visitor<'de> for PacketNumbers {
 
 /// 2^63 - 1: the largest integer that TOML can hold.
 const TOML_INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
-/// 1280 bytes: the least MTU of a link that carries IPv6.
+/// 1,280 bytes: the least MTU in a lab file, as IPv6 requires.
 const MTU_BYTES_MIN: u16 = 1280;

@@ -60,5 +60,6 @@ impl Medium {
     }
 }
 
-/// 65,507 bytes: most payload of one transmit, all its UDP datagrams together, as in Linux.
+/// 65,507 bytes: the most payload in one send call of a virtual socket, all its UDP datagrams
+/// together, as in Linux.
 const TRANSMIT_BYTES_MAX: usize = 65_507;

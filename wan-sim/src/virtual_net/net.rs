@@ -202,8 +202,9 @@ impl VirtualNet {
     }
 }
 
-/// XORed into the seed of the backward link, so that the two directions draw differently.
+/// XORed into the seed of a link's backward direction, so that the two directions draw different
+/// random numbers.
 const BACKWARD_SEED_MASK: u64 = 0x6261_636b_7761_7264;
 
-/// UDP port 49,152: the first that a socket bound to port 0 may get.
+/// UDP port 49,152: the first that a virtual socket bound to port 0 may get.
 const EPHEMERAL_PORT_FIRST: u16 = 49_152;

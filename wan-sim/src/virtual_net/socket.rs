@@ -148,5 +148,5 @@ impl UdpPoller for AlwaysWritable {
     }
 }
 
-/// 10 UDP datagrams: most that one transmit of a socket sends (UDP GSO), as in quinn.
+/// 10 UDP datagrams: the most in one send call of a virtual socket (UDP GSO), as in quinn.
 const GSO_SEGMENTS_MAX: usize = 10;

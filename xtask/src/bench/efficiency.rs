@@ -5,10 +5,11 @@ use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::path::Path;
 
-/// 0.97: the least step time without distance over that at [`EFFICIENCY_POINT`], T(0)/T(d), with
-/// which the bench passes.
+/// 0.97: the least efficiency T(0)/T(d) at [`EFFICIENCY_POINT`] with which the bench passes. T(0)
+/// and T(d) are times of a training step without distance and with distance.
 const EFFICIENCY_WANTED: f64 = 0.97;
-/// Distance in kilometres, and N of the convergence N:1, for which the bench has a target.
+/// 500 km and 32:1: distance between two regions, and convergence of their cards on the link, at
+/// which the bench has a target.
 const EFFICIENCY_POINT: (u64, u64) = (500, 32);
 
 /// Runs `cargo xtask bench efficiency`: simulates a step of a large model at all distances. Fails

@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 5 points between 5 and 95 % of the bytes of an all-reduce, at which each fault strikes.
+/// 5 points: each fault strikes after so many different parts of an all-reduce's bytes, from 5 to
+/// 95 %.
 const POINTS_PER_FAULT: &str = "5";
 
 /// Runs `cargo xtask bench faults`: every fault at every point, on real processes.

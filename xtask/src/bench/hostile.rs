@@ -6,13 +6,15 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Environment variable that makes the tests of `landbridge/tests/hostile` measure rates.
+/// Environment variable that makes the tests of `landbridge/tests/hostile` measure the rate of an
+/// honest job beside attacks.
 const MEASURE_VARIABLE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
-/// 0.95 of the rate of the honest job beside the reference, the least that an attack may leave.
+/// 0.95: the least rate of an honest job beside an attack, over its rate beside the reference (the
+/// same load elsewhere on the machine).
 const RATE_FRACTION_WANTED: f64 = 0.95;
-/// The attack without a target. A page that a trainer gives back stops whichever thread touches the
-/// page until the exchange ends, and with the thread the attachment. Jobs that fear such malice
-/// need gateways of their own.
+/// Name of the attack for which the bench has no target. Touching a memory page that a trainer
+/// released blocks a gateway's thread until the exchange ends. Jobs that fear this attack need
+/// gateways of their own.
 const UNBOUNDED_ATTACK: &str = "memory released during the exchange";
 
 /// Runs `cargo xtask bench hostile`: measures the rate of an honest job beside each attack.

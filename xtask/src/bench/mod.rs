@@ -27,7 +27,7 @@ struct Bench {
     measure: fn(&Path) -> Result<Page, Failure>,
 }
 
-/// Benches of `cargo xtask bench`, each with its page and the function that measures.
+/// All benches of `cargo xtask bench`, each with its result page and the function that measures.
 const BENCHES: [Bench; 13] = [
     Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure_efficiency },
     Bench { name: "faults", page: "faults", measure: faults::measure_faults },

@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Options of the quickstart in each row of the page; the first row has the defaults.
+/// Options of `landbridge quickstart` for each row of the result page; the first row has the
+/// defaults.
 const QUICKSTART_OPTIONS: [&[&str]; 5] = [
     &[],
     &["--loss", "0%"],

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 10,000 seeds with which the correct session is simulated.
+/// 10,000 seeds with which `cargo xtask bench simulate` runs the session without a mutant.
 const SESSION_SEEDS: &str = "10000";
 
 /// Heading of `docs/results/simulate.md` from which on the page is written by hand and kept.
@@ -44,7 +44,7 @@ pub(super) fn measure_simulate(root: &Path) -> Result<Page, Failure> {
     Ok(Page::new("Faults in virtual time", text))
 }
 
-/// 120 characters of a finding in the table of mutants; the rest is cut.
+/// 120 characters: the most of a finding that the table of mutants shows.
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.

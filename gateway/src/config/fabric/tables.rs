@@ -229,10 +229,11 @@ fn check_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
     }
 }
 
-/// 1500 bytes: the IP MTU for which plans are made when the fabric file gives none.
+/// 1,500 bytes: the IP MTU for which plans are made when the fabric file gives none.
 const MTU_DEFAULT: u16 = 1500;
 
-/// 1 Gbit/s in each direction: replaces a WAN port or link rate whose fault is already recorded.
+/// 1 Gbit/s in each direction: stands for a WAN port or link rate that the fabric file gives
+/// wrongly. The fault is reported already, so parsing goes on for further faults.
 const FAULTY_PORT_SUBSTITUTE: WanPort = WanPort {
     egress: BitRate::from_bits_per_second(1_000_000_000),
     ingress: BitRate::from_bits_per_second(1_000_000_000),

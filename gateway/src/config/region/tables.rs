@@ -216,5 +216,5 @@ fn read_job_table(
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
 }
 
-/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero.
+/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero byte.
 const SOCKET_PATH_BYTES_MAX: usize = 107;

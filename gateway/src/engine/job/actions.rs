@@ -18,8 +18,8 @@ use hier_collectives::topology::Fabric;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// 64 KiB. Reductions and copies that read at most this run in the engine's task: handing them to
-/// another thread and back takes longer.
+/// 64 KiB: reductions and copies that read at most so many bytes run in the engine's task. Handing
+/// them to another thread and back would take longer.
 const INLINE_REDUCTION_BYTES_MAX: u64 = 1 << 16;
 
 /// The parts of the engine that all jobs share.

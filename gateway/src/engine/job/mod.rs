@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use units::TimeNs;
 
-/// 1,000 log lines of one kind in ten seconds: the most that a job's ranks can cause.
+/// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
+/// many about attachments.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
 use units::{Span, TimeNs};
 
-/// 10 s. A wait for ranks is logged after this time, and again each time it has doubled: a late
-/// rank may be alive, but somebody should look. Tested by `cargo xtask faults --scenario
-/// rank-late`.
+/// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
+/// wait has doubled. The late rank may be alive, but an operator should look.
+/// Tested by `cargo xtask faults --scenario rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 
 impl Job {

@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use units::Span;
 
-/// 64: most unknown job groups remembered for each peer, so that each is logged once at a bounded
-/// cost.
+/// 64 group ids of unknown jobs: the most remembered for each peer. Each remembered id is logged
+/// once, and no peer can fill memory or log.
 const UNKNOWN_GROUPS_MAX: usize = 64;
 
 /// The state of a peer and its lanes, for the status.

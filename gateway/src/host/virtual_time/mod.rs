@@ -22,7 +22,7 @@ pub struct VirtualHost {
     process: Arc<Process>,
 }
 
-/// 1 s. Virtual time at the start of the simulation; zero would mean "not yet".
+/// 1 s: virtual time at the start of a simulation. A time of zero stands for "not yet" elsewhere.
 const VIRTUAL_TIME_ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 
 impl VirtualHost {

@@ -208,6 +208,6 @@ impl MetricsRegistry {
     }
 }
 
-/// 18: number of histogram buckets for the seconds of a collective. Their bounds double from 1 ms
-/// to 131 s, above any sound collective.
+/// 18 buckets: number in the histogram of seconds that collectives take. The upper bounds double
+/// from 1 ms to 131 s, above any sound collective.
 const COLLECTIVE_SECONDS_BUCKETS: u16 = 18;

@@ -31,61 +31,63 @@
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 4 round trips (10 ms or more each): the delivery rate of a lane is the highest of the last four
-/// that measured one.
+/// 4 round trips (10 ms or more each): a lane's delivery rate is the highest of the last four round
+/// trips that measured a rate.
 /// Tested by `a_lower_rate_counts_after_four_window_limited_rounds`.
 const DELIVERY_RATE_ROUNDS: usize = 4;
-/// 0.5 of a round trip: a lane is window-limited if its sender waited that long for window space.
+/// 0.5 of a round trip: a lane is window-limited if its sender waited so long or longer for space
+/// in the congestion window.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
-/// 3 % of all packets lost beyond the configured loss is congestion; less is random loss of the
+/// 0.03 of all packets lost beyond the configured loss shows congestion; less is random loss of the
 /// link.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
-/// 8 round trips (10 ms or more each) without congestion: then a lane may drain its queue to
+/// 8 round trips (10 ms or more each) without congestion: only then may a lane drain its queue to
 /// measure the min RTT.
 const CONGESTION_FREE_ROUNDS: u32 = 8;
-/// 5 round trips after an outage lower no delivery rate: they contain retransmissions.
+/// 5 round trips (10 ms or more each) after an outage do not lower a lane's delivery rate, since
+/// much of their traffic is retransmissions.
 /// Tested by `the_rounds_after_an_outage_lower_no_rate`.
 const OUTAGE_ROUNDS: u32 = 5;
-/// 10 round trips (10 ms or more each): a path that loses most of its bytes in flight again within
-/// them has a queue and no outage.
+/// 10 round trips (10 ms or more each): a path that loses most bytes in flight twice within this
+/// time drops at a full queue. It had no outage.
 /// Tested by `losing_most_of_the_flight_repeatedly_is_a_queue`.
 const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
-/// 2 round trips after a change of the link's rate limit raise no delivery rate: acknowledgements
-/// still reflect the old limit.
+/// 2 round trips (10 ms or more each) after a change of the link's rate limit do not raise a lane's
+/// delivery rate. Their acknowledgements still reflect the old limit.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
-/// 128 packets: the fewest packets in a round trip whose loss can show congestion.
+/// 128 packets: the fewest in a round trip whose loss can show congestion.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
-/// 154 kB in flight: with more, a round trip without any acknowledgement means an outage. With
-/// less, the peer may just delay its acknowledgements.
+/// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
+/// acknowledgement means an outage. With less, the peer may only delay its acknowledgements.
 const OUTAGE_IN_FLIGHT_BYTES_MIN: u64 = 1200 * LOSS_SAMPLE_PACKETS_MIN;
-/// 0.8 of the delivery rate of a lane: a round trip that was not window-limited lowers the rate no
-/// further. The lane may have had little to send.
+/// 0.8 of a lane's delivery rate: a round trip that was not window-limited lowers the rate to no
+/// less. The lane may have had little to send.
 /// Tested by `a_lane_with_little_to_do_changes_nothing`.
 const RATE_DROP_FRACTION: f64 = 0.8;
 
-/// 1.25 times delivery rate x min RTT: the bytes that a lane may have in flight. More than one
-/// shows whether the path delivers more.
+/// 1.25: the factor on the min RTT in the congestion window of a lane. A factor above 1 keeps a
+/// small queue, which shows whether the path delivers more.
 /// Tested by `one_lane_at_half_speed_does_not_halve_the_others`.
 pub(crate) const WINDOW_GAIN: f64 = 1.25;
-/// 1.0 times delivery rate x min RTT: the bytes that a lane may have in flight in the round trip
-/// after congestion.
+/// 1.0: the factor on the min RTT in the congestion window of a lane in the round trip after
+/// congestion, in place of [`WINDOW_GAIN`].
 const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
-/// 0.8: the factor on a lane's window after a round trip with an ECN CE mark.
+/// 0.8: the factor on a lane's congestion window after each round trip with an ECN CE mark.
 /// Tested by `ecn_marks_narrow_the_window_round_by_round`.
 const ECN_DECREASE_FACTOR: f64 = 0.8;
-/// 1.1: the factor on a lane's window after a round trip without an ECN CE mark, until it is whole
-/// again.
+/// 1.1: the factor on a congestion window that ECN CE marks made smaller, after each round trip
+/// without a mark, up to the full window.
 const ECN_INCREASE_FACTOR: f64 = 1.1;
-/// 1/16 of the congestion window of a lane: the least that ECN CE marks leave.
+/// 1/16 of a lane's full congestion window: the least to which ECN CE marks narrow the window.
 const ECN_WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
 /// The counters of one lane at one time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaneCounters {
-    /// The time.
+    /// The time at which the counters were read.
     pub at: TimeNs,
     /// Time that the sender has waited for window space so far.
     pub waited: Span,

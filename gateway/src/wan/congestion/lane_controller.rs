@@ -20,14 +20,14 @@ use std::time::Instant;
 use tracing::trace;
 use units::Span;
 
-/// The log target of a trace for each packet sent, with the bytes in flight and congestion window
-/// of its lane.
+/// The log target of a trace line for each packet sent, with bytes in flight and congestion window
+/// of the packet's lane.
 const FLIGHT_LOG_TARGET: &str = "landbridge::flight";
-/// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. quinn's own
-/// is less than one jumbo packet; such a connection would never send a second one.
+/// 10 packets: the initial congestion window of CUBIC and NewReno, as in RFC 9002 but for any MTU.
+/// The default of quinn is less than one jumbo packet, with which a connection stalls.
 /// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
-/// 14,720 bytes: the least initial window of CUBIC and NewReno, as in RFC 9002.
+/// 14,720 bytes: the least initial congestion window of CUBIC and NewReno, as in RFC 9002.
 const INITIAL_WINDOW_BYTES: u64 = 14_720;
 
 /// Makes the controllers of one link's lanes.

@@ -19,13 +19,15 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// 10 packets: the least congestion window while much is retransmitted, as QUIC's initial window.
-/// QUIC sends nothing where one packet fills the window.
+/// 10 packets: the least congestion window of a lane while much is retransmitted, as QUIC's initial
+/// window. QUIC sends nothing where one packet fills the window.
 /// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
-/// 4: the retransmission window applies once a quarter of its bytes are lost and not retransmitted.
+/// 4: once lost bytes that are not yet retransmitted exceed a quarter of the retransmission window,
+/// that window replaces the congestion window.
 const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
-/// 1 MiB: the most bytes of configured loss that a lane saves up, since losses come in bursts.
+/// 1 MiB: the most lost bytes that a lane may save up as allowed by the configured loss, since
+/// losses come in bursts. Loss beyond the allowance becomes debt of the pacer.
 const LOSS_ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.

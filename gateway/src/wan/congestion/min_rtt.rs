@@ -28,20 +28,20 @@
 use std::collections::VecDeque;
 use units::Span;
 
-/// 4 round trips (10 ms or more each): the min RTT of a lane is the least RTT of so many. With four
-/// a longer path is filled within ten round trips.
+/// 4 round trips (10 ms or more each): the min RTT of a lane is the least RTT within them. With
+/// four, a path that became longer is filled within ten round trips.
 /// Tested by `a_longer_path_is_full_within_ten_round_trips`.
 const MIN_RTT_ROUNDS: usize = 4;
-/// 5 % of the min RTT: a smaller change of the RTT is jitter.
+/// 0.05 of a lane's min RTT: a smaller change of the RTT counts as jitter.
 const RTT_JITTER_FRACTION: f64 = 0.05;
-/// 2 round trips with a smaller window: a queue drains in the first, and the RTT shows it in the
-/// second.
+/// 2 round trips (10 ms or more each): the duration of a drain. The queue shrinks in the first
+/// round trip, and the RTT shows the change in the second.
 const DRAIN_ROUNDS: u32 = 2;
-/// 4 round trips: the first pause after a drain that found a queue. Each next pause is twice as
-/// long, up to [`DRAIN_PAUSE_ROUNDS_MAX`].
+/// 4 round trips (10 ms or more each): the first pause after a drain that found a queue. Each next
+/// pause is twice as long, up to [`DRAIN_PAUSE_ROUNDS_MAX`].
 /// Tested by `a_queue_is_drained_less_and_less_often`.
 const DRAIN_PAUSE_ROUNDS_FIRST: u32 = 4;
-/// 64 round trips: the longest pause between two drains of a lane's queue.
+/// 64 round trips (10 ms or more each): the longest pause between two drains of a lane's queue.
 const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
 /// The min RTT filter of one lane.

@@ -15,8 +15,8 @@ use quinn::Connection;
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 ms: the least time between two changes of a lane's windows, so that short paths cost little
-/// work.
+/// 10 ms: the least time between two changes of a lane's windows, also called a round. On short
+/// paths, changes after each RTT would cost much processor time.
 const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 
 /// Sets the windows of a connection each round trip until it ends; returns the reason of its end.

@@ -26,35 +26,38 @@ use hier_collectives::topology::Link;
 use quinn::VarInt;
 use units::{BitRate, Span};
 
-/// 256 KiB: the least congestion window of a lane, except while a queue drains or after ECN marks.
+/// 256 KiB: the least congestion window of a lane. Only drains of a queue and ECN CE marks make the
+/// window smaller.
 const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
-/// 60 ms: the most time that is added to the min RTT for the congestion window (its slack). With 35
-/// ms, single round trips after an outage reached 139 of 200 Mbit/s.
+/// 60 ms: the most time that is added to the min RTT for the congestion window (slack). With 35 ms,
+/// some round trips after an outage reached only 139 of 200 Mbit/s.
 const WINDOW_SLACK_MAX: Span = Span::from_ms(60);
-/// 3 round trips: the time that is added to the min RTT for the congestion window (its slack) on a
-/// short path, whose bytes stand in the peer's socket.
+/// 3 times the min RTT: the time that is added to the min RTT for the congestion window (slack) on
+/// short paths. Bytes then wait in the peer's socket, not on the path.
 const WINDOW_SLACK_ROUNDS: u64 = 3;
 /// 2 ms: the least time that is added to the min RTT for the congestion window (its slack), since a
 /// thread may wait that long to be scheduled.
 const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
-/// 0.75 of the congestion window remains while a queue drains.
+/// 0.75 of a lane's congestion window: the window while a drain shows the RTT without a queue.
 const DRAIN_WINDOW_FRACTION: f64 = 0.75;
-/// 3 round trips: how long quinn keeps acknowledged bytes while an earlier byte of their stream is
-/// unacknowledged.
+/// 3 round trips: how long quinn keeps acknowledged bytes behind an unacknowledged byte of the same
+/// stream. QUIC's send window has room for these bytes.
 /// Tested by `every_window_holds_the_bdp`.
 const SEND_WINDOW_GAP_ROUNDS: f64 = 3.0;
-/// 1,400 bytes: the part of a segment that one packet carries, for the share of segments with a
-/// lost packet.
+/// 1,400 bytes: payload of one packet, by which the fraction of segments with a lost packet is
+/// estimated.
 const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
-/// 8 times the configured RTT is the longest RTT that windows follow. So memory stays bounded when
-/// a peer acknowledges late.
+/// 8 times the configured RTT: the longest RTT for which a lane's windows are sized. Memory stays
+/// bounded when a peer acknowledges late.
 /// Tested by `the_longest_round_trip_is_bounded`.
 const WINDOW_RTT_MAX_FACTOR: u64 = 8;
-/// 1 s: the longest RTT that a lane's windows follow is never below this between regions.
+/// 1 s: lanes between regions may size their windows for an RTT of up to 1 s at least, where
+/// [`WINDOW_RTT_MAX_FACTOR`] gives less.
 const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 
-/// 4 times the configured RTT: the receive window follows RTTs up to it whatever the memory, since full
-/// queues lengthen RTTs. Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
+/// 4 times the configured RTT: receive windows grow for RTTs up to this one whatever the memory,
+/// since full queues lengthen RTTs.
+/// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const RECEIVE_RTT_FACTOR: u64 = 4;
 
 /// The windows of one lane.

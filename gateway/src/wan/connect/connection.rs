@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{info, warn};
 
-/// The number of the next connection; numbers are unique in a process.
+/// The id of the next QUIC connection between gateways; ids are unique in a process.
 static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A connection whose TLS handshake is done.

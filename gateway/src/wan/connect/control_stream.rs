@@ -12,8 +12,8 @@ use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
 use quinn::{RecvStream, SendStream};
 use tokio::sync::mpsc;
 
-/// 2: the QUIC priority of the control stream; small segments have 1 and bulk 0. Receipts and
-/// grants go first.
+/// 2: the QUIC priority of the control stream, so that receipts and grants leave before data.
+/// Streams of small segments have priority 1, and streams of bulk 0.
 const CONTROL_STREAM_PRIORITY: i32 = 2;
 
 /// Gives a stream the priority of control messages.

@@ -13,12 +13,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::Span;
 
-/// 10 s: a dial without success is given up and repeated. QUIC sends about 16 packets in that time.
+/// 10 s: an attempt to connect a lane to a peer is given up after this time, and repeated. QUIC
+/// sends about 16 packets in this time.
 const DIAL_TIMEOUT: Span = Span::from_secs(10);
-/// 100 ms: the first pause between dials; each next one is twice as long.
+/// 100 ms: the first pause between attempts to connect a lane to a peer; each next pause is twice
+/// as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
-/// 5 s: the longest pause between dials. A lane that has lived longer resets the pause.
+/// 5 s: the longest pause between attempts to connect a lane to a peer. A connection with an
+/// accepted hello that lasted longer resets the pause.
 const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
 /// A lane's connection to one peer, to be dialled.

@@ -12,7 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// 65,507 bytes: the largest payload of a UDP datagram over IPv4.
+/// 65,507 bytes: the largest payload of a UDP datagram over IPv4, and so of one send call with
+/// segmentation offload.
 const UDP_PAYLOAD_BYTES_MAX: usize = 65_507;
 
 /// A UDP socket that takes at most `segments_max` packets in one send call.

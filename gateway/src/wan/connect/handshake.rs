@@ -13,7 +13,8 @@ use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use units::Span;
 
-/// 10 s from the connection to the peer's hello: several retries on the longest of links.
+/// 10 s: the longest time from a QUIC connection to the hello of the peer. It allows several
+/// retransmissions on the longest links.
 pub(super) const HELLO_TIMEOUT: Span = Span::from_secs(10);
 
 /// A peer that has proved its identity, with the control streams.

@@ -22,18 +22,20 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 use units::{ByteCount, Span};
 
-/// 16 MiB of socket buffer each way, for a burst of a fast link while a core is busy. The kernel
-/// may give less, which is logged.
+/// 16 MiB: the buffer that a lane's UDP socket requests for each direction, for a burst of a fast
+/// link while a core is busy. The kernel may give less, which is logged.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
-/// 8 MiB: the memory that QUIC uses for a busy lane, for datagrams and packet records each way.
+/// 8 MiB: estimated memory of QUIC for a busy lane, for datagrams and packet records of both
+/// directions.
 pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
-/// 64 connections of a lane without a checked hello, path probes included: bounds their cost.
+/// 64 connections: the most to one lane whose hello is not checked yet, path probes included. The
+/// bound limits the cost of connections from strangers.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
-/// 10 s: the longest TLS handshake of an accepted connection.
+/// 10 s: the longest TLS handshake of a connection that a peer opened to this gateway.
 const TLS_HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
-/// 64 KiB of datagrams are kept for a connection that is not accepted yet: several first flights.
-/// quinn's default is 10 MiB.
+/// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
+/// for several first flights. The default of quinn is 10 MiB.
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 
 /// The reason why a lane cannot start.

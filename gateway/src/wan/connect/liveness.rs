@@ -27,20 +27,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram: the peer is lost. That is three missed keep-alives. QUIC counts from
-/// our own first keep-alive, so it would take up to 20 s.
+/// 15 s without a datagram from a peer: the peer is lost. Three of the peer's keep-alives are then
+/// missing. QUIC's own timeout would take up to 20 s.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// 5 s: how often an idle lane sends a keep-alive.
+/// 5 s: the interval between keep-alive packets of a lane that sends nothing else.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// 25 ms: how late an acknowledgement may be (QUIC's `max_ack_delay`).
+/// 25 ms: how long a peer may delay an acknowledgement (QUIC's `max_ack_delay`). The liveness
+/// monitor adds this time to the RTT.
 const ACK_DELAY_MAX: Span = Span::from_ms(25);
-/// 1,024 bytes: the buffer of liveness probes on either side, with quinn's bookkeeping. Nobody
-/// reads it; when it is full, the oldest probe is dropped.
+/// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Nobody
+/// reads the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
-/// 1 s: the longest round trip that the liveness monitor reckons with, since an RTT measured across
-/// a pause does not predict the next one.
+/// 1 s: the longest round trip that the liveness monitor assumes. An RTT measured while a process
+/// was paused does not predict the next RTT.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
-/// 6 round trips of silence while other lanes to the peer are heard: the lane's path is dead.
+/// 6 round trips without an acknowledgement, while other lanes to the same peer hear some: the
+/// lane's path counts as dead, and the lane closes.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
 /// 500 ms: the least silence after which a lane's path counts as dead.

@@ -270,27 +270,32 @@ impl Controller for ProbeWindow {
     }
 }
 
-/// 5 s: the longest handshake of a path probe, with several retries on the longest of links.
+/// 5 s: the longest handshake of a path probe, which allows several retransmissions on the longest
+/// links.
 const PROBE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 15 s: the longest time in which the bytes of a path probe may be sent.
+/// 15 s: the longest time that a path probe may take to send its bytes, and that a peer reads them.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// 20 ms between the keep-alives of a path probe, so that MTU discovery goes on.
+/// 20 ms: interval between keep-alive packets of a path probe, so that MTU discovery goes on while
+/// no data is sent.
 const PROBE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// 64 KiB: the congestion window of a path probe during its handshake.
+/// 64 KiB: the congestion window of a path probe during its handshake, and the least while it
+/// sends.
 const PROBE_INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 
-/// 1.05 BDP in flight while a path probe measures the rate: this fills the link, and queues a
-/// twentieth.
+/// 1.05 times the BDP: the congestion window of a path probe while the rate is measured. The link
+/// is full, with a queue of 0.05 BDP.
 const PROBE_WINDOW_GAIN: f64 = 1.05;
 
-/// 256 KiB: the least payload that a path probe sends.
+/// 256 KiB: the least payload that a path probe sends; between both limits a probe sends for one
+/// second at the expected rate.
 const PROBE_BYTES_MIN: u64 = 256 << 10;
-/// 32 MiB: the most payload that a path probe sends, short enough beside a running job.
+/// 32 MiB: the most payload that a path probe sends, so that a probe hardly delays a running job.
 /// Tested by `a_sound_deployment_passes_every_check`.
 const PROBE_BYTES_MAX: u32 = 32 << 20;
 
-/// 16 streams carry the payload of a path probe.
+/// 16 QUIC streams carry the payload of a path probe, so that no stream's receive window limits the
+/// rate.
 const PROBE_STREAMS: u64 = 16;

@@ -9,15 +9,15 @@ use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 24 later packets: QUIC takes a packet for lost once so many have arrived, or after an eighth of
-/// a round trip. Paths over several links reorder packets.
+/// 24 packets: QUIC takes a packet for lost once so many later packets are acknowledged, or after
+/// 1.125 RTT. Paths over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
-/// 60 s between searches for longer packets, since routes change; quinn's default of 600 s is too
-/// long.
+/// 60 s: interval between searches of a lane for a larger MTU, since routes change. quinn's default
+/// of 600 s is too long.
 /// Tested by `packets_follow_a_path_that_becomes_narrow_and_wide_again`.
 const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-/// 10 s from the time when long packets stopped arriving until the next MTU search; quinn's default
-/// is 60 s. Until then packets are as short as can be.
+/// 10 s: pause before the next MTU search after long packets stopped arriving on a lane. Meanwhile
+/// packets have the shortest size. quinn's default is 60 s.
 const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 
 /// Makes the QUIC transport settings of one lane of a link.

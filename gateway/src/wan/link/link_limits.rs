@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Span};
 
-/// 5 %: a smaller change of a link's rate is not reported to the first gateway, since it is not
-/// worth a message.
+/// 0.05 of the greater rate: a smaller change of a link's rate is not reported to the first
+/// gateway, since plans hardly depend on it.
 const REPORTED_RATE_CHANGE_FRACTION: f64 = 0.05;
-/// 20 %: a smaller change of a link's RTT is not reported to the first gateway.
+/// 0.2 of the greater RTT: a smaller change of a link's RTT is jitter, and is not reported to the
+/// first gateway.
 const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
-/// 2 ms: a smaller change of a link's RTT is not reported to the first gateway, whatever its
-/// fraction.
+/// 2 ms: a smaller change of a link's RTT is jitter even on short links, and is not reported to the
+/// first gateway.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
-/// 1 % of all packets: a smaller change of a link's loss is not reported to the first gateway.
+/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway.
 const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.

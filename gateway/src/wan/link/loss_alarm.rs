@@ -15,25 +15,25 @@
 use std::collections::VecDeque;
 use units::Fraction;
 
-/// 10 samples, one a second: the time over which the loss of a peer's lanes is measured.
+/// 10 samples, one a second: the time over which the loss alarm measures packet loss to a peer.
 const LOSS_ALARM_SAMPLES: usize = 10;
-/// 1.5 times the configured loss, plus [`ALARM_BEGIN_MARGIN`]: more loss begins the alarm, by the
-/// formula of this module.
+/// 1.5 times the configured loss, plus [`ALARM_BEGIN_MARGIN`]: packet loss significantly above this
+/// begins the loss alarm of a peer.
 /// Tested by `loss_above_the_fabrics_raises_an_alarm_until_it_ends`.
 const ALARM_BEGIN_FACTOR: f64 = 1.5;
-/// 0.05 % of all packets, added to the loss that begins the alarm, so that a link without
-/// configured loss has a threshold.
+/// 0.05 % of all packets: added to [`ALARM_BEGIN_FACTOR`] times the configured loss, so that links
+/// without configured loss have a threshold above zero.
 const ALARM_BEGIN_MARGIN: f64 = 0.000_5;
-/// 4 standard deviations of a Poisson count: the loss must exceed them, so that chance alone begins
-/// no alarm.
+/// 4 standard deviations of a Poisson count: lost packets must exceed the expected number by so
+/// many, so that chance alone begins no loss alarm.
 const ALARM_DEVIATIONS: f64 = 4.0;
-/// 10 lost packets in ten seconds: fewer begin no alarm.
+/// 10 lost packets in ten seconds: with as many or fewer, no loss alarm begins.
 const ALARM_LOST_PACKETS_MIN: f64 = 10.0;
-/// 1.2 times the configured loss, plus [`ALARM_END_MARGIN`]: less loss ends the alarm. This is below
-/// the threshold that begins the alarm, so that the log has one line and not one a second.
+/// 1.2 times the configured loss, plus [`ALARM_END_MARGIN`]: less packet loss ends the loss alarm.
+/// The threshold to begin is higher, so that the alarm does not flap.
 /// Tested by `the_alarm_begins_once_and_ends_once`.
 const ALARM_END_FACTOR: f64 = 1.2;
-/// 0.02 % of all packets, added to the loss below which the alarm ends.
+/// 0.02 % of all packets: added to [`ALARM_END_FACTOR`] times the configured loss.
 const ALARM_END_MARGIN: f64 = 0.000_2;
 
 /// The loss of one peer's lanes over the last samples, and its alarm.

@@ -8,7 +8,8 @@ use hier_collectives::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use hier_collectives::ids::{GroupId, RegionId};
 use units::BitRate;
 
-/// The group number that marks a link message in a control stream. No job has this number.
+/// 0: the group id that marks a message about links (a link message) in a control stream. No job
+/// has this id.
 pub const LINK_GROUP: GroupId = GroupId(0);
 
 /// A message about a link or a lane, encoded behind [`LINK_GROUP`].

@@ -29,7 +29,7 @@ impl RateSchedule {
     }
 }
 
-/// 86,400 seconds of a day; the clock does not count UTC's leap seconds.
+/// 86,400 seconds: the length of a day in rate schedules, which have no leap seconds.
 pub const SECONDS_PER_DAY: u32 = 86_400;
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use units::Span;
 
-/// 0: the place of small segments in the order in which the pacer releases payload, before all
-/// others.
+/// 0: the place of small segments in the order in which the pacer releases payload. They precede
+/// all others.
 pub const RELEASE_ORDER_FIRST: u64 = 0;
-/// The place of a segment that no lane has pulled yet, in the order in which the pacer releases
-/// payload: after all others.
+/// The place of a segment that no lane has pulled yet in the order in which the pacer releases
+/// payload. All others precede it.
 pub const RELEASE_ORDER_LAST: u64 = u64::MAX;
 
 /// A pacer, shared by all lanes to one peer.

@@ -10,8 +10,8 @@ use hier_collectives::topology::Link;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
-/// 2 ms: the shortest queue, in time at the link's rate, that the pacer assumes a link has. A
-/// link with a shorter queue may lose packets of a burst.
+/// 2 ms at the link's rate: the shortest queue that the pacer assumes before a link. A link with a
+/// shorter queue may drop packets of a burst.
 const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP

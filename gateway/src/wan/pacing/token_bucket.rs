@@ -29,17 +29,17 @@ use units::{Span, TimeNs};
 /// 2 ms at the pacer's rate: the most bytes that the pacer releases at once (a cell), so that
 /// bursts stay short.
 const CELL_SPAN_MAX: Span = Span::from_ms(2);
-/// 1.5 ms: how late a timer may be. Tokio's timers have steps of 1 ms, and a woken task waits for a
-/// core.
+/// 1.5 ms: how late the pacer's timers may be. Tokio's timers have steps of 1 ms, and a woken task
+/// waits for a core.
 const TIMER_DELAY_MAX: Span = Span::from_ns(1_500_000);
-/// 64 KiB: the most bytes that the pacer releases at once (a cell), except at rates where so many
-/// leave within [`CELL_SPAN_MIN`].
+/// 64 KiB: the most bytes that the pacer releases at once (a cell). At high rates, where 64 KiB
+/// leave within [`CELL_SPAN_MIN`], a cell may have more.
 const CELL_BYTES_MAX: f64 = 65_536.0;
-/// 0.2 ms: the least time between two releases of bytes by the pacer (cells) at high rates, since
-/// each costs work.
+/// 0.2 ms: the least time between two releases (cells) of the pacer at high rates, since each
+/// release costs processor time.
 const CELL_SPAN_MIN: Span = Span::from_ns(200_000);
-/// 1,200 bytes: the least that the pacer releases at once (a cell). It fits a packet on every path;
-/// a cell may end in a short packet.
+/// 1,200 bytes: the least that the pacer releases at once (a cell). A packet of 1,200 bytes fits
+/// every path of QUIC.
 const CELL_BYTES_MIN: f64 = 1200.0;
 
 /// The bucket of `governor`, whose unit is one cell.

@@ -9,7 +9,7 @@ use hier_collectives::fec::{SHARD_BYTES, shard_count};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
 use std::borrow::Cow;
 
-/// 704 bytes: the payload or parity of a shard, as a length in memory.
+/// 704 bytes: the length of a shard of FEC, of payload or of parity, as an index type.
 const SHARD_LENGTH: usize = SHARD_BYTES as usize;
 
 /// Computes the parity of a segment's payload: `parity` shards, one after the other.

@@ -15,20 +15,21 @@ use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, RecvStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// 52 bytes: a preamble, which is a job's group and a segment's header.
+/// 52 bytes: length of the preamble of a segment's stream, which is the job's group id and the
+/// segment header.
 pub(super) const PREAMBLE_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
-/// 16 KiB: the offset of the preamble's second copy in streams that are longer. It is in another
-/// packet than the first, jumbo packets included, and early enough that little waits for it.
+/// 16 KiB: offset of the second copy of the preamble in streams longer than this. The copy lies in
+/// another packet than the first, jumbo packets included, and little waits for it.
 /// Tested by `either_copy_is_enough`.
 const SECOND_PREAMBLE_OFFSET: u64 = 16 << 10;
 /// The offsets of both copies of the preamble in a stream, in bytes.
 const PREAMBLE_OFFSETS: [u64; 2] = [0, SECOND_PREAMBLE_OFFSET];
-/// 4 of the longest segments: the most bytes that a connection's streams may hold without a
-/// preamble. Both copies are rarely missing at once.
+/// 4 times the longest stream of a segment: the most bytes of streams without a preamble that a
+/// connection keeps. Both copies of a preamble are rarely lost at once.
 /// Tested by `streams_without_a_preamble_share_one_bound`.
 const HEADERLESS_SEGMENTS_MAX: u64 = 4;
-/// 2 KiB: the least memory that a received chunk is counted with. It holds at least the datagram
-/// that it arrived in.
+/// 2 KiB: the least memory with which a received chunk of a stream is counted. Even a short chunk
+/// keeps the whole datagram in memory.
 const CHUNK_MEMORY_BYTES_MIN: u64 = 2048;
 
 /// The encoded group and header.

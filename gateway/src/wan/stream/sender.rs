@@ -25,8 +25,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use units::Span;
 
-/// 250 ms: how often a waiting sender checks whether the connection has moved to another path,
-/// which has windows of its own.
+/// 250 ms: how often a waiting sender checks whether its QUIC connection has moved to another
+/// network path. Each path has a congestion window of its own.
 const SENDER_PATH_CHECK_INTERVAL: Span = Span::from_ms(250);
 
 /// Pulls segments of one class and writes each to a stream of the connection, until the connection

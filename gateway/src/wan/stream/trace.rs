@@ -4,7 +4,7 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentKey;
 use tracing::trace;
 
-/// The log target of the traces of single segments.
+/// The log target of trace lines about single segments.
 const SEGMENT_LOG_TARGET: &str = "landbridge::segments";
 
 /// Traces an event of a segment between this gateway and a peer: `sent`, `again`, `granted` or

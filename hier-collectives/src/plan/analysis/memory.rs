@@ -13,11 +13,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
-/// 4 round trips to the far end of a tree: a relay holds what it passed on for so long at most.
+/// 4 round trips to the far end of a tree: the assumed time for which a relay holds partials of a
+/// subtree. Then the results have come back.
 /// Tested by `relays_below_a_slow_link_hold_one_window`.
 const RELAY_ROUND_TRIPS: f64 = 4.0;
 
-/// 16 segments, the least that a relay may hold, so that short paths keep their pipeline.
+/// 16 segments: the least memory for partials of subtrees that a relay may hold. Pipelining then
+/// works on short paths too.
 const RELAY_SEGMENTS_MIN: u64 = 16;
 
 /// The most bytes that a job takes at one gateway beside its ranks' own slots, by purpose.

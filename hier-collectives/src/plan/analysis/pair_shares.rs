@@ -13,17 +13,17 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// 2 % of the payload rate of a pair of gateways, left to acknowledgements, and so that a queue
-/// drains.
+/// 0.02 of the payload rate of a pair of gateways: left free for acknowledgements, and so that
+/// queues drain.
 /// Tested by `a_clean_link_is_filled`.
 pub const RATE_RESERVE: f64 = 0.02;
 
-/// 4: a pair's share below a quarter of its share in the rerooted trees is too small for a
-/// reduction or a broadcast.
+/// 4: reductions and broadcasts use a plan's trees with another root (rerooted trees). A pair's
+/// share below a quarter of its share in rerooted trees is replaced by the latter.
 const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
-/// 1 TiB, the buffer by which pair shares are computed: so large that no part of it is rounded to
-/// nothing.
+/// 1 TiB: the buffer for which the shares of pairs of gateways are computed. No part of so large a
+/// buffer is rounded to nothing.
 const NOMINAL_BUFFER_BYTES: u64 = 1 << 40;
 
 /// Share of one sender and one receiver in their ports and in the link between their regions.

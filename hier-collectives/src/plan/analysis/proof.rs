@@ -12,12 +12,12 @@ use units::ByteCount;
 /// Tested by `plans_with_segments_out_of_range_are_refused`.
 const PLAN_SEGMENT_BYTES_MIN: u64 = 64;
 
-/// 64 MiB, the longest segment that a peer's plan may have. Own plans have shorter ones; the room lets
-/// a peer of a later version use longer segments.
+/// 64 MiB: the longest segment that a peer's plan may have. Plans of this version have shorter
+/// segments, and later versions may have longer ones.
 const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// 16: segments of a peer's plan may be so many times shorter or longer than those of the own plan,
-/// since fabric files may differ.
+/// 16: segments of a peer's plan may be at most 16 times shorter or longer than those of the own
+/// plan. Rates in fabric files of two regions may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
 const SEGMENT_RATIO_MAX: u64 = 16;
 

@@ -13,7 +13,7 @@ use crate::plan::capacity::{Capacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
-/// 1e-6, a fraction of a buffer: smaller parts are not worth a tree.
+/// 1e-6 of a buffer: smaller parts get no tree of their own.
 const BUFFER_PART_MIN: f64 = 1e-6;
 
 /// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a

@@ -13,11 +13,11 @@ use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 1 KiB: the largest buffer that takes the express tree is found to within this many bytes.
+/// 1 KiB: the precision to which the planner finds the largest buffer that takes the express tree.
 const SIZE_STEP_BYTES: u64 = 1 << 10;
 
-/// 12 doublings of 1 KiB: candidates for the express tree are compared at 0 bytes, at 1 KiB, and at
-/// each doubling.
+/// 12 doublings of 1 KiB: the planner compares candidates for the express tree at buffers of 0
+/// bytes and 1 KiB to 4 MiB.
 const SIZE_DOUBLINGS: usize = 12;
 
 /// 4 MiB, the largest buffer that may take the express tree.
@@ -27,11 +27,12 @@ const SIZE_DOUBLINGS: usize = 12;
 /// Tested by `a_plan_has_at_most_one_express_tree`.
 pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP_BYTES << SIZE_DOUBLINGS);
 
-/// 0.1 % of the time: an express tree must save as much, on the mean of the compared sizes.
+/// 0.001 of the time of an all-reduce: an express tree must save more, as a mean over the buffer
+/// sizes at which candidates are compared.
 /// Tested by `a_barrier_over_a_thin_mesh_takes_one_hop`.
 const SAVED_FRACTION_MIN: f64 = 0.001;
 
-/// 1e-9 of a time: forecasts that differ by less are equal.
+/// 1e-9 of the time of an all-reduce: predicted times that differ by less count as equal.
 const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 
 /// Adds to `plan` the tree that saves the most time for small buffers, and the size of the largest

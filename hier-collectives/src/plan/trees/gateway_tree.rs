@@ -30,8 +30,8 @@ impl TreePair {
     }
 }
 
-/// 2^20, the sum of the shares of all trees of a plan. A share of a buffer is an integer of this
-/// unit, so rounding changes a tree's part by less than a thousandth even if the part is small.
+/// 2^20: the sum of the shares of all trees of a plan, which are integers. So rounding changes a
+/// tree's part by less than a millionth of the buffer.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 

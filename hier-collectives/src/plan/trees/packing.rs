@@ -10,33 +10,34 @@ use crate::plan::capacity::Capacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
-/// 0.1 % of the rate: trees are accepted when they carry at most so much less than the best trees,
-/// since the rest is not worth more of them.
+/// 0.001 of the rate of a set of trees: the search ends when no set can carry more by a larger
+/// part.
 /// Tested by `narrow_pairs_are_planned_near_the_best_packing`.
 const PACKING_GAP_MAX: f64 = 0.001;
 
-/// 0.1 % of the rate of all trees of a plan: so much may be given up for trees with fewer hops.
+/// 0.001 of the rate of all trees of a plan: the most rate that the planner gives up for trees with
+/// less delay.
 const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
 
-/// 400 iterations: the most in which the linear program of a plan looks for better trees; 60 were
+/// 400 iterations: the most in which the planner's linear program looks for better trees; 60 were
 /// the most ever needed.
 const PRICING_ROUNDS_MAX: usize = 400;
 
-/// 16 trees: the most that one iteration of the linear program of a plan adds; more find little
-/// that is new.
+/// 16 trees: the most that one iteration of the planner's linear program adds to its candidates.
+/// More trees were mostly known already.
 const TREES_PER_ROUND_MAX: usize = 16;
 
-/// 160 constraints (ports and pairs of gateways): with more, the linear program takes seconds, and
-/// trees are spread by load instead.
+/// 160 constraints (one for each port and pair of regions that can be full): the most for the
+/// planner's linear program. More would take seconds, and trees are spread by load instead.
 /// Tested by `many_narrow_pairs_are_planned_without_pricing`.
 const PRICED_CONSTRAINTS_MAX: usize = 160;
 
-/// 256 trees: the most of a plan whose trees are spread by load; found by trial on 24 to 64
-/// regions.
+/// 256 trees: the most in a plan whose trees are spread by load, without the linear program. Found
+/// by trial on 24 to 64 regions.
 pub(crate) const SPREAD_TREES_MAX: usize = 256;
 
-/// 20: while trees are spread by load, a full port or pair of gateways costs e^20 times as much as
-/// an idle one.
+/// 20: while the planner spreads trees by load, the fullest port or pair costs e^20 times as much
+/// as when it is idle.
 const SPREAD_PRICE_EXPONENT: f64 = 20.0;
 
 /// A tree packing: trees and the rate of each.

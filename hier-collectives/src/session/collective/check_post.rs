@@ -3,13 +3,13 @@
 use crate::descriptor::{Descriptor, Pattern};
 use crate::post::Post;
 
-/// 1e290: the largest weight of a rank in an average. So the sum over all ranks of a fabric stays
-/// finite.
+/// 1e290: the largest weight of a rank in an average, so that the sum of the weights of all ranks
+/// stays finite in `f64`.
 /// Tested by `weights_whose_sum_is_not_finite_are_refused`.
 const RANK_WEIGHT_MAX: f64 = 1e290;
 
-/// 2^45 elements: the most of a posted buffer, so that its bytes can be counted in 64 bits many
-/// times over.
+/// 2^45 elements: the most in a posted buffer, at most 2^48 bytes. Sums of many such buffers still
+/// fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
 /// Checks a post's root, operation, weight and length for a fabric of `world_size` ranks.

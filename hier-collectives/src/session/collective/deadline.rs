@@ -14,20 +14,21 @@ use units::{Span, TimeNs};
 /// the failure can name the segments that are missing.
 /// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
 const STALL_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the slowest link are part of the stall deadline: max(10 RTT + 20 segments at
-/// the job's share of the link's rate, `STALL_MIN`).
+/// 10 round trips of the slowest link: a part of the stall deadline, which is max(10 RTT + 20
+/// segments, [`STALL_MIN`]).
 const STALL_ROUND_TRIPS: u64 = 10;
 /// 20 segments: the stall deadline includes the time to send so many at the job's share of the
-/// slowest link.
+/// slowest link's rate.
 const STALL_SEGMENTS: u64 = 20;
-/// 1 s between two progress reports of a gateway, while a collective or a segment takes longer.
-/// Well within `STALL_MIN`, and too rare to cost anything.
+/// 1 s: interval between two progress reports of a gateway to its peers while a collective lasts
+/// longer. It is well below the least stall deadline of 10 s, and the reports cost little.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
-/// 16 peers: each so many add one [`PROGRESS_REPORT_INTERVAL`] to the time between reports, since
-/// all gateways report to all.
+/// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress
+/// reports of a gateway, since all gateways report to all.
 const PEERS_PER_INTERVAL_STEP: u64 = 16;
-/// 3: the time between two progress reports is at most so many times [`PROGRESS_REPORT_INTERVAL`].
+/// 3: the time between two progress reports of a gateway is at most three times
+/// [`PROGRESS_REPORT_INTERVAL`].
 const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.

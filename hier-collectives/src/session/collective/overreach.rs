@@ -9,8 +9,8 @@ use crate::post::{Failure, FailureCode};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 
-/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest unposted one.
-/// Beyond, the epoch ends.
+/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest collective that
+/// some rank has not posted. Further ahead, the epoch ends.
 /// Tested by `ranks_too_far_apart_end_the_epoch`.
 pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 

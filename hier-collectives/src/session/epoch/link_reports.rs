@@ -12,21 +12,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use units::ByteCount;
 
-/// 0.15 of the greater value: links whose capacity and RTT changed by less keep their plan.
+/// 0.15 of the greater value: a link whose capacity and RTT changed by less since the plan in force
+/// was made causes no new plan.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const LINK_CHANGE_FRACTION: f64 = 0.15;
-/// 3 collectives must complete while changed links stay steady, before a plan is made for them,
-/// since links fluctuate.
+/// 3 collectives: so many must complete while the values of changed links stay steady before a new
+/// plan is made, since links fluctuate.
 const STEADY_COLLECTIVES: u32 = 3;
-/// 0.1 of the greater value: links whose capacity and RTT vary by less count as steady.
+/// 0.1 of the greater value: a link whose capacity and RTT vary by less counts as steady.
 const STEADY_LINK_FRACTION: f64 = 0.1;
-/// 0.05 of the time of the plan in force: a new plan must be faster by so much, since capacities
-/// are known no better.
+/// 0.05 of the predicted time of the plan in force: a new plan must save as much, since link
+/// capacities are known no better.
 /// Tested by `a_plan_that_gains_nothing_is_not_taken_up`.
 const PLAN_GAIN_FRACTION: f64 = 0.05;
-/// 256 MiB: the size of the buffer for which the predicted times of two plans are compared.
+/// 256 MiB: the buffer for which the predicted times of a new plan and the plan in force are
+/// compared.
 const NOMINAL_BUFFER_SIZE: ByteCount = ByteCount::new(256 << 20);
-/// 4 links: the most that a plan's reason names, to stay readable.
+/// 4 links: the most changed links that the reason of a new plan names, so that its text stays
+/// short.
 const NAMED_LINKS_MAX: usize = 4;
 
 /// The links as their gateways report them.

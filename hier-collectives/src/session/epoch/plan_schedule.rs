@@ -15,8 +15,8 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8 plans of an epoch that are in force no more are kept at least, since late messages name their
-/// collectives.
+/// 8 plans: so many plans of an epoch that a newer plan replaced are kept at least. Late messages
+/// concern collectives of replaced plans.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 

@@ -15,7 +15,7 @@ use crate::topology::{Link, LinkState};
 use crate::wire::Message;
 use units::TimeNs;
 
-/// 2^62: epochs and sequences that a peer names must be below. Nobody counts as far, and the
+/// 2^62: epochs and sequences in a peer's message must be smaller. No job counts so far, and the
 /// numbers that follow still fit 64 bits.
 /// Tested by `numbers_that_nobody_reaches_are_refused`.
 const PEER_NUMBERS_BOUND: u64 = 1 << 62;

@@ -9,7 +9,8 @@ use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// 4,096 bytes: the least charge of an unsolicited segment, one page, since memory comes in pages.
+/// 4,096 bytes, one memory page: the least that a segment counts in the unsolicited window, since a
+/// shorter one takes a page too.
 /// Tested by `unsolicited_segments_are_bounded_however_short`.
 const PAGE_BYTES: u64 = 4096;
 

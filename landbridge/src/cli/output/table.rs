@@ -3,7 +3,8 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use std::io::IsTerminal;
 
-/// 80 columns: the width of output that is no terminal, and of the smallest common terminal.
+/// 80 columns: the width of printed tables where output is no terminal; terminals are commonly no
+/// narrower.
 const COLUMNS_DEFAULT: u16 = 80;
 
 /// Returns the number of columns that output may use: those of the terminal, or 80.

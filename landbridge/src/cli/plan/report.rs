@@ -288,5 +288,5 @@ fn plan_report_tree_row(tree: &TreeLoad) -> [String; 4] {
     [tree.crown.join(" + "), format_bytes(tree.bytes), tree.carries.to_owned(), below]
 }
 
-/// 20 trees in the printed table, at most: nobody reads a longer one; `--json` lists all.
+/// 20 trees: the most in the printed table of a plan, to stay readable; `--json` lists all trees.
 const TREES_SHOWN_MAX: usize = 20;

@@ -161,13 +161,14 @@ fn draw_svg_tree(
         .expect("a string takes it");
 }
 
-/// 720 pixels: width of the picture, and height of its part with regions and links.
+/// 720 pixels: width of the picture of a plan, and height of its upper part with regions and links.
 const PICTURE_SIDE_PX: f64 = 720.0;
-/// 150 pixels: height of the picture of one tree.
+/// 150 pixels: height of each row of trees in the picture of a plan.
 const TREE_SIDE_PX: f64 = 150.0;
-/// 5 trees are drawn in one row of the picture.
+/// 5 trees in one row of the picture of a plan.
 const TREES_PER_ROW: usize = 5;
-/// 20 trees: most that the picture shows, the largest first.
+/// 20 trees: the most in the picture of a plan, those with the largest shares.
 const TREES_DRAWN_MAX: usize = 20;
-/// 10 regions: with more of them, the labels of links would cover one another and are left out.
+/// 10 regions: in pictures of plans with more regions, labels of links would cover one another and
+/// are left out.
 const LABELLED_REGIONS_MAX: usize = 10;

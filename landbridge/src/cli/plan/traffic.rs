@@ -230,11 +230,12 @@ fn two_region_fabric() -> Fabric {
         .expect("a valid fabric")
 }
 
-/// Name of tensor parallelism in the backward pass, in the column `axis`.
+/// Name of tensor parallelism in the backward pass, in the column `axis` of the traffic table.
 const TENSOR_BACKWARD_AXIS: &str = "tensor, backward";
-/// Name of tensor parallelism in the forward pass, in the column `axis`.
+/// Name of tensor parallelism in the forward pass, in the column `axis` of the traffic table.
 const TENSOR_FORWARD_AXIS: &str = "tensor, forward";
-/// Name of the three axes used together, in the column `axis`.
+/// Name of data, tensor and pipeline parallelism together, in the column `axis` of the traffic
+/// table.
 const GRID_AXIS: &str = "data, tensor and pipeline";
 
 #[cfg(test)]

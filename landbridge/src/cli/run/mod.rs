@@ -30,7 +30,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 use units::{ByteCount, Span};
 
-/// 25 s to finish posted collectives after SIGTERM: supervisors commonly kill after 30 s.
+/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives. Supervisors
+/// commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more.
@@ -156,8 +157,8 @@ async fn renew_certificates(
     }
 }
 
-/// 30 s between reads of the credential files: without a signal, renewed certificates count after
-/// that time at most.
+/// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
+/// effect after this time at most, without a signal.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric

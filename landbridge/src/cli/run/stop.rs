@@ -13,12 +13,13 @@ use tokio::time::sleep;
 use tracing::error;
 use units::Span;
 
-/// 4 s from the end of a drain, or from SIGINT, to the forced end of the process.
+/// 4 s: the longest time from the end of a drain, or from SIGINT, until the process of a gateway
+/// ends itself by force.
 /// Tested by `a_stuck_gateway_ends_after_sigterm`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// 500 ms for the log line before the forced end of the process: the reader of the log may be what
-/// blocks the gateway.
+/// 500 ms: time limit for the last log line before the forced end of a gateway's process. A reader
+/// of the log that has stopped may be what blocks the gateway.
 const LOG_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Starts the watchdog thread. SIGTERM then ends the process within `drain` plus [`STOP_TIMEOUT`];

@@ -4,20 +4,21 @@ use super::rng::Rng;
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// 64 pixels of one image of a digit, 8 by 8.
+/// 64 pixels: the size of an image of a digit, 8 by 8.
 pub const PIXELS: usize = 64;
-/// 10 classes, the digits 0 to 9.
+/// 10 classes: the digits 0 to 9.
 pub const CLASSES: usize = 10;
-/// 1,437 images to train on.
+/// 1,437 images of digits to train on.
 pub const TRAIN_IMAGES: usize = 1_437;
-/// 360 other images, on which the accuracy is measured.
+/// 360 images of digits that are not trained on, for the test accuracy.
 pub const TEST_IMAGES: usize = 360;
 
-/// All images as gzipped CSV: 64 pixels and a label in each line.
+/// All images of digits as gzipped CSV: each line has 64 pixels and a label.
 const DIGITS_CSV_GZIP: &[u8] = include_bytes!("../../../data/digits.csv.gz");
-/// 16, the largest brightness of a pixel in the file.
+/// 16: the largest brightness of a pixel in the CSV file of digits.
 const BRIGHTNESS_MAX: u8 = 16;
-/// Seed of the shuffle that splits the images into those for training and those for the test.
+/// Seed of the shuffle that splits the images of digits into those for training and those for the
+/// test.
 const SPLIT_SEED: u64 = 1998;
 
 /// One image and its label.

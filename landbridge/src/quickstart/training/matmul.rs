@@ -99,10 +99,10 @@ fn multiply_matrix_panels(
     sums
 }
 
-/// 4 rows in a tile of the product: with [`TILE_COLUMNS`], the sums fill 8 of the 16 vector
-/// registers of x86-64.
+/// 4 rows: height of a tile of a matrix product. With [`TILE_COLUMNS`], the sums of a tile fill 8
+/// of the 16 vector registers of x86-64.
 const TILE_ROWS: usize = 4;
-/// 8 columns in a tile of the product: two vector registers of f32 for each row.
+/// 8 columns: width of a tile of a matrix product, two vector registers of four f32 for each row.
 const TILE_COLUMNS: usize = 8;
 
 #[cfg(test)]

@@ -20,11 +20,11 @@ pub const PARAMETERS: usize = {
     sum
 };
 
-/// 672 units in each hidden layer.
+/// 672 units in each hidden layer of the multilayer perceptron.
 const HIDDEN_WIDTH: usize = 672;
 /// Number of inputs of each layer, then the number of outputs of the last one.
 const LAYER_WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN_WIDTH, HIDDEN_WIDTH, CLASSES];
-/// 3 layers of weights.
+/// 3 layers of weights in the multilayer perceptron.
 const LAYERS: usize = 3;
 
 /// Returns the initial parameters of the network for a `seed`, the same on every machine.

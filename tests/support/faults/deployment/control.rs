@@ -324,8 +324,8 @@ fn all_ranks(jobs: usize, ranks: u32) -> impl Iterator<Item = (usize, u32)> {
     (0..jobs).flat_map(move |job| (0..ranks).map(move |rank| (job, rank)))
 }
 
-/// A gateway that is not stopped has answered by then.
+/// 1 ms: a gateway that is not stopped answers a request to close a lane within this virtual time.
 const ANSWERED_WITHIN: Span = Span::from_ms(1);
 
-/// The tasks of a process that was killed are gone within this.
+/// 10 ms: the tasks of a killed process have ended within this virtual time.
 const GONE_WITHIN: Span = Span::from_ms(10);

@@ -41,11 +41,12 @@ pub(super) fn disordered(spec: LinkSpec) -> LinkSpec {
     spec.with_duplicate(probability).with_reorder(reorder)
 }
 
-/// 2 %: the share of copies, and of reordered packets, under disorder.
+/// 20,000 parts per million (2 %): the probability that a packet is duplicated, and that it is
+/// reordered, during the fault disorder.
 const DISORDER_PPM: u32 = 20_000;
 
-/// 208 KiB: the socket buffer of a stopped relay, as Linux has it.
+/// 208 KiB: the socket buffer of a stopped relay, which is Linux's default.
 const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
 
-/// 1 bit/s, so that nothing leaves a stopped relay.
+/// 1 bit/s: the rate of a link through a stopped relay, so that nothing leaves.
 const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);

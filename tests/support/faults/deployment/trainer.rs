@@ -28,13 +28,13 @@ pub(in crate::faults) struct Trainer {
     pub heard_of: Epoch,
 }
 
-/// 60 s: the time that a trainer waits for an epoch before it attaches again.
+/// 60 s: the longest time that a trainer waits for an epoch before it attaches again.
 const PATIENCE: Span = Span::from_secs(60);
-/// The first pause between attempts to attach; it doubles each time.
+/// 50 ms: the first pause of a trainer between attempts to attach; it doubles each time.
 const BACKOFF_MIN: Span = Span::from_ms(50);
-/// The longest pause between attempts to attach.
+/// 2 s: the longest pause of a trainer between attempts to attach.
 const BACKOFF_MAX: Span = Span::from_secs(2);
-/// 100 ms between questions of a waiting trainer to the rendezvous.
+/// 100 ms: the interval at which a waiting trainer asks the rendezvous of its job what to do next.
 const ASK_EVERY: Span = Span::from_ms(100);
 
 impl Trainer {

@@ -54,10 +54,11 @@ pub(super) struct Running {
     pub(super) _status: StatusHandle,
 }
 
-/// The longest time of a drain, whatever its ranks and peers do.
+/// 25 s: the longest time for which a gateway drains, whatever its ranks and peers do.
 pub(super) const DRAINED_WITHIN: Span = Span::from_secs(25);
 
-/// The longest time of a shutdown after a drain, for its last messages to peers and trainers.
+/// 1 s: the longest time that a gateway takes to end after its drain, for last messages to peers
+/// and trainers.
 const SHUT_DOWN_WITHIN: Span = Span::from_secs(1);
 
 impl World {
@@ -81,7 +82,7 @@ impl World {
         lock(&self.gateways)[usize::from(index)].running.as_mut()?.gateway.take()
     }
 
-    /// A gateway that drained has ended.
+    /// Notes that a gateway has ended after its drain, and judges how long that took.
     pub(super) fn drained(&self, index: usize, process: &Process, begun: TimeNs) {
         let (now, late) = (self.now(), DRAINED_WITHIN + SHUT_DOWN_WITHIN);
         if now.since(begun) > late && !self.oracle.was_stopped(index, begun) {

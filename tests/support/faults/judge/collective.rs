@@ -268,5 +268,5 @@ fn difference(expected: &[u8], result: &[u8]) -> String {
     }
 }
 
-/// Spreads rank numbers over all bits.
+/// 2^64 over the golden ratio, an odd factor that spreads rank numbers over all 64 bits of a seed.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -64,7 +64,7 @@ pub enum Direction {
     WestEast,
 }
 
-/// The regions' gateways, by number.
+/// Names of the gateways of both regions, by gateway id.
 pub const GATEWAYS: [&str; 2] = ["east-0", "west-0"];
 
 /// A fault as a file spells it.

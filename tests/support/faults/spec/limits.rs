@@ -19,9 +19,9 @@ pub struct Limits {
     codes: BTreeMap<FailureCode, Span>,
 }
 
-/// Text of the page with the limits.
+/// Text of `docs/failures.md`, which has the limits on how long each outcome may take.
 const PAGE: &str = include_str!("../../../../docs/failures.md");
-/// Heading above the table of limits.
+/// Heading in `docs/failures.md` above the table of limits.
 const HEAD: &str = "## How long at most";
 
 impl Limits {

@@ -54,15 +54,15 @@ pub struct Load {
     pub segments_max: u64,
 }
 
-/// The name of scenarios that are drawn whole from their seed.
+/// Name of the scenario whose faults are drawn from its seed.
 pub const RANDOM: &str = "random";
-/// Jobs of every run, by number.
+/// Names of the jobs of every run, by number.
 pub const JOBS: [&str; 2] = ["0", "1"];
-/// 3 faults of a random run, at most.
+/// 3 faults: the most in a random run.
 const FAULTS_MAX: u64 = 3;
-/// 4 ranks of a region, at most.
+/// 4 ranks: the most in a region of a random run.
 const RANKS_MAX: u64 = 4;
-/// 4 lanes of the link, at the rates of scenarios.
+/// 4 lanes: the number that a link has at the rates of scenarios.
 const LANES: u64 = 4;
 
 #[derive(Debug, Deserialize)]

@@ -212,9 +212,10 @@ impl StartupOutput {
     }
 }
 
-/// 10 ms between checks whether a lab has ended after a signal.
+/// 10 ms: interval between checks whether a lab's process has ended after a signal.
 const LAB_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 1000 checks whether a lab has ended, hence ten seconds, before the lab is killed.
+/// 1,000 checks, hence ten seconds: the longest wait for a lab's process to end after a signal,
+/// before the process is killed.
 const LAB_END_CHECKS_MAX: u32 = 1000;
 /// The offset basis of the 32-bit FNV-1a hash.
 const FNV_OFFSET: u32 = 0x811c_9dc5;

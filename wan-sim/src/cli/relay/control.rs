@@ -126,5 +126,5 @@ fn parse_set_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> 
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// 4096 bytes: the longest line of a command on standard input.
+/// 4,096 bytes: the longest line of a command that a relay reads on standard input.
 const COMMAND_BYTES_MAX: usize = 4096;

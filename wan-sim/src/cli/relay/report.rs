@@ -89,5 +89,6 @@ pub(super) fn directions_json(args: &RelayArgs, counters: &RelayCounters) -> Val
     })
 }
 
-/// 4 MiB of receive buffer: with less, a burst at some Gbit/s can overflow the socket.
+/// 4 MiB: a relay socket with a smaller receive buffer causes a warning, since a burst at some
+/// Gbit/s can overflow the socket.
 const RECEIVE_BUFFER_BYTES_GOOD: usize = 4 << 20;

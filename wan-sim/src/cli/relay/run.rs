@@ -142,5 +142,5 @@ fn relay_links_progress(args: &RelayArgs, relay: &Relay) -> Vec<LinkProgress> {
     ]
 }
 
-/// Seed 1 of the random draws, where the flags give none.
+/// 1: seed of the relay's random draws where no flag gives one.
 const SEED_DEFAULT: u64 = 1;

@@ -44,5 +44,6 @@ impl RelaySettings {
     }
 }
 
-/// 0 bit/s. Never used: clap requires a rate here; [`LinkSpec::new`] would refuse this one.
+/// 0 bit/s: stands for a missing option `--rate`, which clap refuses before. [`LinkSpec::new`]
+/// refuses this rate too.
 const RATE_MISSING: BitRate = BitRate::from_bits_per_second(0);

@@ -37,7 +37,7 @@ impl VirtioHeader {
     }
 }
 
-/// 10 bytes: the length of `struct virtio_net_hdr`.
+/// 10 bytes: the length of the header `struct virtio_net_hdr` before each packet of a TUN device.
 pub(in crate::lab) const VIRTIO_HEADER_BYTES: usize = 10;
 
 /// 20 bytes: the shortest IPv4 header.
@@ -58,29 +58,34 @@ pub(super) const IPPROTO_TCP: u8 = 6;
 /// 17: the protocol number of UDP in IP headers.
 pub(super) const IPPROTO_UDP: u8 = 17;
 
-/// The FIN bit in the flags byte of a TCP header.
+/// 1: the FIN bit in the flags byte of a TCP header.
 pub(super) const TCP_FIN: u8 = 1;
 
-/// The PSH bit in the flags byte of a TCP header.
+/// 8: the PSH bit in the flags byte of a TCP header.
 pub(super) const TCP_PSH: u8 = 8;
 
-/// The CWR bit in the flags byte of a TCP header.
+/// 0x80: the CWR bit in the flags byte of a TCP header.
 pub(super) const TCP_CWR: u8 = 0x80;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`, a flag: the checksum is not complete yet.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`, a flag of a virtio header: the checksum of the packet is not
+/// complete yet.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_NONE`, a GSO type: the buffer is one packet.
+/// `VIRTIO_NET_HDR_GSO_NONE`, a GSO type of a virtio header: the buffer is one packet.
 pub(super) const GSO_NONE: u8 = 0;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type: the buffer is several TCP segments over IPv4.
+/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type of a virtio header: the buffer is several TCP segments
+/// over IPv4.
 pub(super) const GSO_TCP4: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type: the buffer is several TCP segments over IPv6.
+/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type of a virtio header: the buffer is several TCP segments
+/// over IPv6.
 pub(super) const GSO_TCP6: u8 = 4;
 
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type: the buffer is UDP datagrams of equal length.
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type of a virtio header: the buffer is UDP datagrams of equal
+/// length.
 pub(super) const GSO_UDP: u8 = 5;
 
-/// `VIRTIO_NET_HDR_GSO_ECN`, a bit of the GSO type: the first TCP segment has the CWR flag.
+/// `VIRTIO_NET_HDR_GSO_ECN`, a bit of the GSO type of a virtio header: the first TCP segment has
+/// the CWR flag.
 pub(super) const GSO_ECN: u8 = 0x80;

@@ -12,18 +12,20 @@ use units::{BitRate, Fraction, Span, TimeNs};
 // by max(SPAN_MAX, SPAN_ROUNDS x RTT) ends without a sample. A link too slow for SPAN_PACKETS_MIN
 // packets within SPAN_MIN is not measured.
 
-/// 2 round trips: the time that one sample of a link (a span) covers, at least [`SPAN_MIN`].
+/// 2 round trips: the time that one sample of a link (a span) covers, or [`SPAN_MIN`] where that is
+/// longer.
 const SPAN_ROUNDS: u64 = 2;
 /// 100 ms: the least time that one sample of a link (a span) covers.
 const SPAN_MIN: Span = Span::from_ms(100);
-/// 64 packets sent: one sample of a link (a span) has at least so many. Fewer are a burst, which
+/// 64 packets sent: the fewest in one sample of a link (a span). Fewer packets are a burst, which
 /// shows no rate.
 /// Tested by `bursts_among_little_traffic_show_nothing`.
 const SPAN_PACKETS_MIN: u64 = 64;
-/// 2 s: a sample of a link (a span) without [`SPAN_PACKETS_MIN`] packets by then is discarded.
+/// 2 s, or 2 round trips if longer: a sample of a link (a span) that has fewer than
+/// [`SPAN_PACKETS_MIN`] packets by then is discarded.
 const SPAN_MAX: Span = Span::from_secs(2);
-/// 12,000 bits: a packet of 1,500 bytes, assumed to decide whether a link can send
-/// [`SPAN_PACKETS_MIN`] packets in [`SPAN_MIN`].
+/// 12,000 bits: a packet of 1,500 bytes. A link too slow for [`SPAN_PACKETS_MIN`] such packets
+/// within [`SPAN_MIN`] is not measured.
 const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
@@ -32,39 +34,41 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
-/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: an RTT above it means a queue before the link.
+/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: a longer RTT means that packets queue before
+/// the link.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
-/// 1 ms added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links is
-/// no queue.
+/// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
+/// does not look like a queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 samples of a link (2 RTT or 100 ms each) with congestion show its capacity, after a first one,
-/// which began before the congestion did.
+/// 4 samples of a link (2 RTT or 100 ms each) with congestion show the link's capacity. One
+/// congested sample before them is ignored, since it began before the congestion.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
-/// 10 samples of a link (2 RTT or 100 ms each) without congestion: earlier ones with congestion are
-/// no evidence any more.
+/// 10 samples of a link (2 RTT or 100 ms each) without congestion: congested samples before them
+/// are no longer evidence of a lower capacity.
 const CONGESTION_FREE_SPANS: u32 = 10;
-/// 0.98 of the rate limit of a link: a measured capacity above it is noise and no reduction.
+/// 0.98 of a link's rate limit: a measured capacity above this part is noise, and the link keeps
+/// its capacity.
 const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
-/// 1/16 of the configured rate of a link: the least capacity that is found. Below it too few
-/// packets pass in one sample.
+/// 1/16 of a link's configured rate: the least capacity that congestion can show. At lower rates
+/// too few packets pass in one sample.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
-/// 5 samples of a link (2 RTT or 100 ms each) after a change of its capacity are ignored: they
-/// still show packets sent before it.
+/// 5 samples of a link (2 RTT or 100 ms each) after a change of the link's capacity are ignored.
+/// They still show packets sent before the change.
 const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
 //             where loss >= configured loss + CORRECTION_LOSS
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
-/// 4 consecutive samples of a link (2 RTT or 100 ms each) with a queue correct a capacity that is a
-/// little too high.
+/// 4 consecutive samples of a link (2 RTT or 100 ms each) with a queue: their mean rate corrects a
+/// capacity that is too high.
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
-/// 0.5 % of all packets lost beyond the configured loss: with less, a longer RTT is no queue and
-/// corrects no capacity.
+/// 0.005 of all packets lost beyond the configured loss: the least that lets a queue correct a
+/// capacity. With less loss, a longer RTT may come from a longer path.
 const CORRECTION_LOSS: f64 = 0.005;
-/// 0.9 of the capacity that was found first: corrections lower the capacity of a link no further.
+/// 0.9 of a link's capacity as first found: corrections lower the capacity no further.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
 
@@ -75,49 +79,52 @@ const CORRECTION_FRACTION: f64 = 0.9;
 // failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
 //           gain = CAPACITY_PROBE_GAIN
 
-/// 0.8 of the capacity: a link is in full use where it delivers so much.
+/// 0.8 of a link's capacity: a link that delivers as much or more is in full use.
 const FULL_USE_FRACTION: f64 = 0.8;
-/// 0.95 of the rate of a capacity probe: the probe counts where the link delivers so much.
+/// 0.95 of the rate that a capacity probe tries: a sample of the link counts for the probe only if
+/// it delivers as much.
 const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
-/// 0.1: a first capacity probe asks for 10 % more than the capacity of the link; each success
-/// doubles the gain.
+/// 0.1 of a link's capacity: a first capacity probe tries a rate that is higher by this part. Each
+/// success doubles the part.
 const CAPACITY_PROBE_GAIN: f64 = 0.1;
-/// 1.0: a capacity probe asks for 100 % more than the capacity of the link at most.
+/// 1.0 of a link's capacity: a capacity probe tries at most twice the capacity.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
-/// 10 samples of a link (2 RTT or 100 ms each) in full use before the first probe of a higher rate;
-/// each failed probe doubles the wait.
+/// 10 samples of a link (2 RTT or 100 ms each) in full use before the first capacity probe. Each
+/// failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
-/// 1,600 samples of a link (2 RTT or 100 ms each) in full use: the longest wait between probes of a
-/// higher rate.
+/// 1,600 samples of a link (2 RTT or 100 ms each) in full use: the longest wait between two
+/// capacity probes.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
-/// 10 samples of a link (2 RTT or 100 ms each) at the probed rate without a queue: the probe has
-/// succeeded.
+/// 10 samples of a link (2 RTT or 100 ms each) at the probed rate without a queue: the capacity
+/// probe has succeeded.
 const CAPACITY_PROBE_SPANS: u32 = 10;
-/// 0.97 of the configured rate: a link whose probe reaches it counts as having the configured rate.
+/// 0.97 of a link's configured rate: a link on which a capacity probe of as much succeeds has the
+/// configured rate again.
 /// Tested by `the_configured_rate_is_reached_again`.
 const NOMINAL_RATE_FRACTION: f64 = 0.97;
-/// 10 min without full use: a reduced capacity is dropped, since an avoided link could never show
-/// recovery.
+/// 10 min: a reduced capacity of a link is forgotten after so long without full use. A link that
+/// plans avoid could never show that it recovered.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
-/// 50 samples of a link (2 RTT or 100 ms each): its min RTT and its random loss are taken over so
-/// many.
+/// 50 samples of a link (2 RTT or 100 ms each): the history from which the link's min RTT and
+/// random loss are computed.
 const LINK_HISTORY_SPANS: usize = 50;
 
 // inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
-/// 3 consecutive samples of a link (2 RTT or 100 ms each) with a long RTT show RTT inflation.
+/// 3 consecutive samples of a link (2 RTT or 100 ms each) whose least RTT is far above the
+/// configured RTT show RTT inflation.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;
-/// 1.5 times the configured RTT: only a longer RTT is inflated, since a queue of our own may be
-/// shorter.
+/// 1.5 times the configured RTT: only a longer RTT counts as inflated, since a queue of our own
+/// adds less.
 const RTT_INFLATION_FACTOR: f64 = 1.5;
-/// 10 ms: an RTT counts as inflated only if it exceeds the configured one by more, since a
-/// scheduling delay may add up to that.
+/// 10 ms above the configured RTT: only a longer RTT counts as inflated, since scheduling delay may
+/// add up to 10 ms.
 const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
-/// 4,096 packets sent: with fewer the random loss of a link is not measured.
+/// 4,096 packets sent: the fewest over which the random loss of a link is measured.
 const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 
 /// The capacity estimate of one direction of a link, by one pair of gateways.
@@ -161,7 +168,7 @@ pub struct LinkCapacity {
 /// The state of a pair of gateways at one time.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkObservation {
-    /// The time.
+    /// The time of the observation.
     pub now: TimeNs,
     /// The traffic of all lanes since the start.
     pub traffic: LinkTraffic,

@@ -18,8 +18,8 @@ use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// 256 KiB of segments: what the heaviest waiting job in a send queue sends in one turn, so that no
-/// turn takes long on a thin link.
+/// 256 KiB of segments: the most that the waiting job of the largest weight sends in one turn. On a
+/// slow link no turn takes long.
 /// Tested by `a_light_job_waits_briefly_for_a_heavy_one`.
 const QUANTUM_BYTES: u64 = 256 << 10;
 
