@@ -30,7 +30,7 @@ impl Routes {
                 next.push(to);
                 continue;
             }
-            next.push(nearest_neighbour(&neighbours, &hop_counts_to(fabric, to)).unwrap_or(to));
+            next.push(nearest_next_hop(&neighbours, &hop_counts_to(fabric, to)).unwrap_or(to));
         }
         let mut all = fabric.gateway_ids();
         let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.connects(one, other)));
@@ -71,7 +71,7 @@ pub fn route_delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
     nearest_first.sort_by_key(|id| hops[usize::from(id.0)]);
     let mut delays = vec![Span::ZERO; hops.len()];
     for from in nearest_first {
-        let next = nearest_neighbour(&connected_gateways(fabric, from), &hops).unwrap_or(me);
+        let next = nearest_next_hop(&connected_gateways(fabric, from), &hops).unwrap_or(me);
         let regions = [from, next].map(|id| fabric.gateway(id).region);
         let link = fabric.link(regions[0], regions[1]);
         let one_way = link.map_or(Span::ZERO, |link| Span::from_ns(link.rtt.ns() / 2));
@@ -87,7 +87,7 @@ fn connected_gateways(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
 
 /// Returns the neighbour with the least number in `hops`, which are in gateway order; of equals the
 /// first.
-fn nearest_neighbour(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
+fn nearest_next_hop(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
     neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]).copied()
 }
 

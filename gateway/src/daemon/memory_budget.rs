@@ -27,8 +27,9 @@ pub fn reserved_bytes(
     ByteCount::new(jobs as u64 * windows + sides as u64 * lanes)
 }
 
-/// Returns the least memory that suffices; `None` if `memory` does. Partials get at least half of
-/// the memory, so the reserved bytes must fit the other half.
+/// Returns the least `memory` of a gateway whose windows and lanes take `reserved` bytes
+/// ([`reserved_bytes`]); `None` if the configured `memory` suffices. Partials get at least half of the
+/// memory, so the reserved bytes must fit the other half.
 pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
     (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
 }

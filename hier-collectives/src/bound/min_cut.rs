@@ -76,8 +76,8 @@ impl FlowNetwork {
         }
     }
 
-    /// Returns the maximum flow between the insides of two regions, in bits per second (Dinic's
-    /// algorithm).
+    /// Returns the maximum flow from region `from` to region `to`, in bits per second, by Dinic's
+    /// algorithm. Both the links and the ports of regions limit it.
     fn max_flow(mut self, from: usize, to: usize) -> u64 {
         let (source, sink) = (3 * from, 3 * to);
         let mut total = 0;

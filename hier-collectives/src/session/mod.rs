@@ -21,8 +21,9 @@ mod context;
 mod epoch;
 mod local_gateway;
 mod messages;
+mod session_collectives;
+mod session_epochs;
 mod session_events;
-mod session_lifecycle;
 mod status;
 mod transfer;
 

@@ -106,7 +106,7 @@ impl Bottleneck {
         Some(Accepted { sent, waiting_bytes: self.waiting_bytes })
     }
 
-    /// Returns the packet that was accepted last.
+    /// Returns the packet that was accepted last; `None` if all packets have been sent.
     pub(super) fn newest_packet(&mut self) -> Option<&mut UnsentPacket> {
         self.waiting.back_mut().or(self.sending.as_mut())
     }

@@ -99,7 +99,7 @@ pub(super) const GATEWAY_MEMORY: Key<MemoryBudget> = Key::new(
      take, and warns when `memory` is too small. Arenas of ranks are not part of it.",
 );
 
-/// Key `listen` of a gateway: addresses that its lanes bind.
+/// Key `listen` of a gateway: the address that its lanes bind, or an array of several.
 pub(super) const GATEWAY_LISTEN: Key<LaneBindAddress> = Key::new(
     "listen",
     Optional("the fabric's `wan`"),

@@ -145,8 +145,8 @@ impl Transfer {
         self.set_stage(sequence, FlowStage::Failed);
     }
 
-    /// Returns the flow of a collective, created with the first grant or segment that a peer sends
-    /// for it.
+    /// Returns the state of one collective's transfer (its flow), and creates it if this is the first
+    /// that is heard of the collective: a peer's grant or segment.
     pub(super) fn flow_or_new(&mut self, sequence: Sequence) -> &mut TransferFlow {
         self.flows.entry(sequence).or_default()
     }

@@ -1,0 +1,162 @@
+//! Collectives start, complete and fail: changes of the session that concern several of its parts.
+
+use super::collective::state::Phase;
+use super::session_events::Session;
+use super::transfer::flow::CollectiveWork;
+use crate::descriptor::Descriptor;
+use crate::ids::{GatewayId, RankId, Sequence};
+use crate::mutant::{self, Mutant};
+use crate::post::{Failure, FailureCode};
+use units::TimeNs;
+
+/// Collectives.
+impl Session {
+    /// Compares a rank's descriptor with the first one posted, and fails the collective if they
+    /// differ. Returns false when the collective has failed.
+    pub(super) fn agree_on_descriptor(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        descriptor: Descriptor,
+        now: TimeNs,
+    ) -> bool {
+        match self.collectives.agree_on_descriptor(sequence, rank, descriptor, &self.epoch) {
+            Ok(healthy) => healthy,
+            Err(failure) => {
+                self.fail_collective(sequence, failure, None, now);
+                false
+            }
+        }
+    }
+
+    /// Fails a collective that awaits a rank which posted in this epoch and then detached.
+    pub(super) fn fail_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
+        if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
+            self.fail_collective(sequence, failure, None, now);
+        }
+    }
+
+    /// Starts a collective that every local rank has posted, unless it failed or waits for a plan.
+    pub(super) fn start_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
+        let (collectives, cx) = self.collectives_and_context(now);
+        let Some((descriptor, weights)) = collectives.begin_collective(sequence, &cx) else {
+            return;
+        };
+        let (transfer, mut cx) = self.transfer_and_context(now);
+        let started =
+            transfer.start_collective(sequence, CollectiveWork { descriptor, weights }, &mut cx);
+        if let Err(from) = started {
+            let name = self.epoch.local().gateway_name(from);
+            let text =
+                format!("collective {sequence}: gateway {name} sent segments of another shape");
+            return self.fail_collective(
+                sequence,
+                Failure::new(FailureCode::Disagreement, text),
+                None,
+                now,
+            );
+        }
+        self.settle_collective(sequence, now);
+    }
+
+    /// Fails a collective here and, except where the failure came from, everywhere. Ranks are
+    /// notified once nothing touches their memory any more.
+    pub(super) fn fail_collective(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        except: Option<GatewayId>,
+        now: TimeNs,
+    ) {
+        let number = self.epoch.number();
+        let Some(epoch) = self.collectives.begin_failure(sequence, &failure, number) else {
+            return;
+        };
+        self.transfer.set_failed(sequence);
+        self.transfer.cancel_streams(sequence, &mut self.actions);
+        self.transfer.release_memory(sequence, &mut self.actions);
+        if self.epoch.is_current(epoch) {
+            let (collectives, mut cx) = self.collectives_and_context(now);
+            collectives.announce_failure(sequence, &failure, except, &mut cx);
+            // Other collectives may wait for the memory that this one gave back.
+            let (transfer, mut cx) = self.transfer_and_context(now);
+            transfer.start_local_reductions(&mut cx);
+            transfer.send_to_all_peers(&mut cx);
+        }
+        let (commits, mut cx) = self.commits_and_context(now);
+        commits.fail_commits_covering(sequence, &failure, &mut cx);
+        self.collectives.log_failure(sequence, failure, &mut self.actions);
+        self.settle_collective(sequence, now);
+    }
+
+    /// Ends the epoch, since a peer failed a collective that is complete here. Ranks then disagree
+    /// on which collective is next, and the peer never sends the missing receipts.
+    pub(super) fn end_epoch_over_divergence(
+        &mut self,
+        peer: GatewayId,
+        sequence: Sequence,
+        now: TimeNs,
+    ) {
+        let local = self.epoch.local();
+        let text = format!(
+            "collective {sequence} failed on gateway {}, but is complete on gateway {}",
+            local.gateway_name(peer),
+            local.own_name()
+        );
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+    }
+
+    /// Completes, ends or forgets a collective, if nothing touches its memory any more.
+    pub(super) fn settle_collective(&mut self, sequence: Sequence, now: TimeNs) {
+        let Some(phase) = self.collectives.get(sequence).map(|collective| collective.phase) else {
+            return;
+        };
+        let still = self.transfer.is_quiescent(sequence);
+        if phase == Phase::Leaving && still {
+            return self.end_collective(sequence, now);
+        }
+        if phase == Phase::Failing && still {
+            self.collectives.finish_failure(sequence, &mut self.actions);
+            return self.forget_if_notified(sequence);
+        }
+        if self.transfer.is_delivered(sequence) {
+            self.deliver_result(sequence, now);
+        }
+        let is_ready = self.collectives.get(sequence).is_some_and(|c| c.phase == Phase::Ready);
+        let receipted =
+            !self.transfer.awaits_receipts(sequence) || mutant::is_mutant_active(Mutant::ReuseSlot);
+        if is_ready && receipted {
+            self.end_collective(sequence, now);
+        }
+    }
+
+    /// Notifies the local ranks that a result is in their slots. Also counts it for commits, and
+    /// asks for a new plan if links have changed.
+    fn deliver_result(&mut self, sequence: Sequence, now: TimeNs) {
+        self.transfer.set_delivered(sequence);
+        let all_posted = self.transfer.proves_all_posted(sequence);
+        let wan = self.transfer.wan_times(sequence);
+        let (collectives, mut cx) = self.collectives_and_context(now);
+        collectives.deliver_result(sequence, all_posted, wan, &mut cx);
+        let (commits, mut cx) = self.commits_and_context(now);
+        commits.note_collective_done(sequence, &mut cx);
+        self.epoch.plan_if_links_changed(&mut self.actions);
+    }
+
+    /// Ends a complete collective: releases its memory, and notifies its ranks that their slots are
+    /// free.
+    fn end_collective(&mut self, sequence: Sequence, now: TimeNs) {
+        self.transfer.release_memory(sequence, &mut self.actions);
+        self.transfer.forget_collective(sequence);
+        let (collectives, mut cx) = self.collectives_and_context(now);
+        collectives.remove_collective_and_notify(sequence, &mut cx);
+    }
+
+    /// Forgets a failed collective once every local rank has posted it or its epoch is over.
+    pub(super) fn forget_if_notified(&mut self, sequence: Sequence) {
+        if self.collectives.can_forget_failed(sequence, &self.epoch) {
+            self.collectives.forget_collective(sequence);
+            self.transfer.forget_collective(sequence);
+        }
+    }
+}

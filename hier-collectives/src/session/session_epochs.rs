@@ -1,0 +1,141 @@
+//! Epochs begin and end, plans change, peers are brought up to date: changes of the session that concern
+//! several of its parts.
+
+use super::action::{Action, SessionNote};
+use super::collective::state::Phase;
+use super::epoch::membership::{EpochStart, FIRST_GATEWAY};
+use super::epoch::plan_schedule::PlanSwitch;
+use super::session_events::Session;
+use crate::ids::{GatewayId, Sequence};
+use crate::post::Failure;
+use crate::wire::Message;
+use units::TimeNs;
+
+/// Epochs.
+impl Session {
+    /// Asks the first gateway for the next epoch (Join), once all peers can be reached.
+    pub(super) fn request_entry(&mut self) {
+        let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
+        self.epoch.request_entry(next, committed, &mut self.actions);
+    }
+
+    /// Begins the next epoch, on the first gateway, once all peers have asked for it.
+    pub(super) fn open_epoch_if_all_joined(&mut self, now: TimeNs) {
+        let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
+        if let Some(start) = self.epoch.next_epoch_start(next, committed) {
+            self.enter_epoch(start, now);
+        }
+    }
+
+    /// Enters an epoch: resets commits, collectives and transfer, and notifies peers and attached
+    /// ranks.
+    pub(super) fn enter_epoch(&mut self, start: EpochStart, now: TimeNs) {
+        let (epoch, next) = (start.epoch, start.next);
+        self.commits.begin_epoch(next, start.committed);
+        self.collectives.begin_epoch(next);
+        self.transfer.begin_epoch(now);
+        let committed = self.commits.committed();
+        self.epoch.enter_epoch(start, committed, &mut self.actions);
+        let step = committed.map(|committed| committed.step);
+        self.collectives.notify_epoch(epoch, step, &mut self.actions);
+    }
+
+    /// Leaves the epoch under way: its collectives fail, contributions intact. Sends End to all
+    /// peers except the one that the failure came from.
+    pub(super) fn end_epoch(&mut self, failure: Failure, except: Option<GatewayId>, now: TimeNs) {
+        if !self.epoch.is_active() {
+            return;
+        }
+        let epoch = self.epoch.number();
+        self.epoch.announce_end(&failure, except, &mut self.actions);
+        let (commits, mut cx) = self.commits_and_context(now);
+        commits.fail_all(&failure, &mut cx);
+        self.epoch.leave_epoch();
+        self.commits.end_epoch();
+        self.transfer.end_epoch();
+        for sequence in self.collectives.sequences() {
+            self.end_collective_with_epoch(sequence, &failure, now);
+        }
+        self.collectives.end_epoch();
+        self.epoch.keep_end_failure(failure.clone());
+        self.actions.push(Action::Note(SessionNote::EpochEnded { epoch, failure }));
+        self.request_entry();
+        self.open_epoch_if_all_joined(now);
+    }
+
+    /// Ends one collective because its epoch ends. A ready result stays valid: only its receipts
+    /// are missing, and none will come.
+    fn end_collective_with_epoch(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
+        match self.collectives.get(sequence).map(|collective| collective.phase) {
+            Some(Phase::Ready) => {
+                self.transfer.cancel_streams(sequence, &mut self.actions);
+                self.transfer.set_abandoned(sequence);
+                self.collectives.mark_leaving(sequence);
+                self.settle_collective(sequence, now);
+            }
+            Some(Phase::Failed) => self.forget_if_notified(sequence),
+            Some(Phase::Leaving) | None => {}
+            Some(Phase::Waiting | Phase::Running | Phase::Failing) => {
+                self.fail_collective(sequence, failure.clone(), None, now);
+            }
+        }
+    }
+
+    /// Fails all collectives from sequence `from` on, since no rank of `gateway` will post them.
+    pub(super) fn close_collectives_from(
+        &mut self,
+        gateway: GatewayId,
+        from: Sequence,
+        now: TimeNs,
+    ) {
+        let Some(failure) = self.epoch.close_from(gateway, from) else { return };
+        for sequence in self.collectives.sequences_from(from..) {
+            self.fail_collective(sequence, failure.clone(), None, now);
+        }
+    }
+
+    /// Puts another plan in force, and starts the collectives that waited for it.
+    pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
+        let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
+        self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
+        let waiting = self.collectives.waiting().map(|(sequence, _)| sequence);
+        for sequence in waiting.collect::<Vec<_>>() {
+            self.start_if_posted(sequence, now);
+        }
+    }
+
+    /// Repeats to a peer all messages that bring it up to date, since some may have been lost.
+    pub(super) fn repeat_messages_to(&mut self, peer: GatewayId) {
+        if !self.epoch.members().is_up(peer) {
+            return;
+        }
+        let committed = self.commits.committed();
+        self.epoch.repeat_entry(peer, committed, &mut self.actions);
+        if self.epoch.is_active() {
+            self.send_catch_up(peer);
+        }
+        if peer == FIRST_GATEWAY {
+            self.request_entry();
+        }
+    }
+
+    /// Sends a peer all posts, failures, grants, receipts, commits and plan changes of this epoch
+    /// that it may lack.
+    pub(super) fn send_catch_up(&mut self, peer: GatewayId) {
+        let ranks = self.collectives.local_ranks().count();
+        for (sequence, collective) in self.collectives.iter() {
+            self.actions.push_messages(peer, collective.catch_up_messages(sequence, ranks));
+            if collective.failure.is_none() {
+                let facts = self.transfer.catch_up_messages(peer, collective.epoch, sequence);
+                self.actions.push_messages(peer, facts);
+            }
+        }
+        let epoch = self.epoch.number();
+        for (sequence, failure) in self.collectives.failures() {
+            let (sequence, failure) = (*sequence, failure.clone());
+            self.actions.push_message(peer, Message::Fail { epoch, sequence, failure });
+        }
+        self.actions.push_messages(peer, self.commits.catch_up_messages(peer, &self.epoch));
+        self.actions.push_messages(peer, self.epoch.catch_up_messages(peer));
+    }
+}
