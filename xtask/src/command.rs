@@ -1,13 +1,17 @@
 //! Commands that are run, shown and repeated in the same words.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A command line, which runs in the root of the workspace.
+/// A command line, which runs in the root of the workspace unless it names a folder below it.
 pub struct CommandLine {
     environment: Vec<(&'static str, String)>,
     words: Vec<String>,
+    /// Folder that the command runs in, below the root of the workspace.
+    folder: PathBuf,
+    /// Command line that users type instead, where this one is not for them.
+    repeat: Option<String>,
 }
 
 /// Failure of a stage or a bench.
@@ -21,27 +25,34 @@ pub struct Failure {
 impl CommandLine {
     /// Returns a command line of `cargo` with arguments.
     pub fn cargo(arguments: &[&str]) -> Self {
-        let words = std::iter::once("cargo").chain(arguments.iter().copied());
-        Self { environment: Vec::new(), words: words.map(str::to_owned).collect() }
-    }
-
-    /// Returns a command line of `cargo` that gives way to other programs where the processor is busy.
-    pub fn patient_cargo(arguments: &[&str]) -> Self {
-        let cargo = own_cargo();
-        Self::in_path(&[&["nice", "-n", "10", &cargo], arguments].concat())
+        Self::in_path(&[&["cargo"], arguments].concat())
     }
 
     /// Returns a command line of a program of the workspace, which is built already.
     pub fn program(program: &Path, arguments: &[&str]) -> Self {
-        let arguments = arguments.iter().map(|word| (*word).to_owned());
-        let words = std::iter::once(program.display().to_string()).chain(arguments).collect();
-        Self { environment: Vec::new(), words }
+        Self::in_path(&[&[&*program.display().to_string()], arguments].concat())
     }
 
     /// Returns a command line of any program, looked up in the PATH.
     pub fn in_path(words: &[&str]) -> Self {
-        let words = words.iter().map(|word| (*word).to_owned()).collect();
-        Self { environment: Vec::new(), words }
+        Self {
+            environment: Vec::new(),
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            folder: PathBuf::new(),
+            repeat: None,
+        }
+    }
+
+    /// Lets the command run in a folder below the root of the workspace.
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        self.folder = folder.to_owned();
+        self
+    }
+
+    /// Names the command line with which users repeat this command.
+    pub fn repeated_by(mut self, repeat: String) -> Self {
+        self.repeat = Some(repeat);
+        self
     }
 
     /// Adds an environment variable to the command line.
@@ -120,17 +131,21 @@ impl CommandLine {
     /// Returns the command for `std::process`, in the folder `root` and without input.
     fn to_command(&self, root: &Path) -> Command {
         let program = match self.words[0].as_str() {
-            "cargo" => own_cargo(),
+            // The cargo that runs us, whatever is first in PATH.
+            "cargo" => std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
             program => program.to_owned(),
         };
         let mut command = Command::new(program);
         command.args(&self.words[1..]).envs(self.environment.iter().cloned());
-        command.current_dir(root).stdin(Stdio::null());
+        command.current_dir(root.join(&self.folder)).stdin(Stdio::null());
         command
     }
 
     /// Returns the command line as a user types it into a shell.
     fn to_shell_words(&self) -> String {
+        if let Some(repeat) = &self.repeat {
+            return repeat.clone();
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,%+".contains(c);
         let quoted = |word: &String| {
             if word.chars().all(plain) { word.clone() } else { format!("'{word}'") }
@@ -139,11 +154,6 @@ impl CommandLine {
         let variables = variables.map(|(name, value)| format!("{name}='{value}'"));
         variables.chain(self.words.iter().map(quoted)).collect::<Vec<_>>().join(" ")
     }
-}
-
-/// Returns the path of the cargo that runs this program, whatever is first in the PATH.
-fn own_cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
 #[cfg(test)]

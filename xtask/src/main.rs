@@ -8,9 +8,8 @@ mod programs;
 mod python;
 mod quickstart;
 mod simulate;
-mod stage_runner;
+mod stages;
 mod tally;
-mod test_stages;
 mod workspace;
 
 use std::process::ExitCode;
@@ -22,10 +21,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["check"] => test_stages::run_fast_stages(),
-        ["test"] => test_stages::run_all_stages(false),
-        ["test", "--install"] => test_stages::run_all_stages(true),
-        ["python"] => test_stages::run_python_stage(),
+        ["check"] => stages::test_stages::run_fast_stages(),
+        ["test"] => stages::test_stages::run_all_stages(false),
+        ["test", "--install"] => stages::test_stages::run_all_stages(true),
+        ["python"] => stages::test_stages::run_python_stages(false),
+        ["python", "--built"] => stages::test_stages::run_python_stages(true),
         ["bench", "train", "--quick"] => bench::show_train_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)
@@ -61,7 +61,8 @@ Commands:
                     docs, example configs, quickstart, the Python package. Stops at the first stage
                     that fails and prints the command that repeats it. With --install it installs
                     missing system packages by apt, for tests that are skipped otherwise.
-  python            The last stage of `test` alone: wheel, Python tests, PyTorch.
+  python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
+                    of the last run is tested.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is

@@ -50,9 +50,9 @@ struct PythonEnvironment<'a> {
     has_uv: bool,
 }
 
-/// Builds and installs the Python package and runs its tests; then installs the wheel and tests
-/// with each PyTorch.
-pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
+/// Builds the wheel with the profile of the tests, and installs the package from its source as well.
+/// These are the parts of the Python stages that need cargo.
+pub fn build_package(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
     let folder = target.join("python");
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     if let Err(failure) =
@@ -61,8 +61,20 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
         skip_python_tests(tally, "python: packages could not be installed", &failure);
         return Ok(());
     }
-    let wheel = build_wheel(&plain, "dev", &folder.join("dist"))?;
-    plain.install_source("dev")?;
+    build_wheel(&plain, "dev", &folder.join("dist"))?;
+    plain.install_source("dev")
+}
+
+/// Runs the tests of the Python package that [`build_package`] has built; then installs the wheel and
+/// tests with each PyTorch. Needs no cargo, so it can run beside other stages.
+pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
+    let folder = target.join("python");
+    let plain = PythonEnvironment::new(root, folder.join("venv"));
+    if !plain.program_path("maturin").exists() {
+        skip_python_tests(tally, "python", &python_failure("there is no wheel"));
+        return Ok(());
+    }
+    let wheel = only_wheel(&folder.join("dist"))?;
     plain.run_program(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
     plain.run_program(&[
         "mypy",
@@ -283,6 +295,11 @@ fn build_wheel(
     let _ = std::fs::remove_dir_all(dist);
     let out = dist.display().to_string();
     tools.run_program(&["maturin", "build", "--quiet", "--profile", profile, "--out", &out])?;
+    only_wheel(dist)
+}
+
+/// Returns the path of the wheel in a folder, which must be the only one.
+fn only_wheel(dist: &Path) -> Result<String, Failure> {
     let made = std::fs::read_dir(dist).into_iter().flatten().flatten().map(|entry| entry.path());
     let made: Vec<String> = made.map(|path| path.display().to_string()).collect();
     match &made[..] {

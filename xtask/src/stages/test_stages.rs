@@ -1,7 +1,8 @@
 //! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
+use super::stage_runner::{self, Stage, StageWork};
+use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
 use crate::command::{CommandLine, Failure};
-use crate::stage_runner::{self, Stage, StageWork};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
@@ -55,17 +56,18 @@ const UNIT_TESTS_STAGE: Stage = Stage {
     seconds: 330,
     work: StageWork::InTurn(|workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
-        let selected = ["--lib", "--bins", "--exclude", "tidy"];
+        let selected = ["--no-fail-fast", "--lib", "--bins", "--exclude", "tidy"];
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
     }),
 };
-/// Stage that builds all tests, so that the stages after it build nothing.
+/// Stage that builds all tests, so that the stages after it need no cargo and can run beside others.
 const BUILD_STAGE: Stage = Stage {
     name: "build",
-    purpose: "all tests of all crates",
-    seconds: 290,
-    work: StageWork::InTurn(|workspace, _| {
-        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())
+    purpose: "all tests of all crates; tests in documentation",
+    seconds: 300,
+    work: StageWork::InTurn(|workspace, tally| {
+        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
+        run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
 /// Stage of whole gateways in virtual time, which no other load disturbs.
@@ -74,9 +76,11 @@ const SIMULATION_STAGE: Stage = Stage {
     purpose: "whole gateways in virtual time",
     seconds: 700,
     work: StageWork::Beside {
-        command: || {
-            let others = MEMBERS_BUT_SCENARIOS.iter().flat_map(|member| ["--exclude", member]);
-            CommandLine::patient_cargo(&[&TEST_ARGUMENTS[..], &others.collect::<Vec<_>>()].concat())
+        command: |workspace| {
+            let programs = test_programs::list_test_programs(&workspace.root)?;
+            let simulation = programs.iter().find(|program| is_simulation(program));
+            let missing = || CommandLine::cargo(&TEST_ARGUMENTS).failure(&"built no simulation");
+            simulation.map(TestProgram::patient_command).ok_or_else(missing)
         },
         count: Tally::add_test_line,
     },
@@ -87,8 +91,9 @@ const TESTS_STAGE: Stage = Stage {
     purpose: "tests of all crates, and gateways as processes",
     seconds: 400,
     work: StageWork::InTurn(|workspace, tally| {
-        let others = ["--exclude", "fuzz", "--exclude", "tidy", "--exclude", "scenarios"];
-        run_tests(workspace, &[&TEST_ARGUMENTS[..], &others].concat(), tally)
+        run_test_programs(workspace, tally, |program| {
+            !is_simulation(program) && !["tidy", "fuzz"].contains(&&*program.package)
+        })
     }),
 };
 /// Stage in which the simulation must find each mutant.
@@ -110,7 +115,7 @@ const FUZZ_STAGE: Stage = Stage {
     purpose: "each decoder over its seeds and 20,000 mutations",
     seconds: 30,
     work: StageWork::InTurn(|workspace, tally| {
-        run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--test", "short"]].concat(), tally)
+        run_test_programs(workspace, tally, |program| program.package == "fuzz")
     }),
 };
 /// Stage in which rustdoc must give no warning.
@@ -145,7 +150,16 @@ const FAULTS_STAGE: Stage = Stage {
         faults::check_faults(&workspace.root, &workspace.landbridge, tally)
     }),
 };
-/// Stage of the wheel and the Python tests, with and without PyTorch.
+/// Stage of the wheel, before stages that need no cargo.
+const WHEEL_STAGE: Stage = Stage {
+    name: "wheel",
+    purpose: "wheel of the Python package, and its installation from source",
+    seconds: 60,
+    work: StageWork::InTurn(|workspace, tally| {
+        python::build_package(&workspace.root, workspace.target_folder(), tally)
+    }),
+};
+/// Stage of the Python tests, with and without PyTorch.
 const PYTHON_STAGE: Stage = Stage {
     name: PYTHON_STAGE_NAME,
     purpose: PYTHON_STAGE_PURPOSE,
@@ -160,30 +174,38 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
     purpose: PYTHON_STAGE_PURPOSE,
     seconds: 700,
     work: StageWork::Beside {
-        command: || CommandLine::cargo(&["xtask", "python"]),
+        command: |_| {
+            let this = std::env::current_exe().map_err(|error| Failure {
+                why: format!("the path of this program: {error}"),
+                repeat: "cargo xtask python".to_owned(),
+            })?;
+            let line = CommandLine::program(&this, &["python", "--built"]);
+            Ok(line.repeated_by("cargo xtask python".to_owned()))
+        },
         count: Tally::add_summary_line,
     },
 };
-/// Name of the stage of the Python package.
+/// Name of the stage of the Python tests.
 const PYTHON_STAGE_NAME: &str = "python";
-/// Purpose of the stage of the Python package.
+/// Purpose of the stage of the Python tests.
 const PYTHON_STAGE_PURPOSE: &str =
-    "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target";
+    "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target";
 
 /// Stages of `cargo xtask test`: everything that must hold before a merge.
-const ALL_STAGES: [Stage; 15] = [
+const ALL_STAGES: [Stage; 16] = [
     TOOLS_STAGE,
     FORMAT_STAGE,
     TIDY_STAGE,
     CORE_PURITY_STAGE,
     CLIPPY_STAGE,
+    DOCS_STAGE,
+    WHEEL_STAGE,
     BUILD_STAGE,
     SIMULATION_STAGE,
     PYTHON_STAGE_BESIDE,
     TESTS_STAGE,
     MUTANTS_STAGE,
     FUZZ_STAGE,
-    DOCS_STAGE,
     CONFIGS_STAGE,
     QUICKSTART_STAGE,
     FAULTS_STAGE,
@@ -191,15 +213,6 @@ const ALL_STAGES: [Stage; 15] = [
 /// Stages of `cargo xtask check`: the fast part of [`ALL_STAGES`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
-
-/// Arguments of cargo for all stages with tests: equal packages and features, so that nothing is
-/// built twice. All test programs run, so that one report names every failure.
-const TEST_ARGUMENTS: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-
-/// Packages whose tests are no part of [`SIMULATION_STAGE`]. They are excluded one by one, since another
-/// selection of packages would build all of them with other features.
-const MEMBERS_BUT_SCENARIOS: [&str; 8] =
-    ["fuzz", "gateway", "hier-collectives", "landbridge", "tidy", "units", "wan-sim", "xtask"];
 
 /// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
 pub fn run_all_stages(may_install: bool) -> ExitCode {
@@ -217,9 +230,10 @@ pub fn run_fast_stages() -> ExitCode {
 }
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
-/// build.
-pub fn run_python_stage() -> ExitCode {
-    stage_runner::run_stages("cargo xtask python", &Workspace::current(false), &[PYTHON_STAGE])
+/// build, except the wheel if it `is_built`.
+pub fn run_python_stages(is_built: bool) -> ExitCode {
+    let stages = if is_built { &[PYTHON_STAGE][..] } else { &[WHEEL_STAGE, PYTHON_STAGE] };
+    stage_runner::run_stages("cargo xtask python", &Workspace::current(false), stages)
 }
 
 /// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,
@@ -272,6 +286,32 @@ fn run_tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result
         return Err(line.failure(&"the test runner's counts make no sense"));
     }
     Ok(())
+}
+
+/// Returns whether a program holds the tests of whole gateways in virtual time.
+fn is_simulation(program: &TestProgram) -> bool {
+    (&*program.package, &*program.target) == ("scenarios", "sim")
+}
+
+/// Runs those test programs that are `selected`, and counts their tests. All of them run, so that one
+/// report names every failure.
+fn run_test_programs(
+    workspace: &Workspace,
+    tally: &mut Tally,
+    selected: fn(&TestProgram) -> bool,
+) -> Result<(), Failure> {
+    let mut failure = None;
+    for program in test_programs::list_test_programs(&workspace.root)? {
+        if selected(&program) {
+            println!("\n     Running {} of {}", program.target, program.package);
+            let line = program.command();
+            let status = line.stream(&workspace.root, |line| tally.add_test_line(line))?;
+            if !status.success() {
+                failure.get_or_insert(line.failure(&status));
+            }
+        }
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// Builds the documentation of all packages; a warning is a failure.

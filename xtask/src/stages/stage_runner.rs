@@ -29,7 +29,7 @@ pub enum StageWork {
     /// A command that runs beside the stages after it. Its output is shown once it has ended.
     Beside {
         /// Returns the command.
-        command: fn() -> CommandLine,
+        command: fn(&Workspace) -> Result<CommandLine, Failure>,
         /// Counts the tests in the lines of its output.
         count: fn(&mut Tally, &str),
     },
@@ -68,7 +68,8 @@ pub fn run_stages(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitC
                 results.ended.push((stage.name, begun.elapsed(), failure));
             }
             StageWork::Beside { command, count } => {
-                match RunningStage::start(*stage, command(), count, workspace) {
+                let start = |line| RunningStage::start(*stage, line, count, workspace);
+                match command(workspace).and_then(start) {
                     Ok(running) => beside.push(running),
                     Err(why) => results.ended.push((stage.name, Duration::ZERO, Some(why))),
                 }
