@@ -13,8 +13,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::try_parse() {
-        Ok(arguments) => ExitCode::from(cli::run_command(&arguments.command)),
-        Err(error) => ExitCode::from(cli::explain_usage_error::<Arguments>(&error)),
-    }
+    let code = match Arguments::try_parse() {
+        Ok(arguments) => cli::run_command(&arguments.command),
+        Err(error) => cli::explain_usage_error::<Arguments>(&error),
+    };
+    stdio::flush_stderr();
+    ExitCode::from(code)
 }

@@ -198,8 +198,17 @@ const TEST_ARGUMENTS: [&str; 4] = ["test", "--workspace", "--all-features", "--n
 
 /// Packages whose tests are no part of [`SIMULATION_STAGE`]. They are excluded one by one, since another
 /// selection of packages would build all of them with other features.
-const MEMBERS_BUT_SCENARIOS: [&str; 8] =
-    ["fuzz", "gateway", "hier-collectives", "landbridge", "tidy", "units", "wan-sim", "xtask"];
+const MEMBERS_BUT_SCENARIOS: [&str; 9] = [
+    "fuzz",
+    "gateway",
+    "hier-collectives",
+    "landbridge",
+    "stdio",
+    "tidy",
+    "units",
+    "wan-sim",
+    "xtask",
+];
 
 /// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
 pub fn run_all_stages(may_install: bool) -> ExitCode {

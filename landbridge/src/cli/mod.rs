@@ -43,13 +43,20 @@ enum Command {
     QuickstartRank(quickstart::QuickstartRankCommand),
 }
 
-/// Runs the command that the process was started with. Errors go to stderr.
+/// Runs the command that the process was started with. Errors go to stderr, which gets a moment to
+/// take what waits for it.
 pub(crate) fn main() -> Exit {
+    let exit = run_command_line();
+    stdio::flush_stderr();
+    exit
+}
+
+/// Parses the command line and runs its command.
+fn run_command_line() -> Exit {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            let code = ::wan_sim::cli::explain_usage_error::<CommandLine>(&error);
-            return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
+            return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
         }
     };
     let outcome = match line.command {
@@ -66,7 +73,9 @@ pub(crate) fn main() -> Exit {
         Command::Rate(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("{error}");
+        if !error.is_silent() {
+            stdio::print_message(&error);
+        }
         error.exit_code()
     })
 }
