@@ -32,6 +32,7 @@
 //! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
 //! cancellation token (shutdown, leases, slots).
 
+mod accept_errors;
 mod admission;
 pub mod certs;
 pub mod client;

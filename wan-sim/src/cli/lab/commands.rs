@@ -72,25 +72,24 @@ fn take_lab_down(file: &Path, json: bool) -> Result<u8, LabFailure> {
     }
     let last = home.read_report();
     // A lab that ended by itself leaves its report, too; a lab that was killed does not.
-    let mut report = String::new();
+    let mut code = EXIT_GOOD;
     if was_up || !last.is_empty() {
         // A lab in the foreground has printed its report itself, and has removed its folder.
-        report = if json { home.read_status_if_any()?.unwrap_or_default() } else { last };
+        let said = if json { home.read_status_if_any()?.unwrap_or_default() } else { last };
+        code = print_report(&said, code);
     }
     // Where another process brings the lab up again meanwhile, the lab belongs to that process.
-    let Some(_lock) = home.try_lock()? else { return Ok(print_report(&report, EXIT_GOOD)) };
+    let Some(_lock) = home.try_lock()? else { return Ok(code) };
     let orphans = remove_orphan_namespaces(home.namespace_prefix())?;
     for name in &orphans {
         // With --json, standard output holds nothing but JSON.
         if json {
             stdio::print_message(format_args!("removed {name}, which was left behind"));
         } else {
-            report += &format!("removed {name}, which was left behind\n");
+            code = print_report(&format!("removed {name}, which was left behind"), code);
         }
     }
     home.remove_folder();
-    // The lab is gone by now, whether the report can be written or not.
-    let code = print_report(&report, EXIT_GOOD);
     if was_up || !orphans.is_empty() || file.exists() {
         Ok(code)
     } else {
