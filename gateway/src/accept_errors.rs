@@ -18,8 +18,8 @@ pub(crate) struct AcceptErrors {
 }
 
 impl AcceptErrors {
-    /// Returns the log line for an error at `now`; `None` while the last line is young. `connection`
-    /// names what could not be accepted.
+    /// Returns the log line for an error at `now`; `None` while the last line is young.
+    /// `connection` names what could not be accepted.
     pub fn line(&self, connection: &str, error: &io::Error, now: TimeNs) -> Option<String> {
         let suppressed = self.throttle.permit(now)?;
         let what = format!("{connection} could not be accepted: {error}");

@@ -8,6 +8,9 @@
 //! All functions may be called on any thread. `println!` and `eprintln!` are no substitute: they
 //! panic where a stream is full or closed.
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod line_queue;
 mod write_whole;
 

@@ -104,8 +104,8 @@ impl LineQueue {
         self.shared.lock().lost
     }
 
-    /// Tells `observer` the lines lost so far, and from now on those of each loss. It must not offer
-    /// lines.
+    /// Tells `observer` the lines lost so far, and from now on those of each loss. It must not
+    /// offer lines.
     pub fn observe_losses(&self, observer: impl Fn(u64) + Send + 'static) {
         let mut state = self.shared.lock();
         observer(state.lost);
@@ -148,7 +148,7 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Waits for the next text, which the caller must write. Returns `None` at the end of the queue.
+    /// Waits for the next text, which the caller must write; `None` at the end of the queue.
     fn next_text(&self) -> Option<QueuedText> {
         let mut state = self.lock();
         loop {
@@ -193,8 +193,8 @@ impl QueueState {
     }
 }
 
-/// Writes the texts of a queue to `descriptor` until the queue ends. A text that follows the part of
-/// another begins on a new line.
+/// Writes the texts of a queue to `descriptor` until the queue ends. A text that follows the part
+/// of another begins on a new line.
 fn write_queued_texts(shared: &Shared, descriptor: &impl AsFd) {
     let mut is_torn = false;
     while let Some(mut text) = shared.next_text() {

@@ -1,5 +1,8 @@
 //! The `wan-sim` command.
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 use clap::Parser;
 use std::process::ExitCode;
 use wan_sim::cli::{self, Command};

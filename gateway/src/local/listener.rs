@@ -48,8 +48,8 @@ pub struct AcceptedConnection {
 pub enum ReceivedArena {
     /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
-    /// A descriptor that was sent, and that the system could not hand over: this process has as many
-    /// files open as it may.
+    /// A descriptor that was sent, and that the system could not hand over: this process has as
+    /// many files open as it may.
     Undeliverable,
     /// An arena that was made in this process.
     InProcess(Arc<Arena>),
@@ -138,8 +138,8 @@ impl TrainerListener for UnixSocketListener {
     }
 }
 
-/// Receives the first byte of a connection; returns the arena whose descriptor comes with the byte of
-/// a trainer, `None` for an operator.
+/// Receives the first byte of a connection; returns the arena whose descriptor comes with the byte
+/// of a trainer, `None` for an operator.
 async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<ReceivedArena>> {
     loop {
         stream.readable().await?;

@@ -81,5 +81,6 @@ fn run_command_line() -> Exit {
 }
 
 /// Text on exit codes at the end of `landbridge --help`.
-const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed, 64 wrong command line or \
-    config, 69 no gateway answers, 77 not possible on this machine, 130 interrupted";
+const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed or the report was not \
+    written, 64 wrong command line or config, 69 no gateway answers, 77 not possible on this \
+    machine, 130 interrupted";

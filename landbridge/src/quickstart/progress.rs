@@ -41,7 +41,7 @@ impl QueuedTerminal {
         Ok(())
     }
 
-    /// Adds a move of the cursor by `n` cells to the frame; `way` is the final byte of the sequence.
+    /// Adds a move of the cursor by `n` cells to the frame; `way` ends the control sequence.
     fn draw_move(&self, n: usize, way: char) -> io::Result<()> {
         if n == 0 { Ok(()) } else { self.draw(&format!("\x1b[{n}{way}")) }
     }

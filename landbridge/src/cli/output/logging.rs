@@ -25,8 +25,8 @@ const DEFAULT_LOG_FILTER: &str = "info";
 /// `count_lost` hears of each line that was lost, because stderr is full, closed or not read.
 ///
 /// # Errors
-/// [`CommandError::Usage`] when the variable holds no filter; [`CommandError::System`] when there is
-/// no thread for the log.
+/// [`CommandError::Usage`] when the variable holds no filter; [`CommandError::System`] when there
+/// is no thread for the log.
 pub(crate) fn log_to_stderr(count_lost: impl Fn(u64) + Send + 'static) -> Result<(), CommandError> {
     let text = std::env::var_os(LOG_VARIABLE).unwrap_or_default();
     let filter = parse_log_filter(&text.to_string_lossy()).ok_or_else(|| {
