@@ -32,6 +32,10 @@
 //! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
 //! cancellation token (shutdown, leases, slots).
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+mod accept_errors;
 mod admission;
 pub mod certs;
 pub mod client;

@@ -4,6 +4,9 @@
 //! where that is more than a call into the library `gateway`: [`doctor`], [`mod@bench`] and
 //! [`quickstart`]. Nothing here is used by the daemon.
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod bench;
 mod cli;
 mod doctor;

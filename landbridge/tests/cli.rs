@@ -1,7 +1,9 @@
 //! Commands as a shell runs them: exit codes, streams, JSON.
 
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Runs the binary with `arguments` to its end.
 fn landbridge(arguments: &[&str]) -> Output {
@@ -62,6 +64,63 @@ fn wrong_command_lines_exit_with_64_and_help_with_0() {
         assert_eq!(code(&output), 0, "{command}");
         let help = String::from_utf8(output.stdout).expect("text");
         assert!(help.contains(&format!("Example: landbridge {command}")), "{help}");
+    }
+}
+
+/// Returns a device that takes nothing, like a full disk.
+fn full_disk() -> File {
+    File::options().write(true).open("/dev/full").expect("a device")
+}
+
+/// Returns a pipe whose reader is gone, as behind `head`.
+fn closed_pipe() -> PipeWriter {
+    std::io::pipe().expect("a pipe").1
+}
+
+/// Returns a full pipe, and its reader, which reads nothing.
+fn unread_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let set = |writer: &PipeWriter, flags| rustix::fs::fcntl_setfl(writer, flags).expect("a pipe");
+    set(&writer, rustix::fs::OFlags::NONBLOCK);
+    while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+    set(&writer, rustix::fs::OFlags::empty());
+    (reader, writer)
+}
+
+#[test]
+fn a_report_that_is_not_written_exits_with_1() {
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    for arguments in [
+        &["plan", "--fabric", &fabric][..],
+        &["plan", "--fabric", &fabric, "--json"],
+        &["plan", "traffic"],
+        &["check", &fabric],
+        &["wan-sim", "presets"],
+        &["wan-sim", "show", &fabric],
+        &["--help"],
+        &["--version"],
+        &["plan", "--help"],
+    ] {
+        let into = |stdout: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+            let output = command.args(arguments).stdout(stdout).output().expect("runs");
+            (code(&output), String::from_utf8(output.stderr).expect("text"))
+        };
+        let (code, said) = into(full_disk().into());
+        assert_eq!((code, said.lines().count()), (1, 1), "{arguments:?}: {said}");
+        assert!(said.starts_with("cannot write to standard output: No space left"), "{said}");
+        // The reader knows that it has closed the pipe.
+        assert_eq!(into(closed_pipe().into()), (1, String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_error_that_nobody_reads_delays_no_command() {
+    let (_reader, unread) = unread_pipe();
+    for stderr in [Stdio::from(full_disk()), closed_pipe().into(), unread.into()] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+        command.args(["check", "nowhere.toml"]).stdout(Stdio::null()).stderr(stderr);
+        assert_eq!(command.status().expect("runs").code(), Some(64));
     }
 }
 

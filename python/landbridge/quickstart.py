@@ -7,10 +7,12 @@ time with the lower bound.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -100,11 +102,24 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
                 trainer.kill()
                 trainer.wait()
     report = _make_quickstart_report(results, options)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        print(_format_quickstart_table(report))
-    return 0 if all(passed for _, _, passed in _list_quickstart_checks(report)) else 1
+    text = json.dumps(report) if options.json else _format_quickstart_table(report)
+    is_good = _print_report(text)
+    is_good &= all(passed for _, _, passed in _list_quickstart_checks(report))
+    return 0 if is_good else 1
+
+
+def _print_report(text: str) -> bool:
+    """Prints a report to stdout. Returns whether it was written whole, and says why it was not unless
+    the reader has closed the pipe."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # The interpreter writes the rest again at its end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            _print_to_terminal(f"cannot write to standard output: {error}\n")
+        return False
+    return True
 
 
 def _read_quickstart_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
@@ -112,7 +127,7 @@ def _read_quickstart_result(rank: int, trainer: subprocess.Popen[str]) -> dict[s
     assert trainer.stdout is not None
     with trainer.stdout as lines:
         for line in map(json.loads, lines):
-            is_shown = rank == 0 and sys.stderr.isatty()
+            is_shown = rank == 0 and sys.stderr is not None and sys.stderr.isatty()
             if "of" not in line:
                 if is_shown:
                     _overwrite_terminal_line("")
@@ -133,7 +148,14 @@ def _show_quickstart_progress(progress: dict[str, Any]) -> None:
 
 def _overwrite_terminal_line(text: str) -> None:
     """Overwrites the current line of the terminal. The next output overwrites the text too."""
-    print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
+    _print_to_terminal(f"\r{text}\033[K\r")
+
+
+def _print_to_terminal(text: str) -> None:
+    """Writes a text to stderr. A terminal that is gone misses it."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def _run_quickstart_trainer(options: argparse.Namespace) -> None:

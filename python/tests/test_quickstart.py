@@ -53,6 +53,21 @@ def test_an_unread_rank_does_not_block_on_its_pipe():
     assert done.returncode == 0
 
 
+def test_a_report_that_is_not_written_exits_with_1():
+    code = "import sys; from landbridge.quickstart import _print_report as p; sys.exit(not p('x'))"
+    line = [sys.executable, "-c", code]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("cannot write to standard output: "), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():
     code, output, shown = run_on_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
     assert code == 0, shown

@@ -11,6 +11,9 @@
 //! * `lab`: network namespaces with links between them, for any program.
 //! * `relay`: a link before real UDP sockets, without privileges.
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(any(feature = "lab", feature = "relay"))]

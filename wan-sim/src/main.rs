@@ -1,5 +1,8 @@
 //! The `wan-sim` command.
 
+// They panic or wait where a stream is closed, full or not read: use `stdio`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 use clap::Parser;
 use std::process::ExitCode;
 use wan_sim::cli::{self, Command};
@@ -13,8 +16,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::try_parse() {
-        Ok(arguments) => ExitCode::from(cli::run_command(&arguments.command)),
-        Err(error) => ExitCode::from(cli::explain_usage_error::<Arguments>(&error)),
-    }
+    let code = match Arguments::try_parse() {
+        Ok(arguments) => cli::run_command(&arguments.command),
+        Err(error) => cli::explain_usage_error::<Arguments>(&error),
+    };
+    stdio::flush_stderr();
+    ExitCode::from(code)
 }

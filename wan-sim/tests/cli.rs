@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -182,17 +183,27 @@ fn a_relay_stopped_under_traffic_reports_a_void_run() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// The reader goes away early, as with `| head -1`.
+/// The reader goes away early, as with `| head -1`, or the disk is full.
 #[test]
-fn closed_standard_output_is_no_panic() {
+fn a_report_that_is_not_written_exits_1() {
     let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
-    for arguments in [&["presets"][..], &["show", lab], &["tc", lab]] {
+    for arguments in [&["presets"][..], &["show", lab], &["tc", lab], &["--help"], &["--version"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = wan_sim(arguments).stdout(writer).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
         assert_eq!(output.stderr, b"", "{arguments:?}");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = wan_sim(arguments).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.starts_with("cannot write to standard output: No space left"), "{error}");
     }
+    let forward = "127.0.0.1:0=127.0.0.1:9";
+    let relay = ["relay", "--forward", forward, "--rtt=2ms", "--rate=1Gbit/s"];
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = wan_sim(&relay).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[test]
@@ -280,15 +291,46 @@ fn files_and_presets_are_shown_in_netems_words() {
     assert_eq!(output.status.code(), Some(64));
 }
 
-/// Standard error is a terminal, and says so by its progress line.
-#[test]
-fn a_terminal_sees_rate_queue_and_drops() {
+/// Returns the two ends of a terminal: of the one who looks at it, and of a program.
+fn terminal() -> (OwnedFd, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (master, slave)
+}
+
+/// The terminal takes nothing, as after Ctrl-S: the relay misses progress lines, and nothing else.
+#[test]
+fn a_stopped_terminal_delays_no_relay() {
+    use rustix::fs::{OFlags, fcntl_setfl};
+    let (_master, slave) = terminal();
+    fcntl_setfl(&slave, OFlags::RDWR | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&slave, b"x").is_ok() {}
+    fcntl_setfl(&slave, OFlags::RDWR).unwrap();
+    let target = socket();
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let arguments = ["relay", "--control", "--rtt=2ms", "--rate=1Gbit/s", "--forward", &forward];
+    let mut child = wan_sim(&arguments).stderr(slave).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(json(&mut lines)["ready"], true);
+    let mut input = child.stdin.take().unwrap();
+    // Twice as long as it takes to the first progress line.
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(2) {
+        writeln!(input, "counters").unwrap();
+        assert!(json(&mut lines)["client_target"].is_object());
+    }
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Standard error is a terminal, and says so by its progress line.
+#[test]
+fn a_terminal_sees_rate_queue_and_drops() {
+    let (master, slave) = terminal();
     let target = socket();
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
     let arguments = ["relay", "--control", "--rtt=2ms", "--rate=1Gbit/s", "--forward", &forward];

@@ -7,7 +7,7 @@
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
@@ -51,6 +51,9 @@ pub struct AcceptedConnection {
 pub enum ReceivedArena {
     /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
+    /// A descriptor that was sent, and that the system could not hand over: this process has as
+    /// many files open as it may.
+    Undeliverable,
     /// An arena that was made in this process.
     InProcess(Arc<Arena>),
 }
@@ -64,6 +67,7 @@ impl ReceivedArena {
     pub fn open(self, claimed_bytes: u64) -> Result<Arc<Arena>, ArenaError> {
         match self {
             Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
+            Self::Undeliverable => Err(ArenaError::NoDescriptor),
             Self::InProcess(arena) if arena.mapped_bytes() == claimed_bytes => Ok(arena),
             Self::InProcess(arena) => {
                 Err(ArenaError::OtherSize { actual: arena.mapped_bytes(), claimed: claimed_bytes })
@@ -130,19 +134,16 @@ impl TrainerListener for UnixSocketListener {
             let user = stream.peer_cred()?.uid();
             let handshake = Box::pin(async move {
                 let memory = receive_file_descriptor(&stream).await?;
-                Ok(AcceptedConnection {
-                    stream: Box::new(stream) as _,
-                    memory: memory.map(ReceivedArena::Memfd),
-                })
+                Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
             Ok(IncomingConnection { user, handshake })
         })
     }
 }
 
-/// Receives the first byte of a connection; returns the descriptor that comes with the byte of a
-/// trainer, `None` for an operator.
-async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+/// Receives the first byte of a connection; returns the arena whose descriptor comes with the byte
+/// of a trainer, `None` for an operator.
+async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<ReceivedArena>> {
     loop {
         stream.readable().await?;
         let received = stream.try_io(Interest::READABLE, || {
@@ -164,10 +165,16 @@ async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<Owned
             if byte == [super::operator::OPERATOR_FIRST_BYTE] {
                 return Ok(None);
             }
-            let missing = "no file descriptor came with the first byte";
-            let descriptor =
-                descriptor.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, missing))?;
-            Ok(Some(descriptor))
+            match descriptor {
+                Some(descriptor) => Ok(Some(ReceivedArena::Memfd(descriptor))),
+                None if got.flags.contains(ReturnFlags::CTRUNC) => {
+                    Ok(Some(ReceivedArena::Undeliverable))
+                }
+                None => {
+                    let missing = "no file descriptor came with the first byte";
+                    Err(io::Error::new(io::ErrorKind::InvalidData, missing))
+                }
+            }
         });
         match received {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

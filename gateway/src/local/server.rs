@@ -15,6 +15,7 @@ use super::protocol::{
     write_local_message,
 };
 use super::trainer::{self, Attachment, TrainerContext};
+use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
 use crate::events::{Event, EventSender, RateChange};
 use crate::host::Host;
@@ -40,9 +41,6 @@ const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
 /// 10 s: a connection that has not attached by then is closed, so that a silent connection frees
 /// its admission slot.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
-/// 100 ms: pause after a connection could not be accepted, for example when the process has no file
-/// descriptors left.
-const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
 struct LocalServer {
     host: Arc<dyn Host>,
@@ -79,6 +77,7 @@ pub async fn serve_local_plane(
         refusals: LogThrottle::default(),
     });
     let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
+    let errors = AcceptErrors::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -97,7 +96,9 @@ pub async fn serve_local_plane(
                 }
             }
             Err(error) => {
-                warn!("a trainer's connection could not be accepted: {error}");
+                if let Some(line) = errors.line("a trainer's connection", &error, host.now()) {
+                    warn!("{line}");
+                }
                 host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
             }
         }

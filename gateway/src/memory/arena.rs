@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
+use crate::accept_errors::DESCRIPTORS_REMEDY;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -47,7 +48,7 @@ unsafe impl Send for Arena {}
 // SAFETY: all access goes through raw pointers, so sharing a reference adds no other access.
 unsafe impl Sync for Arena {}
 
-/// Why the gateway does not map a trainer's memory: the trainer's fault.
+/// Why the gateway does not map a trainer's memory: the trainer's fault, unless said otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// The memfd is not sealed, so the trainer could shrink it under the gateway.
@@ -64,6 +65,9 @@ pub enum ArenaError {
     /// The size is zero or too large.
     #[error("an arena of {0} bytes is not possible")]
     BadSize(u64),
+    /// The system could not hand the memfd over: the operator's fault, not the trainer's.
+    #[error("the arena did not arrive: {DESCRIPTORS_REMEDY}")]
+    NoDescriptor,
     /// Some pages are not allocated yet, and may be missing when they are needed.
     #[error(
         "the memfd has pages that were never written; write all of it, or map it with MAP_POPULATE, first"

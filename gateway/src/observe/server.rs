@@ -2,7 +2,9 @@
 
 use super::metrics::MetricsRegistry;
 use super::status_request::StatusHandle;
+use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::AdmissionControl;
+use crate::host::{Host, RealHost};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -15,7 +17,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tracing::debug;
+use tracing::warn;
 
 /// The sources of the server's answers.
 #[derive(Debug, Clone)]
@@ -30,12 +32,15 @@ pub struct Observed {
 /// after `HTTP_REQUEST_TIMEOUT`, so that slow or idle clients do not block others.
 pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
+    let errors = AcceptErrors::default();
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                debug!("cannot accept an HTTP connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                if let Some(line) = errors.line("an HTTP connection", &error, RealHost.now()) {
+                    warn!("{line}");
+                }
+                tokio::time::sleep(ACCEPT_RETRY_PAUSE.duration()).await;
                 continue;
             }
         };

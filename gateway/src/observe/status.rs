@@ -15,6 +15,9 @@ pub struct GatewayReport {
     pub links: Vec<LinkReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
+    /// Log lines lost since its start, because they could not be written or nobody read them.
+    #[serde(default)]
+    pub lost_log_lines: u64,
 }
 
 /// One job on this gateway.

@@ -145,9 +145,9 @@ impl BenchRankArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let measured = runtime.block_on(bench.run())?;
         if self.json {
-            print_json(&measured);
+            print_json(&measured)?;
         } else {
-            print_text(&describe_measurement(&measured));
+            print_text(&describe_measurement(&measured))?;
         }
         Ok(if measured.max_abs_error <= measured.tolerance {
             Exit::Good

@@ -58,13 +58,13 @@ impl CertsCommand {
             }
         }
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
             return Ok(Exit::Good);
         }
         let line = |word: &str, file: &&Path| format!("{word}  {}\n", file.display());
         let made = report.made.iter().map(|file| line("made", file));
         let kept = report.kept.iter().map(|file| line("kept", file));
-        print_text(&made.chain(kept).collect::<String>());
+        print_text(&made.chain(kept).collect::<String>())?;
         Ok(Exit::Good)
     }
 }

@@ -62,14 +62,14 @@ impl CheckCommand {
         let faults = Faults::collect(faults);
         if self.json {
             let listed = faults.iter().flat_map(Faults::iter).cloned().collect();
-            print_json(&CheckReport { ok: faults.is_none(), files, faults: listed });
+            print_json(&CheckReport { ok: faults.is_none(), files, faults: listed })?;
         } else {
             let row = |checked: &CheckedFile| {
                 let file = checked.file.display().to_string();
                 [file, checked.kind.to_owned(), checked.summary.clone()]
             };
             let rows: Vec<_> = files.iter().map(row).collect();
-            print_text(&render_table(["file", "kind", "summary"], &rows));
+            print_text(&render_table(["file", "kind", "summary"], &rows))?;
         }
         match faults {
             None => Ok(Exit::Good),

@@ -45,9 +45,9 @@ impl DoctorCommand {
         let findings = runtime.block_on(examine_gateway(&region, gateway));
         let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
         if self.json {
-            print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings });
+            print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings })?;
         } else {
-            print_text(&describe_findings(&findings));
+            print_text(&describe_findings(&findings))?;
         }
         Ok(if ok { Exit::Good } else { Exit::CheckFailed })
     }

@@ -43,13 +43,20 @@ enum Command {
     QuickstartRank(quickstart::QuickstartRankCommand),
 }
 
-/// Runs the command that the process was started with. Errors go to stderr.
+/// Runs the command that the process was started with. Errors go to stderr, which gets a moment to
+/// take what waits for it.
 pub(crate) fn main() -> Exit {
+    let exit = run_command_line();
+    stdio::flush_stderr();
+    exit
+}
+
+/// Parses the command line and runs its command.
+fn run_command_line() -> Exit {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            let code = ::wan_sim::cli::explain_usage_error::<CommandLine>(&error);
-            return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
+            return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
         }
     };
     let outcome = match line.command {
@@ -66,11 +73,14 @@ pub(crate) fn main() -> Exit {
         Command::Rate(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("{error}");
+        if !error.is_silent() {
+            stdio::print_message(&error);
+        }
         error.exit_code()
     })
 }
 
 /// Text on exit codes at the end of `landbridge --help`.
-const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed, 64 wrong command line or \
-    config, 69 no gateway answers, 77 not possible on this machine, 130 interrupted";
+const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed or the report was not \
+    written, 64 wrong command line or config, 69 no gateway answers, 77 not possible on this \
+    machine, 130 interrupted";

@@ -86,12 +86,13 @@ impl QuickstartCommand {
         let report = report?;
         let checks = report::check_report(&report);
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            print_text(&report::render_report(&report, &checks, output_columns()));
+            print_text(&report::render_report(&report, &checks, output_columns()))?;
         }
         for failed in checks.iter().filter(|check| !check.passed) {
-            eprintln!("check failed: {}: {}", failed.claim, failed.found);
+            let (claim, found) = (&failed.claim, &failed.found);
+            stdio::print_message(format_args!("check failed: {claim}: {found}"));
         }
         let good = checks.iter().all(|check| check.passed);
         Ok(if good { Exit::Good } else { Exit::CheckFailed })

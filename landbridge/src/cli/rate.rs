@@ -57,9 +57,9 @@ impl RateCommand {
             &OperatorRequest::SetRate { link: self.link, bits_per_second },
         )?;
         if self.json {
-            print_json(&link);
+            print_json(&link)?;
         } else {
-            print_text(&render_table(LINK_TABLE_HEADER, &[link_status_row(&link)]));
+            print_text(&render_table(LINK_TABLE_HEADER, &[link_status_row(&link)]))?;
         }
         Ok(Exit::Good)
     }

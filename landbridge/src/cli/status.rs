@@ -33,9 +33,9 @@ impl StatusCommand {
         let gateway = region.gateway(self.gateway.as_deref())?;
         let status = fetch_status(gateway.status)?;
         if self.json {
-            print_json(&status);
+            print_json(&status)?;
         } else {
-            print_text(&describe_gateway_status(&status));
+            print_text(&describe_gateway_status(&status))?;
         }
         Ok(Exit::Good)
     }
@@ -44,7 +44,12 @@ impl StatusCommand {
 /// Returns the status of a gateway as text: tables of peers and links, then each job.
 fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
-    let mut text = format!("gateway {gateway} of {fabric}\n\n");
+    let mut text = format!("gateway {gateway} of {fabric}\n");
+    if status.lost_log_lines > 0 {
+        let lost = status.lost_log_lines;
+        text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
+    }
+    text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
     text.push_str(&render_table(
         header,

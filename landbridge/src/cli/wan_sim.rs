@@ -20,12 +20,6 @@ impl WanSimCommand {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
-        Ok(match wan_sim::cli::run_command(&self.command) {
-            wan_sim::cli::EXIT_GOOD => Exit::Good,
-            wan_sim::cli::EXIT_USAGE => Exit::Usage,
-            wan_sim::cli::EXIT_UNAVAILABLE => Exit::Skipped,
-            wan_sim::cli::EXIT_INTERRUPTED => Exit::Interrupted,
-            _ => Exit::CheckFailed,
-        })
+        Ok(Exit::from_wan_sim(wan_sim::cli::run_command(&self.command)))
     }
 }

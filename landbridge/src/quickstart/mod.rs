@@ -11,6 +11,7 @@ mod error;
 mod messages;
 mod options;
 mod processes;
+mod progress;
 mod rank;
 pub(crate) mod report;
 mod runner;

@@ -15,7 +15,7 @@ use gateway::local::protocol::Token;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use units::{ByteCount, Span};
@@ -187,7 +187,5 @@ impl<'a> GradientAverage<'a> {
 /// Prints a message to the quickstart as one line of JSON.
 fn print_rank_message(message: &RankMessage) -> io::Result<()> {
     let text = serde_json::to_string(message).map_err(io::Error::other)?;
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}")?;
-    stdout.flush()
+    Ok(stdio::write_report(&text)?)
 }

@@ -11,6 +11,7 @@ use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::ChildProcess;
+use super::progress::quickstart_progress_bar;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
@@ -18,7 +19,7 @@ use super::training::{mlp, reference};
 use gateway::observe::fetch::fetch_status;
 use gateway::simulate::SIMULATED_QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -80,6 +81,8 @@ impl QuickstartRunner {
         tokio::time::sleep(2 * options.rtt.duration() + Duration::from_millis(200)).await;
         let after = self.read_counters(deployment).await?;
         let result_digests = self.read_result_digests().await?;
+        // The last frame clears the bar. It must not find another one before it.
+        stdio::flush_stderr();
         bar.finish_and_clear();
         let parameters = read_weights(deployment)?;
         let reference = reference.await.map_err(|error| QuickstartError::System {
@@ -347,12 +350,4 @@ fn read_weights(deployment: &QuickstartDeployment) -> Result<Vec<f32>, Quickstar
 fn spawn_reference_training(options: &QuickstartOptions) -> JoinHandle<Trained> {
     let steps = options.steps;
     tokio::task::spawn_blocking(move || reference::train_reference(&Digits::load(), steps))
-}
-
-/// Returns a progress bar over `length` steps: those of the training, then the all-reduces.
-fn quickstart_progress_bar(length: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}]");
-    let bar = ProgressBar::new(length);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
 }

@@ -5,6 +5,8 @@
 
 #[path = "../deployment/mod.rs"]
 mod deployment;
+mod descriptors;
+mod logs;
 mod raw;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;

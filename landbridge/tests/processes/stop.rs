@@ -6,10 +6,11 @@ use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
 use gateway::observe::status::GatewayReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 /// Sends SIGTERM to a process.
 fn terminate(process: &Child) {
@@ -80,26 +81,27 @@ fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// Nobody reads the gateway's log, so that it blocks on the full pipe. SIGTERM ends it all the same.
+/// The certificate becomes a pipe into which nobody writes, so that the thread that reads it again
+/// blocks. SIGTERM ends the gateway all the same.
 #[test]
 fn a_stuck_gateway_ends_after_sigterm() {
     let mut deployment = super::deployment(1, 1);
-    deployment.run_gateway("west");
-    let east = status_address(&deployment, "east");
-    let mut stuck = Command::new(BINARY)
-        .args(["run", "--config"])
-        .arg(deployment.path("east.toml"))
-        .env("LANDBRIDGE_LOG", "trace")
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
-    // It starts, then blocks.
-    let answers = || fetch_status(east).is_ok();
-    while !answers() {
-        assert_eq!(stuck.try_wait().expect("a child"), None, "it runs");
-    }
-    while answers() {}
-    terminate(&stuck);
-    let code = stuck.wait().expect("ends").code();
-    assert_eq!(code, Some(1));
+    deployment.run_gateway("east");
+    let certificate = deployment.path("keys/east-0.pem");
+    std::fs::remove_file(&certificate).expect("its own");
+    mkfifoat(CWD, &certificate, Mode::RUSR | Mode::WUSR).expect("a pipe");
+    let gateway = &mut deployment.gateways[0];
+    kill_process(Pid::from_child(&gateway.process), Signal::HUP).expect("signalled");
+    // A pipe opens for writing once somebody reads it.
+    let open = || rustix::fs::open(&certificate, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    let _silent = loop {
+        match open() {
+            Ok(writer) => break writer,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    terminate(&gateway.process);
+    let code = gateway.process.wait().expect("ends").code();
+    assert_eq!(code, Some(1), "{}", gateway.log.text());
+    gateway.log.line_with("did not stop in time");
 }

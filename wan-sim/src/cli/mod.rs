@@ -1,12 +1,10 @@
 //! The command line of `wan-sim`, which `landbridge wan-sim` offers, too.
 
-#[macro_use]
-mod output;
-
 mod command;
 mod exit;
 mod json;
 mod lab;
+mod output;
 mod progress;
 mod relay;
 mod show;

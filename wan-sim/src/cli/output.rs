@@ -1,9 +1,17 @@
-//! Lines on standard output.
+//! Reports on standard output, and the exit code of a command that has printed one.
 
-/// Prints a line, and ignores that standard output may be closed.
-macro_rules! print_line {
-    ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($words)*);
-    }};
+use super::exit::EXIT_FAILED;
+
+/// Prints a report and returns `code`, the exit code of the command; [`EXIT_FAILED`] where the
+/// report was not written.
+pub(super) fn print_report(report: &str, code: u8) -> u8 {
+    match stdio::write_report(report) {
+        Ok(()) => code,
+        Err(unwritten) => {
+            if !unwritten.is_reader_gone() {
+                stdio::print_message(unwritten);
+            }
+            EXIT_FAILED
+        }
+    }
 }

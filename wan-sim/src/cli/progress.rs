@@ -40,19 +40,23 @@ impl ProgressLine {
     }
 
     /// Replaces the line on standard error, if 900 ms or more have passed since the last update.
+    /// Never waits for the terminal.
     pub(super) fn update(&mut self, now: Vec<LinkProgress>) {
         let elapsed = self.at.elapsed().as_millis();
         if elapsed < 900 * PROGRESS_INTERVAL_S.unsigned_abs() as u128 {
             return;
         }
-        eprint!("\r\x1b[K{}", format_progress_line(&self.before, &now, elapsed));
-        (self.before, self.at, self.shown) = (now, Instant::now(), true);
+        let line = format_progress_line(&self.before, &now, elapsed);
+        // A terminal that takes nothing misses this update. The next one covers its time as well.
+        if stdio::show_progress(&format!("\r\x1b[K{line}")) {
+            (self.before, self.at, self.shown) = (now, Instant::now(), true);
+        }
     }
 
     /// Ends the line, so that later output begins on a line of its own.
     pub(super) fn finish(&self) {
         if self.shown {
-            eprintln!();
+            stdio::print_message("");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `wan-sim tc`.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
+use super::output::print_report;
 use crate::tc::{
     GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
     gso_segments, removal_commands, render_commands, shows_our_queues, verify_shaping,
@@ -58,9 +59,10 @@ enum TcFailure {
 /// code.
 pub(super) fn run_tc(args: &TcArgs) -> u8 {
     match try_run_tc(args) {
-        Ok(()) => EXIT_GOOD,
+        Ok(None) => EXIT_GOOD,
+        Ok(Some(report)) => print_report(&report, EXIT_GOOD),
         Err(error) => {
-            eprintln!("wan-sim tc: {error}");
+            stdio::print_message(format_args!("wan-sim tc: {error}"));
             match error {
                 TcFailure::File(_)
                 | TcFailure::Tc(_)
@@ -76,10 +78,11 @@ pub(super) fn run_tc(args: &TcArgs) -> u8 {
     }
 }
 
-/// Prints the `tc` commands of a file, or applies, checks or undoes them on this host.
-fn try_run_tc(args: &TcArgs) -> Result<(), TcFailure> {
+/// Returns the `tc` commands of a file, or applies, checks or undoes them on this host. Returns the
+/// report; `None` after an action that reports nothing.
+fn try_run_tc(args: &TcArgs) -> Result<Option<String>, TcFailure> {
     if let (true, Some(site)) = (args.remove, &args.site) {
-        return remove_shaping(args, site).map_err(or_netem_unavailable);
+        return remove_shaping(args, site).map(|()| None).map_err(or_netem_unavailable);
     }
     let topology = Topology::load(&args.file)?;
     let mut hosts = render_commands(&topology, args.device.as_deref())?;
@@ -90,26 +93,26 @@ fn try_run_tc(args: &TcArgs) -> Result<(), TcFailure> {
             return Err(TcFailure::Site { site: site.clone(), known: known.join(", ") });
         }
     }
+    let mut report = None;
     for host in &hosts {
         if args.apply {
             probe_netem()?;
             apply_tc_commands(host)?;
         } else if args.verify {
             check_shaping(host).map_err(or_netem_unavailable)?;
-            print_line!("{}: {} shapes as the file says", host.site, host.device);
+            report = Some(format!("{}: {} shapes as the file says\n", host.site, host.device));
         } else {
-            print_tc_commands(host);
+            report.get_or_insert_default().push_str(&describe_tc_commands(host));
         }
     }
-    Ok(())
+    Ok(report)
 }
 
-/// Prints the commands of a host, and as comments the commands that undo them.
-fn print_tc_commands(host: &HostCommands) {
-    print_line!("# On {}:", host.site);
-    host.apply.iter().for_each(|command| print_line!("{command}"));
-    print_line!("# To undo it:");
-    host.remove.iter().for_each(|command| print_line!("#   {command}"));
+/// Returns the commands of a host as text, and as comments the commands that undo them.
+fn describe_tc_commands(host: &HostCommands) -> String {
+    let apply: String = host.apply.iter().map(|command| format!("{command}\n")).collect();
+    let remove: String = host.remove.iter().map(|command| format!("#   {command}\n")).collect();
+    format!("# On {}:\n{apply}# To undo it:\n{remove}", host.site)
 }
 
 /// Compares the shaping of this host with the commands of the file.

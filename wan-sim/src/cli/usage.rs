@@ -1,8 +1,10 @@
 //! The message for a wrong command line: one line, with what would be accepted.
 
 use super::exit::{EXIT_GOOD, EXIT_USAGE};
+use super::output::print_report;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use std::io::{self, IsTerminal};
 
 /// Prints the help that was asked for, or the error in a command line of `C`. Returns the exit
 /// code.
@@ -11,9 +13,11 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Where even this cannot be printed, no other way is left.
-            let _ = error.print();
-            return if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD };
+            if !error.use_stderr() {
+                return print_report(&render_help(error, io::stdout().is_terminal()), EXIT_GOOD);
+            }
+            stdio::print_message(render_help(error, io::stderr().is_terminal()));
+            return EXIT_USAGE;
         }
         _ => {}
     }
@@ -32,8 +36,16 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     }
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     let escaped = line.chars().map(escaped).collect::<String>();
-    eprintln!("{}", escaped.split_whitespace().collect::<Vec<_>>().join(" "));
+    stdio::print_message(escaped.split_whitespace().collect::<Vec<_>>().join(" "));
     EXIT_USAGE
+}
+
+/// Returns a help text, with its styles where a terminal shows them and the user forbids none.
+fn render_help(error: &clap::Error, is_terminal: bool) -> String {
+    let is_unstyled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+    let help = error.render();
+    if is_terminal && !is_unstyled { help.ansi().to_string() } else { help.to_string() }
 }
 
 /// Lists the flags or subcommands that are accepted in place of an unknown one; `None` for other

@@ -32,6 +32,8 @@ pub struct MetricsRegistry {
     draining: Family<JobLabel, Gauge>,
     /// Segments that arrived and were used.
     pub segments: Counter,
+    /// Log lines that could not be written, or that nobody read.
+    pub lost_log_lines: Counter,
     collectives: Family<CollectiveLabel, Counter>,
     seconds: Family<OpLabel, Histogram>,
     dropped_segments: Family<DropLabel, Counter>,
@@ -70,6 +72,7 @@ impl MetricsRegistry {
             commit_awaited_seconds: Family::default(),
             draining: Family::default(),
             segments: Counter::default(),
+            lost_log_lines: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.001, 2.0, COLLECTIVE_SECONDS_BUCKETS))
@@ -202,6 +205,8 @@ impl MetricsRegistry {
         registry.register("loss_alarm", help, self.loss_alarm.clone());
         let help = "Times that the loss rose above what the fabric file expects";
         registry.register("loss_alarms", help, self.loss_alarms.clone());
+        let help = "Log lines lost, because they could not be written or nobody read them";
+        registry.register("lost_log_lines", help, self.lost_log_lines.clone());
         registry.register("lanes_up", "Number of lanes connected", self.lanes_up.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());

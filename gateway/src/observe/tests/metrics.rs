@@ -37,6 +37,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.waiting_commits.set(2);
     job.commit_awaited_seconds.set(2.5);
     metrics.segments.inc();
+    metrics.lost_log_lines.inc_by(3);
     job.collective_counter("sum", CollectiveOutcome::Completed).inc();
     job.seconds_histogram("sum").observe(0.5);
     metrics.dropped_segments(Discard::Epoch).inc();
@@ -60,6 +61,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_waiting_commits{job=\"train\"} 2",
         "landbridge_commit_awaited_seconds{job=\"train\"} 2.5",
         "landbridge_segments_total 1",
+        "landbridge_lost_log_lines_total 3",
         "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
         "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
         "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",

@@ -58,6 +58,7 @@ fn example() -> GatewayReport {
             }],
             draining: None,
         }],
+        lost_log_lines: 0,
     }
 }
 

@@ -11,6 +11,7 @@ use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
 use std::process::{ExitCode, Termination};
+use stdio::UnwrittenReport;
 
 /// Exit code of the process, on which scripts rely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,19 @@ pub(crate) enum Exit {
     Skipped = 77,
     /// The user interrupted the command.
     Interrupted = 130,
+}
+
+impl Exit {
+    /// Returns the exit code for one of the emulator's commands.
+    pub(crate) fn from_wan_sim(code: u8) -> Self {
+        match code {
+            wan_sim::cli::EXIT_GOOD => Self::Good,
+            wan_sim::cli::EXIT_USAGE => Self::Usage,
+            wan_sim::cli::EXIT_UNAVAILABLE => Self::Skipped,
+            wan_sim::cli::EXIT_INTERRUPTED => Self::Interrupted,
+            _ => Self::CheckFailed,
+        }
+    }
 }
 
 impl Termination for Exit {
@@ -92,12 +106,20 @@ pub(crate) enum CommandError {
     /// A quickstart failed or was interrupted.
     #[error(transparent)]
     Quickstart(#[from] QuickstartError),
+    /// The report was not written to stdout, or only a part of it.
+    #[error(transparent)]
+    Unwritten(#[from] UnwrittenReport),
     /// The system refuses a runtime, a signal handler or a thread.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }
 
 impl CommandError {
+    /// Returns whether the error needs no message: whoever closed the pipe of stdout knows.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::Unwritten(unwritten) if unwritten.is_reader_gone())
+    }
+
     /// Returns the exit code of the process for this error.
     pub(crate) fn exit_code(&self) -> Exit {
         match self {
@@ -122,6 +144,7 @@ impl CommandError {
             | Self::Bench(_)
             | Self::Quickstart(_)
             | Self::Simulate(_)
+            | Self::Unwritten(_)
             | Self::System(_) => Exit::CheckFailed,
         }
     }

@@ -78,9 +78,9 @@ impl BatchCommand {
             shares: (0..).zip(&shares).map(share).collect(),
         };
         if self.json {
-            print_json(&split);
+            print_json(&split)?;
         } else {
-            print_text(&describe_batch_split(&split));
+            print_text(&describe_batch_split(&split))?;
         }
         Ok(Exit::Good)
     }

@@ -185,9 +185,9 @@ impl EfficiencyCommand {
             cells,
         };
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            print_text(&report.to_string());
+            print_text(&report.to_string())?;
         }
         Ok(Exit::Good)
     }

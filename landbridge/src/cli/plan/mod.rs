@@ -120,9 +120,9 @@ impl ShowPlanArgs {
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
         } else {
-            print_text(&report.to_string());
+            print_text(&report.to_string())?;
         }
         Ok(Exit::Good)
     }

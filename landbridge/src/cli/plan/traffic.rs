@@ -121,7 +121,7 @@ impl TrafficCommand {
         let report =
             TrafficReport { model_kind: self.model_kind, steps: self.steps_per_epoch(), axes };
         if self.json {
-            print_json(&report);
+            print_json(&report)?;
             return Ok(Exit::Good);
         }
         let row = |axis: &AxisTraffic| {
@@ -130,7 +130,7 @@ impl TrafficCommand {
             [axis.axis.to_owned(), bytes, crosses.to_owned(), axis.reason.clone()]
         };
         let rows: Vec<[String; 4]> = report.axes.iter().map(row).collect();
-        print_text(&render_table(["axis", "bytes", "may cross WAN", "reason"], &rows));
+        print_text(&render_table(["axis", "bytes", "may cross WAN", "reason"], &rows))?;
         Ok(Exit::Good)
     }
 

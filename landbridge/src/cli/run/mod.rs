@@ -58,7 +58,11 @@ impl RunCommand {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
-        log_to_stderr()?;
+        let metrics = Arc::new(MetricsRegistry::new());
+        let lost_log_lines = metrics.lost_log_lines.clone();
+        log_to_stderr(move |lines| {
+            lost_log_lines.inc_by(lines);
+        })?;
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
         // Read before they are loaded, so that a change in between is noticed.
@@ -68,7 +72,7 @@ impl RunCommand {
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(run_gateway(config, spec, credential_files))
+        runtime.block_on(run_gateway(config, spec, credential_files, metrics))
     }
 }
 
@@ -77,6 +81,7 @@ async fn run_gateway(
     config: &GatewayConfig,
     spec: GatewaySpec,
     credential_files: CredentialFiles,
+    metrics: Arc<MetricsRegistry>,
 ) -> Result<Exit, CommandError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -86,7 +91,6 @@ async fn run_gateway(
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
-    let metrics = Arc::new(MetricsRegistry::new());
     let (status, status_requests) = StatusHandle::new();
     let observed = Observed { metrics: Arc::clone(&metrics), status };
     let observability = Observability { metrics, status_requests };

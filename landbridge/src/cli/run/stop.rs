@@ -18,10 +18,6 @@ use units::Span;
 /// Tested by `a_stuck_gateway_ends_after_sigterm`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// 500 ms: time limit for the last log line before the forced end of a gateway's process. A reader
-/// of the log that has stopped may be what blocks the gateway.
-const LOG_TIMEOUT: Duration = Duration::from_millis(500);
-
 /// Starts the watchdog thread. SIGTERM then ends the process within `drain` plus [`STOP_TIMEOUT`];
 /// a second SIGTERM, or SIGINT, within [`STOP_TIMEOUT`] alone.
 ///
@@ -59,8 +55,7 @@ async fn exit_after_stop_signal(
         }
     };
     sleep(STOP_TIMEOUT).await;
-    let log = || error!(target: LOG_TARGET, "the gateway did not stop in time, which is a bug: ending the process");
-    std::thread::spawn(log);
-    sleep(LOG_TIMEOUT).await;
+    error!(target: LOG_TARGET, "the gateway did not stop in time, which is a bug: ending the process");
+    stdio::flush_stderr();
     std::process::exit(exit as i32)
 }

@@ -5,6 +5,7 @@ use super::failure::LabFailure;
 use super::home::LabHome;
 use super::up;
 use crate::cli::exit::EXIT_GOOD;
+use crate::cli::output::print_report;
 use crate::lab::{
     IP_COMMAND_MISSING, LabError, check_namespace_entry, namespace_name, remove_orphan_namespaces,
 };
@@ -25,7 +26,7 @@ pub(in crate::cli) fn run_lab_command(command: &LabCommand) -> u8 {
         LabCommand::Down { file, json } => take_lab_down(file, *json),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("wan-sim lab: {error}");
+        stdio::print_message(format_args!("wan-sim lab: {error}"));
         error.exit_code()
     })
 }
@@ -59,8 +60,7 @@ fn print_lab_status(file: &Path) -> Result<u8, LabFailure> {
     if !home.is_up() {
         return Err(LabFailure::Down);
     }
-    print_line!("{}", home.read_status()?.trim_end());
-    Ok(EXIT_GOOD)
+    Ok(print_report(&home.read_status()?, EXIT_GOOD))
 }
 
 /// Ends a lab, prints its last report or with `json` its last status, and removes what is left.
@@ -70,29 +70,28 @@ fn take_lab_down(file: &Path, json: bool) -> Result<u8, LabFailure> {
     if was_up {
         home.end_lab()?;
     }
-    let report = home.read_report();
+    let last = home.read_report();
     // A lab that ended by itself leaves its report, too; a lab that was killed does not.
-    if was_up || !report.is_empty() {
+    let mut code = EXIT_GOOD;
+    if was_up || !last.is_empty() {
         // A lab in the foreground has printed its report itself, and has removed its folder.
-        let said = if json { home.read_status_if_any()?.unwrap_or_default() } else { report };
-        if !said.is_empty() {
-            print_line!("{}", said.trim_end());
-        }
+        let said = if json { home.read_status_if_any()?.unwrap_or_default() } else { last };
+        code = print_report(&said, code);
     }
     // Where another process brings the lab up again meanwhile, the lab belongs to that process.
-    let Some(_lock) = home.try_lock()? else { return Ok(EXIT_GOOD) };
+    let Some(_lock) = home.try_lock()? else { return Ok(code) };
     let orphans = remove_orphan_namespaces(home.namespace_prefix())?;
     for name in &orphans {
         // With --json, standard output holds nothing but JSON.
         if json {
-            eprintln!("removed {name}, which was left behind");
+            stdio::print_message(format_args!("removed {name}, which was left behind"));
         } else {
-            print_line!("removed {name}, which was left behind");
+            code = print_report(&format!("removed {name}, which was left behind"), code);
         }
     }
     home.remove_folder();
     if was_up || !orphans.is_empty() || file.exists() {
-        Ok(EXIT_GOOD)
+        Ok(code)
     } else {
         Err(LabFailure::NoFile(file.to_owned()))
     }

@@ -5,6 +5,7 @@ use super::failure::LabFailure;
 use super::home::LabHome;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
 use crate::cli::json::{counters_json, fidelity_json};
+use crate::cli::output::print_report;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::lab::{Lab, LinkStatus, remove_orphan_namespaces};
 use crate::recording::Recorder;
@@ -12,7 +13,7 @@ use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -38,11 +39,10 @@ pub(super) fn start_lab_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
     }
     if line.starts_with("ready") {
         starting.keep_as_report()?;
-        print_line!("{}", line.trim_end());
-        return Ok(EXIT_GOOD);
+        return Ok(print_report(&line, EXIT_GOOD));
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
-    eprint!("{}", starting.into_error_text());
+    stdio::print_message(starting.into_error_text());
     home.remove_folder();
     Ok(code.unwrap_or(EXIT_FAILED))
 }
@@ -66,25 +66,49 @@ pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
         }
     };
     for name in remove_orphan_namespaces(home.namespace_prefix())? {
-        eprintln!("wan-sim lab: removed {name}, which was left behind");
+        stdio::print_message(format_args!("wan-sim lab: removed {name}, which was left behind"));
     }
     let lab = Lab::start(&topology, home.namespace_prefix(), recorder)?;
     let first = lab.status();
     home.write_status(&lab_status_json(&lab, &first))?;
+    stdio::write_report(&format!("ready: {}", topology.sites.join(", ")))
+        .map_err(io::Error::from)?;
+    let code = serve_lab(&lab, &home, &interrupted, first)?;
+    let last = lab_status_json(&lab, &lab.status());
+    // The process that started this lab reads the report from its standard error.
+    stdio::print_message(lab.fidelity());
+    stdio::flush_stderr();
+    if lock.inherited {
+        home.write_status(&last)?;
+    }
+    lab.stop()?;
+    if !lock.inherited {
+        home.remove_folder();
+    }
+    // The lab is gone by now, whether the report can be written or not.
+    Ok(if args.json { print_report(&last, code) } else { code })
+}
+
+/// Writes the status file and shows progress, once a second, until the lab is interrupted or fails.
+/// Returns the exit code.
+fn serve_lab(
+    lab: &Lab,
+    home: &LabHome,
+    interrupted: &UnixStream,
+    first: Vec<LinkStatus>,
+) -> io::Result<u8> {
     let mut progress =
         ProgressLine::is_wanted().then(|| ProgressLine::starting_at(lab_links_progress(first)));
-    let mut out = io::stdout().lock();
-    writeln!(out, "ready: {}", topology.sites.join(", "))?;
-    out.flush()?;
+    let mut is_status_written = true;
     let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let code = loop {
-        let mut fds = vec![PollFd::new(&interrupted, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(interrupted, PollFlags::IN)];
         let ends: Vec<_> = lab.thread_ends().collect();
         fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
         match rustix::event::poll(&mut fds, Some(&every)) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(io::Error::from(error).into()),
+            Err(error) => return Err(error.into()),
         }
         let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
@@ -94,26 +118,21 @@ pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
             break EXIT_FAILED;
         }
         let now = lab.status();
-        home.write_status(&lab_status_json(&lab, &now))?;
+        // A full disk must not end the lab. The first of several failures in a row is told.
+        let written = home.write_status(&lab_status_json(lab, &now));
+        if let (Err(error), true) = (&written, is_status_written) {
+            stdio::print_message(format_args!(
+                "wan-sim lab: the status file cannot be written, so `lab status` shows an old \
+                 state: {error}"
+            ));
+        }
+        is_status_written = written.is_ok();
         if let Some(progress) = &mut progress {
             progress.update(lab_links_progress(now));
         }
     };
     if let Some(progress) = progress {
         progress.finish();
-    }
-    let last = lab_status_json(&lab, &lab.status());
-    // The process that started this lab reads the report from its standard error.
-    eprintln!("{}", lab.fidelity());
-    if args.json {
-        writeln!(out, "{}", last.trim_end())?;
-    }
-    if lock.inherited {
-        home.write_status(&last)?;
-    }
-    lab.stop()?;
-    if !lock.inherited {
-        home.remove_folder();
     }
     Ok(code)
 }

@@ -7,7 +7,7 @@ use crate::LinkSpec;
 use crate::netem::Netem;
 use crate::relay::Relay;
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 
@@ -43,9 +43,7 @@ impl RelayControl {
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
             let answer = self.answer_command(&line, args, relay);
-            let mut out = io::stdout().lock();
-            writeln!(out, "{answer}")?;
-            out.flush()?;
+            stdio::write_report(&answer.to_string())?;
         }
         Ok(taken > 0)
     }

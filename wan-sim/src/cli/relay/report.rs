@@ -5,33 +5,34 @@ use crate::FidelityReport;
 use crate::cli::json::{counters_json, fidelity_json};
 use crate::relay::{Relay, RelayCounters};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use units::ByteCount;
 
 /// Prints the addresses of the listening sockets, and a warning where their buffers are small.
 pub(super) fn announce_listening(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
-    let mut out = io::stdout().lock();
     let listening = relay.listening();
     if args.json || args.control {
         let addresses: Vec<_> = listening.iter().map(|l| l.address.to_string()).collect();
         let buffer = listening.iter().map(|l| l.receive_buffer_bytes).min();
         let ready = json!({ "ready": true, "listen": addresses, "receive_buffer_bytes": buffer });
-        writeln!(out, "{ready}")?;
+        stdio::write_report(&ready.to_string())?;
     } else {
-        for (listening, forward) in listening.iter().zip(&args.forwards) {
-            writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
-        }
+        let ways = listening.iter().zip(&args.forwards);
+        let lines = ways.map(|(listening, forward)| {
+            format!("ready: {} to {}\n", listening.address, forward.target)
+        });
+        stdio::write_report(&lines.collect::<String>())?;
     }
     for listening in listening.iter().filter(|l| l.receive_buffer_bytes < RECEIVE_BUFFER_BYTES_GOOD)
     {
-        eprintln!(
+        stdio::print_message(format_args!(
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
              before the link; raise net.core.rmem_max to {RECEIVE_BUFFER_BYTES_GOOD}",
             listening.address,
             ByteCount::new(listening.receive_buffer_bytes as u64),
-        );
+        ));
     }
-    out.flush()
+    Ok(())
 }
 
 /// Prints the counters and the fidelity report at the relay's end, as text or JSON.
@@ -40,7 +41,6 @@ pub(super) fn print_report(
     counters: &RelayCounters,
     fidelity: &FidelityReport,
 ) -> io::Result<()> {
-    let mut out = io::stdout().lock();
     let own = counters.own;
     if args.json {
         let mut value = directions_json(args, counters);
@@ -49,16 +49,16 @@ pub(super) fn print_report(
             "overflowed": own.overflowed,
         });
         value["fidelity"] = fidelity_json(fidelity);
-        return writeln!(out, "{value}");
+        return Ok(stdio::write_report(&value.to_string())?);
     }
+    let mut report = String::new();
     let SideNames { client, target } = &args.names;
     for (from, to, seen) in
         [(client, target, counters.forward), (target, client, counters.backward)]
     {
-        writeln!(
-            out,
+        report += &format!(
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by the \
-             limit, {} by a cut; {} marked for loss, {} for the queue; {} copied, {} corrupted",
+             limit, {} by a cut; {} marked for loss, {} for the queue; {} copied, {} corrupted\n",
             seen.packets,
             ByteCount::new(seen.ip_bytes),
             seen.drops_loss,
@@ -69,15 +69,14 @@ pub(super) fn print_report(
             seen.marked_queue,
             seen.duplicated,
             seen.corrupted,
-        )?;
+        );
     }
-    writeln!(
-        out,
+    report += &format!(
         "outside the links: {} lost before they were read, {} without a flow, {} refused by the \
-         kernel, {} from other senders",
+         kernel, {} from other senders\n{fidelity}\n",
         own.overflowed, own.no_flow, own.send_errors, own.foreign
-    )?;
-    writeln!(out, "{fidelity}")
+    );
+    Ok(stdio::write_report(&report)?)
 }
 
 /// Returns the counters of both directions as JSON, keyed `CLIENT_TARGET` and `TARGET_CLIENT`.

@@ -21,7 +21,7 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
     match try_run_relay(args) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("wan-sim relay: {error}");
+            stdio::print_message(format_args!("wan-sim relay: {error}"));
             match error {
                 RelayFailure::Spec(_)
                 | RelayFailure::Seeds

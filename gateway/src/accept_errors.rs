@@ -1,0 +1,64 @@
+//! Errors of an accept loop: a log line now and then, with what to do.
+//!
+//! The local plane and the status server each own one [`AcceptErrors`]. An error such as a lack of
+//! file descriptors lasts, and comes again with every attempt to accept.
+
+use crate::log_throttle::LogThrottle;
+use rustix::io::Errno;
+use std::io;
+use units::{Span, TimeNs};
+
+/// 100 ms between an accept that failed and the next.
+pub(crate) const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
+
+/// Describes the errors of one accept loop for the log.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptErrors {
+    throttle: LogThrottle,
+}
+
+impl AcceptErrors {
+    /// Returns the log line for an error at `now`; `None` while the last line is young.
+    /// `connection` names what could not be accepted.
+    pub fn line(&self, connection: &str, error: &io::Error, now: TimeNs) -> Option<String> {
+        let suppressed = self.throttle.permit(now)?;
+        let what = format!("{connection} could not be accepted: {error}");
+        Some(match remedy(error) {
+            Some(remedy) => format!("{what}: {remedy}{suppressed}"),
+            None => format!("{what}{suppressed}"),
+        })
+    }
+}
+
+/// The remedy for a process that has no file descriptor left.
+pub(crate) const DESCRIPTORS_REMEDY: &str =
+    "the gateway has as many files open as it may; raise its limit: ulimit -n, or LimitNOFILE";
+
+/// Returns what the operator can do about an error; `None` where it passes by itself.
+fn remedy(error: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(DESCRIPTORS_REMEDY),
+        Errno::NFILE => Some("this host has as many files open as it may; raise fs.file-max"),
+        Errno::NOBUFS | Errno::NOMEM => Some("this host has too little memory"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lasting_error_is_told_once_in_ten_seconds() {
+        let (errors, start) = (AcceptErrors::default(), TimeNs::from_ns(5));
+        let error = io::Error::from(Errno::MFILE);
+        let retry = |attempt: u64| {
+            let now = start + Span::from_ns(attempt * ACCEPT_RETRY_PAUSE.ns());
+            errors.line("a connection", &error, now)
+        };
+        let lines: Vec<String> = (0..200).filter_map(retry).collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("a connection could not be accepted"), "{lines:?}");
+        assert!(lines[0].contains("ulimit -n") && lines[1].contains("99 more such"), "{lines:?}");
+    }
+}

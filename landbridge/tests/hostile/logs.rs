@@ -1,0 +1,141 @@
+//! Logs that cannot be written, or that nobody reads, beside an honest job.
+
+use super::deployment::{BINARY, RunningGateway};
+use super::{
+    Deployment, ELEMENTS, LAYOUT, ONE_AT_A_TIME, ROUNDS_AFTER, TEST_TIMEOUT, Team, lanes_are_up,
+    round,
+};
+use gateway::config::RegionFile;
+use gateway::observe::fetch::fetch_status;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, PoisonError};
+
+/// Lines that a slow reader takes after each all-reduce: far fewer than the gateway logs.
+const SLOW_LINES: usize = 10;
+
+/// Returns the status address of east's gateway.
+fn east_status(deployment: &Deployment) -> SocketAddr {
+    let file = RegionFile::load(&deployment.path("east.toml")).expect("valid");
+    file.gateway(None).expect("one").status
+}
+
+/// Starts both gateways; the log of east goes to `stderr`.
+fn running_with_log(mut east: Command, stderr: Stdio, level: &str) -> Deployment {
+    let mut deployment = Deployment::new(&LAYOUT);
+    let process = east
+        .args(["run", "--config"])
+        .arg(deployment.path("east.toml"))
+        .env("LANDBRIDGE_LOG", level)
+        .stderr(stderr)
+        .spawn()
+        .expect("starts");
+    deployment.gateways.push(RunningGateway { process, log: Arc::default() });
+    deployment.run_gateway("west");
+    let status = east_status(&deployment);
+    while fetch_status(status).is_err() {
+        assert_eq!(deployment.gateways[0].process.try_wait().expect("a child"), None, "it runs");
+    }
+    deployment
+}
+
+/// Runs the honest job beside a log, and `beside` after each all-reduce until it returns false.
+/// Then east's gateway must end cleanly on SIGTERM. Returns the log lines that it has lost.
+fn work_beside_log(
+    east: Command,
+    stderr: Stdio,
+    level: &str,
+    mut beside: impl FnMut(&Deployment) -> bool,
+) -> u64 {
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut deployment = running_with_log(east, stderr, level);
+    let work = async {
+        let team = Team::attach(&deployment, &LAYOUT, "train").await;
+        let epoch = team.epoch();
+        for _ in 0..ROUNDS_AFTER {
+            round(&team, ELEMENTS).await;
+        }
+        while beside(&deployment) {
+            round(&team, ELEMENTS).await;
+        }
+        assert_eq!(team.epoch(), epoch, "the honest job's epoch ended");
+        lanes_are_up(&deployment);
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, work).await.expect("no hang") });
+    let lost = fetch_status(east_status(&deployment)).expect("a status").lost_log_lines;
+    let process = &mut deployment.gateways[0].process;
+    kill_process(Pid::from_child(process), Signal::TERM).expect("signalled");
+    assert_eq!(process.wait().expect("ends").code(), Some(0), "after {lost} lost lines");
+    lost
+}
+
+/// Returns whether east's gateway has lost no line of its log yet.
+fn has_lost_nothing(deployment: &Deployment) -> bool {
+    fetch_status(east_status(deployment)).expect("a status").lost_log_lines == 0
+}
+
+#[test]
+fn a_log_that_cannot_be_written_harms_nobody() {
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for stderr in [Stdio::from(full), Stdio::from(closed)] {
+        let lost = work_beside_log(Command::new(BINARY), stderr, "info", |_| false);
+        assert!(lost > 0, "nothing was counted");
+    }
+    // A process that starts without stderr gets /dev/null from the runtime: it loses nothing.
+    let mut closing = Command::new("sh");
+    closing.args(["-c", "exec \"$0\" \"$@\" 2>&-", BINARY]);
+    work_beside_log(closing, Stdio::null(), "info", |_| false);
+}
+
+#[test]
+fn a_log_that_nobody_reads_delays_nobody() {
+    let (_unread, stderr) = std::io::pipe().expect("a pipe");
+    let lost = work_beside_log(Command::new(BINARY), stderr.into(), "trace", |deployment| {
+        if has_lost_nothing(deployment) {
+            return true;
+        }
+        let config = deployment.path("east.toml");
+        let shown = Command::new(BINARY).args(["status", "--config"]).arg(config).output();
+        let shown = String::from_utf8(shown.expect("runs").stdout).expect("text");
+        assert!(shown.contains("lines lost"), "{shown}");
+        let mut scrape = TcpStream::connect(east_status(deployment)).expect("connects");
+        scrape.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+        let mut metrics = String::new();
+        scrape.read_to_string(&mut metrics).expect("answered");
+        let counter = "landbridge_lost_log_lines_total ";
+        let counted = metrics.lines().find_map(|line| line.strip_prefix(counter));
+        assert!(counted.is_some_and(|count| count != "0"), "{metrics}");
+        false
+    });
+    assert!(lost > 0);
+}
+
+/// The reader of a log is slower than the log, then catches up.
+#[test]
+fn a_slow_reader_finds_whole_lines_and_gaps() {
+    let (reader, stderr) = std::io::pipe().expect("a pipe");
+    let mut lines = BufReader::new(reader).lines().map(|line| line.expect("text"));
+    let mut read_line = move || {
+        let line = lines.next().expect("a line");
+        // A line begins with its time, or tells how many are missing.
+        assert!(line.starts_with("20") || line.starts_with('['), "{line}");
+        line.contains("lines are missing here")
+    };
+    let lost = work_beside_log(Command::new(BINARY), stderr.into(), "trace", |deployment| {
+        for _ in 0..SLOW_LINES {
+            read_line();
+        }
+        if has_lost_nothing(deployment) {
+            return true;
+        }
+        while !read_line() {}
+        false
+    });
+    assert!(lost > 0);
+}
