@@ -3,7 +3,7 @@
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::wan::link::message::{LinkMessage, RateOverride};
-use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -20,11 +20,18 @@ const DESCRIPTOR: Descriptor = Descriptor {
     dtype: Dtype::Bf16,
     elements: 25_000_000,
     layout_hash: 0x1234_5678_9abc_def0,
+    shape: ArrayShape::FLAT,
     pattern: Pattern::AllReduce,
 };
 /// Key of the segment in all seeds: collective 41, tree 1, segment 7.
 const KEY: SegmentKey =
     SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
+
+/// Returns the descriptor of seeds for a matrix of as many elements.
+fn matrix_descriptor() -> Descriptor {
+    let shape = ArrayShape::new(&[5_000, 5_000]).expect("two dimensions");
+    Descriptor { shape, ..DESCRIPTOR }
+}
 
 /// Puts the id of a job before a body, as in all messages between gateways.
 fn behind_job_id(body: &[u8]) -> Vec<u8> {
@@ -66,15 +73,15 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
     let state = LinkState { rate, rtt, loss: Fraction::default() };
     let (from, below, rank) = (Sequence(38), sequence, RankId(2));
-    let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
+    let announce = |descriptor, all| Message::Announce { epoch, sequence, rank, descriptor, all };
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
         begin(three_roots_plan()),
         begin(four_trees_plan()),
         Message::Ready { epoch, link: None },
         Message::Ready { epoch, link: Some(state) },
-        announce(false),
-        announce(true),
+        announce(DESCRIPTOR, false),
+        announce(matrix_descriptor(), true),
         Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 12 },
         Message::Receipt { epoch, sequence, tree: TreeIndex(1), segments: 11..12 },
         Message::Receipt { epoch, sequence, tree: TreeIndex(0), segments: 0..4096 },
@@ -195,7 +202,7 @@ pub fn local_request() -> Vec<Vec<u8>> {
         post: Post {
             epoch: Epoch(3),
             sequence: Sequence(41),
-            descriptor: Descriptor { op, dtype, ..DESCRIPTOR },
+            descriptor: Descriptor { op, dtype, ..matrix_descriptor() },
             weight,
             timeout: Span::from_secs(1800),
         },

@@ -7,7 +7,7 @@
 mod golden_file;
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
-use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
@@ -45,7 +45,14 @@ fn requests() -> Vec<Request> {
     ];
     for (index, op) in (1u64..).zip(ReduceOp::ALL) {
         for dtype in Dtype::ALL {
-            let elements = index * 1000 + dtype as u64;
+            let sizes = match dtype {
+                Dtype::F16 => vec![1, index * 1000 + 3],
+                Dtype::I32 => vec![index, 1, 1, 1, 1, 1, 1, 5],
+                Dtype::U8 => vec![],
+                _ => vec![index * 1000 + dtype as u64],
+            };
+            let elements: u64 = sizes.iter().product();
+            let shape = ArrayShape::new(&sizes).expect("few dimensions");
             let layout_hash = 0x0102_0304_0506_0708 * index;
             let root = RankId(0x0102_0304 + index as u32);
             let pattern = match dtype {
@@ -58,7 +65,7 @@ fn requests() -> Vec<Request> {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: Sequence(1 << (8 * index)),
-                    descriptor: Descriptor { op, dtype, elements, layout_hash, pattern },
+                    descriptor: Descriptor { op, dtype, elements, layout_hash, shape, pattern },
                     weight: 0.1 * index as f64,
                     timeout: Span::from_secs(1800),
                 },
@@ -115,12 +122,12 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Attach", fields)
         }
         Request::Post { post, contribution_offset, result_offset } => {
-            let Descriptor { op, dtype, elements, layout_hash, pattern } = post.descriptor;
+            let Descriptor { op, dtype, elements, layout_hash, shape, pattern } = post.descriptor;
             let (operation, root) = pattern.wire_code();
             let fields = json!({
                 "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
                 "dtype": dtype as u8, "elements": elements, "layout_hash": layout_hash,
-                "operation": operation, "root": root.0,
+                "operation": operation, "root": root.0, "shape": shape.sizes(elements),
                 "weight": post.weight, "timeout_ns": post.timeout.ns(),
                 "contribution_offset": contribution_offset, "result_offset": result_offset,
             });
@@ -181,6 +188,10 @@ fn refused() -> Vec<Value> {
     let post = requests().pop().expect("a post").encode();
     let mut unknown_op = post.clone();
     unknown_op[17] = 99;
+    // The last post is of a scalar: one element and no dimension.
+    let (mut two_elements, mut many_dimensions) = (post.clone(), post.clone());
+    two_elements[26] = 2;
+    many_dimensions[40] = 9;
     let is_failed = |r: &Response| matches!(r, Response::Event(RankEvent::Failed { .. }));
     let failed = responses().into_iter().rfind(is_failed).expect("a failure").encode();
     let mut unknown_code = failed.clone();
@@ -192,6 +203,8 @@ fn refused() -> Vec<Value> {
         side("request", &[3, 0]),
         side("request", &post[..post.len() - 1]),
         side("request", &unknown_op),
+        side("request", &two_elements),
+        side("request", &many_dimensions),
         side("response", &[200]),
         // A step where it says that there is none.
         side("response", &[&[3][..], &[0; 16], &[0, 0, 0, 0, 0, 0, 0, 0, 1]].concat()),

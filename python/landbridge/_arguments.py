@@ -28,6 +28,8 @@ class CollectiveOptions(NamedTuple):
     layout: int
     #: How long to wait for the other ranks to post.
     timeout_ns: int
+    #: Whether arrays count as one-dimensional, so that ranks need not agree on their shape.
+    flat: bool = False
 
 
 def check_options(
@@ -38,6 +40,7 @@ def check_options(
     weight: Any = 1.0,
     layout: Any = 0,
     timeout: Any,
+    flat: Any = False,
 ) -> CollectiveOptions:
     """Returns the arguments of a collective in the form and units that its post has.
 
@@ -51,6 +54,7 @@ def check_options(
         _check_weight(weight),
         check_integer("layout", layout, 1 << 64),
         check_timeout(timeout),
+        bool(flat),
     )
 
 

@@ -5,7 +5,7 @@ use super::connection::{OperationReceivers, gateway_lost_failure};
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, Request};
-use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
 use units::Span;
@@ -115,7 +115,8 @@ impl Client {
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let (dtype, elements) = (tensor.dtype, tensor.elements);
-        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, pattern };
+        let shape = ArrayShape::FLAT;
+        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern };
         let offsets = tensor.offsets;
         let request = |epoch, sequence| {
             let post = Post { epoch, sequence, descriptor, weight, timeout };

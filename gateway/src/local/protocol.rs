@@ -15,8 +15,8 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 1: version of the wire format between trainer and gateway, which both ends send when attaching.
-pub const LOCAL_VERSION: u16 = 1;
+/// 2: version of the wire format between trainer and gateway, which both ends send when attaching.
+pub const LOCAL_VERSION: u16 = 2;
 /// 4,096 bytes: the longest message between trainer and gateway, without its length field. Messages
 /// with the longest names and failure texts fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
@@ -317,7 +317,7 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+    use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
 
@@ -341,7 +341,9 @@ mod tests {
                 _ => Pattern::Barrier,
             };
             let (elements, layout_hash) = (n[2], n[3]);
-            let descriptor = Descriptor { op, dtype, elements, layout_hash, pattern };
+            let shape = if n[5] % 2 == 0 { vec![elements] } else { vec![1, elements] };
+            let shape = ArrayShape::new(&shape).expect("few dimensions");
+            let descriptor = Descriptor { op, dtype, elements, layout_hash, shape, pattern };
             let request = match kind {
                 0 => Request::Attach(Attach {
                     version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],

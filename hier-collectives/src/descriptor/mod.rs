@@ -1,10 +1,12 @@
-//! Descriptor of a collective: its operation, and the type and length of its buffer.
+//! Descriptor of a collective: its operation, and the type, length and shape of its buffer.
 
+mod array_shape;
 mod dtype;
 mod pattern;
 mod reduce_op;
 mod unknown_name;
 
+pub use array_shape::{ArrayShape, DIMENSIONS_MAX};
 pub use dtype::Dtype;
 pub use pattern::Pattern;
 pub use reduce_op::ReduceOp;
@@ -25,6 +27,8 @@ pub struct Descriptor {
     pub elements: u64,
     /// The trainer's hash of the buffer's layout; 0 for none.
     pub layout_hash: u64,
+    /// The shape of the array that the buffer holds.
+    pub shape: ArrayShape,
     /// The communication pattern.
     pub pattern: Pattern,
 }
@@ -32,7 +36,7 @@ pub struct Descriptor {
 /// The first field in which two descriptors differ, with both values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The field: `operation`, `op`, `dtype`, `length` or `layout`.
+    /// The field: `operation`, `op`, `dtype`, `shape`, `length` or `layout`.
     pub field: &'static str,
     /// The value of the one descriptor.
     pub left: String,
@@ -63,10 +67,16 @@ impl Descriptor {
 
     /// Returns the first field in which this descriptor differs from `other`, if any.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
+        // Two flat arrays differ in their length, which says more than their shape.
+        let [left_shape, right_shape] = match (self.shape, other.shape) {
+            (ArrayShape::FLAT, ArrayShape::FLAT) => [String::new(), String::new()],
+            _ => [self, other].map(|each| each.shape.to_text(each.elements)),
+        };
         let pairs = [
             ("operation", self.pattern.to_string(), other.pattern.to_string()),
             ("op", self.op.to_string(), other.op.to_string()),
             ("dtype", self.dtype.to_string(), other.dtype.to_string()),
+            ("shape", left_shape, right_shape),
             ("length", self.elements.to_string(), other.elements.to_string()),
             ("layout", format!("{:016x}", self.layout_hash), format!("{:016x}", other.layout_hash)),
         ];
@@ -78,7 +88,7 @@ impl Descriptor {
 
     /// Returns the FNV-1a hash of the descriptor's wire form, which every segment header carries.
     pub fn digest(&self) -> u64 {
-        let mut bytes = Vec::with_capacity(23);
+        let mut bytes = Vec::with_capacity(32);
         self.write_to(&mut bytes);
         fnv1a(&bytes)
     }
@@ -86,7 +96,7 @@ impl Descriptor {
 
 impl Descriptor {
     /// Appends the descriptor to the message `out`: op, dtype, elements, layout hash, pattern,
-    /// root.
+    /// root, shape.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.extend([self.op as u8, self.dtype as u8]);
         write_u64(out, self.elements);
@@ -94,19 +104,22 @@ impl Descriptor {
         let (code, RankId(root)) = self.pattern.wire_code();
         out.push(code);
         write_u32(out, root);
+        self.shape.write_to(out, self.elements);
     }
 
-    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root.
+    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root, shape.
     ///
     /// # Errors
-    /// [`DecodeError`] when a code is unknown or bytes are missing.
+    /// [`DecodeError`] when a code is unknown, the shape has another number of elements, or bytes
+    /// are missing.
     pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let op = ReduceOp::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("op"))?;
         let dtype = Dtype::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("dtype"))?;
         let (elements, layout_hash) = (reader.read_u64()?, reader.read_u64()?);
         let pattern = Pattern::from_code(reader.read_u8()?, RankId(reader.read_u32()?));
         let pattern = pattern.ok_or(DecodeError::Unknown("operation"))?;
-        Ok(Self { op, dtype, elements, layout_hash, pattern })
+        let shape = ArrayShape::read_from(reader, elements)?;
+        Ok(Self { op, dtype, elements, layout_hash, shape, pattern })
     }
 }
 
@@ -121,8 +134,33 @@ mod tests {
             dtype: Dtype::F64,
             elements,
             layout_hash: 0,
+            shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
         };
         assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
+    }
+
+    #[test]
+    fn disagreements_name_both_shapes_or_lengths() {
+        let of = |sizes: &[u64]| Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::F32,
+            elements: sizes.iter().product(),
+            layout_hash: 0,
+            shape: ArrayShape::new(sizes).expect("few dimensions"),
+            pattern: Pattern::AllReduce,
+        };
+        let found = |left: &[u64], right: &[u64]| {
+            of(left).difference(&of(right)).map(|d| (d.field, d.left, d.right))
+        };
+        let words =
+            |field, left: &str, right: &str| Some((field, left.to_owned(), right.to_owned()));
+        assert_eq!(found(&[2, 3], &[3, 2]), words("shape", "(2, 3)", "(3, 2)"));
+        assert_eq!(found(&[2, 2], &[4]), words("shape", "(2, 2)", "(4,)"));
+        assert_eq!(found(&[], &[1]), words("shape", "()", "(1,)"));
+        assert_eq!(found(&[2, 3], &[3, 3]), words("shape", "(2, 3)", "(3, 3)"));
+        assert_eq!(found(&[4], &[5]), words("length", "4", "5"));
+        assert_eq!(found(&[2, 3], &[2, 3]), None);
+        assert_ne!(of(&[2, 3]).digest(), of(&[3, 2]).digest());
     }
 }

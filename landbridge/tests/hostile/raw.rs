@@ -6,7 +6,7 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
 };
 use gateway::memory::arena::Arena;
-use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::os::fd::OwnedFd;
@@ -135,6 +135,7 @@ impl RawClient {
             dtype: Dtype::I64,
             elements: claim.elements,
             layout_hash: 0,
+            shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
         };
         let (epoch, sequence) = (self.epoch, self.next);

@@ -208,6 +208,7 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
         """Combines the arrays of all ranks, element by element, and waits for the result.
@@ -216,7 +217,8 @@ class Group(CollectivePoster):
 
         Args:
             array: The contribution: a torch tensor or a DLPack array on the CPU, a NumPy or JAX
-                array, or a buffer. Its elements are f32, f64, f16, bf16, i32, i64 or u8.
+                array, or a buffer. Its elements are f32, f64, f16, bf16, i32, i64 or u8. Its
+                shape is the same on all ranks.
             op: The reduction: ``avg``, ``sum``, ``min``, ``max`` or ``prod``.
             weight: The weight of this rank in an average, such as its number of samples.
             out: An array for the result, of the same kind, dtype and shape. It may be ``array``
@@ -224,6 +226,9 @@ class Group(CollectivePoster):
             dtype: ``"bf16"`` for an array of 16-bit integers that hold bf16.
             layout: A hash of anything else that the ranks must agree on. Ranks with different
                 hashes raise ``RanksDisagree``.
+            flat: Whether the array counts as one-dimensional. All ranks then need only as many
+                elements, in the order of rows. Without it, ranks whose shapes differ raise
+                ``RanksDisagree``.
             timeout: How long to wait for the other ranks to post, in seconds.
 
         Returns:
@@ -238,7 +243,14 @@ class Group(CollectivePoster):
         """
         return self._start_and_wait(
             lambda: self.all_reduce_async(
-                array, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
+                array,
+                op,
+                weight=weight,
+                out=out,
+                dtype=dtype,
+                layout=layout,
+                flat=flat,
+                timeout=timeout,
             )
         )
 
@@ -251,6 +263,7 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_reduce``, and returns before the result is ready.
@@ -271,7 +284,9 @@ class Group(CollectivePoster):
             GatewayLost, EpochEnded, Closed: Nothing can be posted.
         """
         kind, named = CollectiveKind.ALL_REDUCE, Op.from_name(op)
-        options = check_options(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        options = check_options(
+            kind, op=named, weight=weight, layout=layout, flat=flat, timeout=timeout
+        )
         return self._start_collective(options, array, out, dtype)
 
     def reduce(
@@ -284,6 +299,7 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
         """Combines the arrays of all ranks on one rank, and waits until this rank is done.
@@ -303,7 +319,15 @@ class Group(CollectivePoster):
         """
         return self._start_and_wait(
             lambda: self.reduce_async(
-                array, root, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
+                array,
+                root,
+                op,
+                weight=weight,
+                out=out,
+                dtype=dtype,
+                layout=layout,
+                flat=flat,
+                timeout=timeout,
             )
         )
 
@@ -317,13 +341,20 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``reduce``, and returns the operation before the result is ready. Its ``wait``
         returns the result on ``root``."""
         kind, named = CollectiveKind.REDUCE, Op.from_name(op)
         options = check_options(
-            kind, root=root, op=named, weight=weight, layout=layout, timeout=timeout
+            kind,
+            root=root,
+            op=named,
+            weight=weight,
+            layout=layout,
+            flat=flat,
+            timeout=timeout,
         )
         return self._start_collective(options, array, out, dtype)
 
@@ -335,6 +366,7 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
         """Gives every rank the array of one rank, bit for bit, and waits for the result.
@@ -343,7 +375,7 @@ class Group(CollectivePoster):
             array: The data on ``root``. On other ranks it says kind, dtype and shape, and its
                 elements are not read.
             root: The rank with the data.
-            out: As for ``all_reduce``, like ``dtype``, ``layout`` and ``timeout``.
+            out: As for ``all_reduce``, like ``dtype``, ``layout``, ``flat`` and ``timeout``.
 
         Returns:
             The array of ``root``. On ``root`` it may come before other ranks have begun.
@@ -353,7 +385,7 @@ class Group(CollectivePoster):
         """
         return self._start_and_wait(
             lambda: self.broadcast_async(
-                array, root, out=out, dtype=dtype, layout=layout, timeout=timeout
+                array, root, out=out, dtype=dtype, layout=layout, flat=flat, timeout=timeout
             )
         )
 
@@ -365,12 +397,13 @@ class Group(CollectivePoster):
         out: Any = None,
         dtype: str | None = None,
         layout: int = 0,
+        flat: bool = False,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``broadcast``, and returns the operation before the result is ready. Its
         ``wait`` returns the result."""
         kind = CollectiveKind.BROADCAST
-        options = check_options(kind, root=root, layout=layout, timeout=timeout)
+        options = check_options(kind, root=root, layout=layout, flat=flat, timeout=timeout)
         return self._start_collective(options, array, out, dtype)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:

@@ -7,6 +7,7 @@ the arena has no room or the gateway has enough collectives under way.
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import threading
 import weakref
@@ -20,7 +21,7 @@ from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
-from .._protocol.wire import Post, Request
+from .._protocol.wire import SHAPE_MAX_DIMENSIONS, Post, Request
 from .._waiting import Latch, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
 
@@ -200,6 +201,7 @@ class CollectivePoster:
         self, entry: PostedCollective, options: CollectiveOptions, source: ArrayAdapter
     ) -> None:
         """Numbers a collective, and sends its post to the gateway."""
+        shape, layout = _agreed_shape(source, options)
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
@@ -210,9 +212,10 @@ class CollectivePoster:
                 op=options.op,
                 dtype=source.dtype,
                 elements=source.elements,
-                layout_hash=options.layout,
+                layout_hash=layout,
                 operation=options.kind,
                 root=options.root,
+                shape=shape,
                 weight=options.weight,
                 timeout_ns=options.timeout_ns,
                 contribution_offset=entry.slots[0][0],
@@ -275,6 +278,19 @@ def _check_arrays(
     if options.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
         raise errors.UnsupportedArray(text)
+
+
+def _agreed_shape(source: ArrayAdapter, options: CollectiveOptions) -> tuple[tuple[int, ...], int]:
+    """Returns the shape and the layout hash of a post. A shape of too many dimensions becomes part
+    of the hash."""
+    shape = tuple(source.shape)
+    if options.flat:
+        return (source.elements,), options.layout
+    if len(shape) <= SHAPE_MAX_DIMENSIONS:
+        return shape, options.layout
+    text = f"{options.layout} {shape}"
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return (source.elements,), int.from_bytes(digest, "big")
 
 
 def _slots_conflict(one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]) -> bool:

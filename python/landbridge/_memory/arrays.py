@@ -18,6 +18,12 @@ from typing import Any, Union
 from .._protocol.descriptor import Dtype
 from ..errors import UnsupportedArray
 from .arena import ArenaSlot
+from .plain_memory import (
+    check_elements_disjoint,
+    check_plain_cpu_tensor,
+    check_writable_tensor,
+    has_lazy_values,
+)
 
 Shape = Union[int, Sequence[int]]
 
@@ -253,7 +259,7 @@ class _NumpyAdapter(ArrayAdapter):
         """Raises ``UnsupportedArray`` when the array is read-only or its elements share memory."""
         if not self.array.flags.writeable:
             raise UnsupportedArray("a result needs a writable array")
-        _check_elements_disjoint(self.shape, self.array.strides, self.array.itemsize)
+        check_elements_disjoint(self.shape, self.array.strides, self.array.itemsize, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the NumPy array into a slot of the arena."""
@@ -276,6 +282,12 @@ class _JaxAdapter(_NumpyAdapter):
     """The adapter of a JAX array. Such an array is immutable, so a result is always a new one."""
 
     def __init__(self, array: Any, dtype: Dtype | None) -> None:
+        tracer = getattr(importlib.import_module("jax.core"), "Tracer", ())
+        if isinstance(array, tracer):
+            raise UnsupportedArray("a traced JAX array has no elements yet; use it outside `jit`")
+        if not array.is_fully_addressable:
+            text = "a JAX array of which this process has only a part"
+            raise UnsupportedArray(f"{text}; use its `addressable_data(0)`")
         if any(device.platform != "cpu" for device in array.devices()):
             raise UnsupportedArray("a JAX array on a device; copy it to the CPU first")
         numpy = _import_numpy()
@@ -302,9 +314,7 @@ class _TorchAdapter(ArrayAdapter):
     """The adapter of a torch tensor on the CPU."""
 
     def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
-        if not tensor.is_cpu or tensor.layout is not torch.strided:
-            what = f"a {tensor.layout} tensor on {tensor.device}"
-            raise UnsupportedArray(f"{what}; accepted: dense tensors on the CPU")
+        check_plain_cpu_tensor(torch, tensor, "the tensor")
         name = _torch_dtype_name(tensor.dtype)
         agreed = _choose_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
         plain = tensor.detach() if tensor.requires_grad else tensor
@@ -313,17 +323,16 @@ class _TorchAdapter(ArrayAdapter):
 
     def address(self) -> int | None:
         """Returns the memory address of the tensor's elements, or ``None`` if they are not
-        contiguous."""
-        address: int | None = self.array.data_ptr() if self.array.is_contiguous() else None
+        contiguous or stand there as their negatives."""
+        if not self.array.is_contiguous() or has_lazy_values(self.array):
+            return None
+        address: int = self.array.data_ptr()
         return address
 
     def check_writable(self) -> None:
         """Raises ``UnsupportedArray`` when the tensor is in inference mode or its elements share
         memory."""
-        if self.array.is_inference() and not self._torch.is_inference_mode_enabled():
-            text = "`out` was made in inference mode and can be written only in it"
-            raise UnsupportedArray(f"{text}; pass another tensor")
-        _check_elements_disjoint(self.shape, self.array.stride(), 1)
+        check_writable_tensor(self._torch, self.array, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the tensor into a slot of the arena."""
@@ -356,20 +365,6 @@ def _adapt_dlpack_array(array: Any, dtype: Dtype | None) -> ArrayAdapter:
         return _NumpyAdapter(numpy, numpy.from_dlpack(array), dtype)
     except (BufferError, RuntimeError, TypeError) as error:
         raise UnsupportedArray(f"NumPy cannot read this DLPack array: {error}") from error
-
-
-def _check_elements_disjoint(shape: tuple[int, ...], strides: Sequence[int], itemsize: int) -> None:
-    """Raises ``UnsupportedArray`` when two elements of an array may share memory.
-
-    From the innermost dimension outwards, each stride must step over everything inside it. That
-    also refuses unusual layouts whose elements interleave without sharing memory.
-    """
-    inside = itemsize
-    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape)):
-        if size > 1 and stride < inside and 0 not in shape:
-            text = "its elements share memory, as after `expand` or `broadcast_to`"
-            raise UnsupportedArray(f"no result can be written into this array: {text}")
-        inside += stride * (size - 1)
 
 
 def _cast_buffer(view: memoryview, code: Any, shape: tuple[int, ...]) -> memoryview:

@@ -7,14 +7,15 @@ in ``REQUESTS`` or ``RESPONSES``.
 from __future__ import annotations
 
 import enum
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type_hints
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: 1: version of the local protocol between trainer and gateway, which both must speak.
-LOCAL_PROTOCOL_VERSION = 1
+#: 2: version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 2
 #: 4,096 bytes: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 4096
 #: 32 bytes: length of a job's token.
@@ -24,6 +25,8 @@ TOKEN_BYTES = 32
 ATTACH_FIRST_BYTE = b"L"
 #: 1,024 bytes: longest text of a failure that a gateway sends.
 FAILURE_TEXT_MAX_BYTES = 1024
+#: 8: most dimensions of a shape in a message; docs/protocol.md section 2.
+SHAPE_MAX_DIMENSIONS = 8
 
 
 class FailureCode(enum.IntEnum):
@@ -50,6 +53,12 @@ class _TextField(NamedTuple):
     max_bytes: int
 
 
+class _SizesField(NamedTuple):
+    """The mark of a field with a number of 64-bit numbers, with the most of them."""
+
+    max_count: int
+
+
 #: The type of a message's field of 8 bits without sign, with its ``struct`` character.
 U8 = Annotated[int, "B"]
 #: The type of a message's field of 16 bits without sign, with its ``struct`` character.
@@ -73,6 +82,8 @@ KindCode = Annotated[CollectiveKind, "B"]
 Failure = Annotated[FailureCode, "B"]
 #: The type of a message's text field of at most 65,535 bytes.
 Text = Annotated[str, _TextField(0xFFFF)]
+#: The type of a message's field that holds the sizes of an array's dimensions.
+Sizes = Annotated[tuple[int, ...], _SizesField(SHAPE_MAX_DIMENSIONS)]
 #: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
 FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
@@ -98,10 +109,15 @@ class Post(NamedTuple):
     layout_hash: U64
     operation: KindCode
     root: U32
+    shape: Sizes
     weight: F64
     timeout_ns: U64
     contribution_offset: U64
     result_offset: U64
+
+    def is_valid(self) -> bool:
+        """Returns whether an array of ``shape`` has ``elements`` elements."""
+        return math.prod(self.shape) == self.elements
 
 
 class Detach(NamedTuple):
@@ -192,19 +208,21 @@ M = TypeVar("M")
 
 
 class _MessageLayout:
-    """The wire layout of one message class: fixed parts with texts between them."""
+    """The wire layout of one message class: fixed parts with texts or sizes between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
         self.cls = cls
         self._first = first
-        # For each fixed part: its struct, its enums, and the text field after it.
-        self._parts: list[tuple[struct.Struct, tuple[Any, ...], _TextField | None]] = []
+        # For each fixed part: its struct, its enums, and the text or the sizes after it.
+        self._parts: list[
+            tuple[struct.Struct, tuple[Any, ...], _TextField | _SizesField | None]
+        ] = []
         codes = ">"
         enums: list[Any] = []
         hints = get_type_hints(cls, include_extras=True)
         for hint in (hints[name] for name in cls._fields):
             kind, mark = hint.__origin__, hint.__metadata__[0]
-            if isinstance(mark, _TextField):
+            if isinstance(mark, (_TextField, _SizesField)):
                 self._parts.append((struct.Struct(codes), tuple(enums), mark))
                 codes, enums = ">", []
             else:
@@ -212,26 +230,42 @@ class _MessageLayout:
                 enums.append(kind if issubclass(kind, enum.Enum) else None)
         if enums or not self._parts:
             self._parts.append((struct.Struct(codes), tuple(enums), None))
-        # Frequent messages have no text, so one struct packs a whole one.
-        has_text = any(text for _, _, text in self._parts)
-        self._whole = None if has_text else struct.Struct(f">B{codes[1:]}")
-        self._is_plain = self._whole is not None and not any(enums) and cls is not EpochBegan
+        # One struct packs a whole message of fixed fields alone.
+        has_more = any(after for _, _, after in self._parts)
+        self._whole = None if has_more else struct.Struct(f">B{codes[1:]}")
+        # One packs a whole post too, whose only other field is its shape: posts are frequent. The
+        # list has the struct of each number of sizes.
+        self._by_size_count: list[struct.Struct] = []
+        self._sizes_at = len(self._parts[0][1])
+        sizes = self._parts[0][2]
+        if isinstance(sizes, _SizesField):
+            assert len(self._parts) == 2, "fixed fields, sizes, fixed fields"
+            head, tail = (part[0].format[1:] for part in self._parts)
+            self._by_size_count = [
+                struct.Struct(f">B{head}B{count}Q{tail}") for count in range(sizes.max_count + 1)
+            ]
+        self._has_check = hasattr(cls, "is_valid")
+        self._is_plain = self._whole is not None and not any(enums) and not self._has_check
 
     def encode(self, message: tuple[Any, ...]) -> bytes:
         """Returns the bytes of a message of this class, with its code first and without the length
         field."""
         if self._whole is not None:
             return self._whole.pack(self._first, *message)
+        if self._by_size_count:
+            at = self._sizes_at
+            count = len(message[at])
+            if count >= len(self._by_size_count):
+                raise ValueError(f"too many sizes: {count}")
+            whole = self._by_size_count[count]
+            return whole.pack(self._first, *message[:at], count, *message[at], *message[at + 1 :])
         out = bytearray((self._first,))
         at = 0
-        for fixed, enums, text in self._parts:
+        for fixed, enums, after in self._parts:
             out += fixed.pack(*message[at : at + len(enums)])
             at += len(enums)
-            if text is not None:
-                coded = message[at].encode()
-                if len(coded) > text.max_bytes:
-                    raise ValueError(f"text too long: {len(coded)} bytes, {text.max_bytes} allowed")
-                out += len(coded).to_bytes(2, "big") + coded
+            if isinstance(after, _TextField):
+                out += _encode_text(message[at], after)
                 at += 1
         return bytes(out)
 
@@ -242,7 +276,7 @@ class _MessageLayout:
             return self.cls(*self._whole.unpack(data)[1:])
         at = 1
         values: list[Any] = []
-        for fixed, enums, text in self._parts:
+        for fixed, enums, after in self._parts:
             try:
                 plain = fixed.unpack_from(data, at)
             except struct.error:
@@ -250,14 +284,17 @@ class _MessageLayout:
             at += fixed.size
             for value, kind in zip(plain, enums):
                 values.append(value if kind is None else _decode_enum(kind, value))
-            if text is not None:
-                taken, at = _decode_text(data, at, text)
-                values.append(taken)
+            if isinstance(after, _TextField):
+                text, at = _decode_text(data, at, after)
+                values.append(text)
+            elif after is not None:
+                sizes, at = _decode_sizes(data, at, after)
+                values.append(sizes)
         if at != len(data):
             raise DecodeError("bytes follow the last field")
         message = self.cls(*values)
-        if isinstance(message, EpochBegan) and not message.is_valid():
-            raise DecodeError("a committed step without has_committed = 1")
+        if self._has_check and not message.is_valid():
+            raise DecodeError(f"fields of {self.cls.__name__} contradict each other")
         return message
 
 
@@ -268,6 +305,26 @@ def _decode_enum(kind: Callable[[int], Any], code: int) -> Any:
         return kind(code)
     except ValueError:
         raise DecodeError(f"unknown {getattr(kind, '__name__', kind)} {code}") from None
+
+
+def _encode_text(value: str, field: _TextField) -> bytes:
+    """Returns the bytes of a text behind its length. Raises ``ValueError`` for a text too long."""
+    coded = value.encode()
+    if len(coded) > field.max_bytes:
+        raise ValueError(f"text too long: {len(coded)} bytes, {field.max_bytes} allowed")
+    return len(coded).to_bytes(2, "big") + coded
+
+
+def _decode_sizes(data: bytes, at: int, field: _SizesField) -> tuple[tuple[int, ...], int]:
+    """Returns the sizes whose number is at position ``at``, and the position behind them. Raises
+    ``DecodeError``."""
+    count = data[at] if at < len(data) else 0
+    if count > field.max_count:
+        raise DecodeError(f"too many sizes: {count}, {field.max_count} allowed")
+    end = at + 1 + 8 * count
+    if len(data) < end:
+        raise DecodeError("truncated")
+    return struct.unpack(f">{count}Q", data[at + 1 : end]), end
 
 
 def _decode_text(data: bytes, at: int, text: _TextField) -> tuple[str, int]:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from .._group import Group, resolve_group
+from .._memory.arrays import parse_dtype
+from .._memory.plain_memory import check_plain_cpu_tensor
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
@@ -28,6 +30,9 @@ class FlatGrads:
             loss(model, batch).backward()  # posts each bucket as soon as it is complete
             grads.wait()
             optimizer.step()
+
+    A parameter that is added to the module or unfrozen later is averaged from the next ``zero`` on,
+    on all ranks at the same step. One that got a gradient before that makes ``wait`` raise.
 
     The arena holds each gradient twice: ``backward`` adds to one copy, and the average arrives in
     the other. From ``wait`` to ``zero`` the average is ``p.grad``; it may be clipped or written.
@@ -64,7 +69,8 @@ class FlatGrads:
 
         Raises:
             ArenaFull: The arena has no room for all gradients twice.
-            UnsupportedArray: A parameter's dtype is not supported.
+            UnsupportedArray: A parameter is no plain memory on the CPU, or its dtype is not
+                supported. The error names it.
             ConfigError: No group was given, and the process has none or several.
         """
         group = resolve_group(group)
@@ -76,17 +82,12 @@ class FlatGrads:
         self._sending = True
         # Whether `backward` failed while it posted a bucket.
         self._incomplete = False
-        trained = [p for p in module.parameters() if p.requires_grad]
-        # `backward` completes the last parameters first.
-        self._buckets = [
-            _GradientBucket(group, parameters, index)
-            for index, parameters in enumerate(_split_into_buckets(trained[::-1], bucket_bytes))
-        ]
+        self._module, self._bucket_bytes = module, bucket_bytes
+        self._buckets: list[_GradientBucket] = []
+        # The parameters in the buckets by identity, with the properties that their gradients need.
+        self._laid_out: dict[int, tuple[torch.Size, torch.dtype]] = {}
+        self._hooks: list[Any] = []
         self._next = 0
-        for bucket in self._buckets:
-            parameter: Any
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._make_gradient_hook(bucket))
         self.zero()
 
     @contextlib.contextmanager
@@ -101,9 +102,14 @@ class FlatGrads:
     def zero(self) -> None:
         """Begins a step: sets ``p.grad`` to zeros in the arena.
 
-        Waits until the gateway no longer reads the last step's gradients.
+        Waits until the gateway no longer reads the last step's gradients. Parameters that are new
+        in the module or no longer frozen are averaged from here on.
+
+        Raises:
+            ArenaFull, UnsupportedArray: A new parameter cannot be averaged, as in the constructor.
         """
         self._next, self._incomplete = 0, False
+        self._follow_module()
         for bucket in self._buckets:
             bucket.zero_gradients()
 
@@ -114,7 +120,8 @@ class FlatGrads:
         not used.
 
         Raises:
-            ConfigError: ``backward`` has failed since ``zero``.
+            ConfigError: ``backward`` has failed since ``zero``; or a parameter has a gradient
+                that was not averaged, because it was added or unfrozen since ``zero``.
             LandbridgeError: As ``Group.all_reduce``.
         """
         if self._incomplete:
@@ -136,8 +143,67 @@ class FlatGrads:
         except LandbridgeError:
             self._next = 0
             raise
+        # After all posts and waits, so that the ranks stay in the same order.
+        self._check_all_averaged()
         for bucket in self._buckets:
             bucket.show_averages()
+
+    def _follow_module(self) -> None:
+        """Lays out all gradients anew when the module has a trained parameter that is not laid out,
+        or one of another shape or dtype. Drops gradients of frozen parameters.
+
+        The layout then is the one that a rank makes which starts now.
+        """
+        trained: list[tuple[str, torch.nn.Parameter]] = []
+        is_same = True
+        parameter: Any
+        for name, parameter in self._module.named_parameters():
+            known = self._laid_out.get(id(parameter))
+            if known is not None or parameter.requires_grad:
+                trained.append((name, parameter))
+                is_same = is_same and known is not None and known == _properties(parameter)
+            else:
+                parameter.grad = None
+        if not is_same:
+            for name, parameter in trained:
+                _check_parameter(name, parameter)
+            self._drop_layout()
+            self._lay_out_gradients(trained)
+
+    def _drop_layout(self) -> None:
+        """Drops all buckets, with their memory, and the hooks of their parameters."""
+        for hook in self._hooks:
+            hook.remove()
+        for bucket in self._buckets:
+            bucket.drop_gradients()
+        self._hooks, self._buckets, self._laid_out = [], [], {}
+
+    def _lay_out_gradients(self, named: list[tuple[str, torch.nn.Parameter]]) -> None:
+        """Makes the buckets of these parameters, and registers the hooks that post them."""
+        names = {id(parameter): name for name, parameter in named}
+        # `backward` completes the last parameters first.
+        parameters = [parameter for _, parameter in named][::-1]
+        buckets = [
+            _GradientBucket(self.group, part, [names[id(parameter)] for parameter in part], index)
+            for index, part in enumerate(_split_into_buckets(parameters, self._bucket_bytes))
+        ]
+        for bucket in buckets:
+            parameter: Any
+            for parameter in bucket.parameters:
+                self._laid_out[id(parameter)] = _properties(parameter)
+                handle = self._make_gradient_hook(bucket)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(handle))
+        self._buckets = buckets
+
+    def _check_all_averaged(self) -> None:
+        """Raises ``ConfigError`` when a parameter outside the buckets has a gradient."""
+        for name, parameter in self._module.named_parameters():
+            if parameter.grad is not None and id(parameter) not in self._laid_out:
+                raise ConfigError(
+                    f"the gradient of parameter `{name}` was not averaged, because it was added or "
+                    "unfrozen after `FlatGrads.zero`; `p.grad` are this rank's own gradients: "
+                    "begin the step again with `FlatGrads.zero`, which takes the parameter in"
+                )
 
     def _make_gradient_hook(self, bucket: _GradientBucket) -> Any:
         """Returns the hook that autograd calls when a gradient of the bucket is accumulated."""
@@ -167,13 +233,16 @@ class FlatGrads:
 class _GradientBucket:
     """Gradients that are averaged together by one collective."""
 
-    def __init__(self, group: Group, parameters: list[torch.nn.Parameter], index: int) -> None:
+    def __init__(
+        self, group: Group, parameters: list[torch.nn.Parameter], names: list[str], index: int
+    ) -> None:
         self.parameters = parameters
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype
         self._flats = [group.empty(elements, dtype) for _ in range(2)]
         self._views = [_parameter_views(flat, parameters) for flat in self._flats]
-        text = f"flat {index} {[tuple(p.shape) for p in parameters]}"
+        shapes = [(name, tuple(p.shape)) for name, p in zip(names, parameters)]
+        text = f"flat {index} {shapes}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         self._layout = int.from_bytes(digest, "big")
         # The index of the tensor that `backward` adds to. Averages arrive in the other one.
@@ -194,6 +263,14 @@ class _GradientBucket:
         self._set_parameter_gradients(self._own)
         self._is_posted = False
         self.missing = {id(p) for p in self.parameters}
+
+    def drop_gradients(self) -> None:
+        """Waits until the gateway is done with the bucket, and takes its memory from the
+        parameters."""
+        if self._operation is not None:
+            self._operation.wait_free()
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def check_gradient(self, parameter: torch.Tensor) -> None:
         """Raises an error if a gradient was added to after the bucket was posted, or is not in the
@@ -242,6 +319,21 @@ class _GradientBucket:
         """Makes one of the bucket's two tensors, by its index, the gradients of the parameters."""
         for parameter, view in zip(self.parameters, self._views[which]):
             parameter.grad = view
+
+
+def _properties(parameter: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+    """Returns the properties of a parameter on which the layout of its gradient depends."""
+    return parameter.shape, parameter.dtype
+
+
+def _check_parameter(name: str, parameter: torch.Tensor) -> None:
+    """Raises ``UnsupportedArray``, with the parameter's name, when its gradient cannot lie in the
+    arena."""
+    check_plain_cpu_tensor(torch, parameter, f"parameter `{name}`")
+    try:
+        parse_dtype(parameter.dtype)
+    except UnsupportedArray as error:
+        raise UnsupportedArray(f"parameter `{name}`: {error}") from error
 
 
 def _parameter_views(

@@ -12,6 +12,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
 from .._group import Group, resolve_group
+from .._memory.plain_memory import check_plain_cpu_tensor
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
 from ._local_ranks import LocalRanks
@@ -150,6 +151,10 @@ class State:
         """Posts the bucket, or hands it to the reduction of the site. ``done`` gets an average, an
         operation or a failure."""
         gradients, layout = bucket.buffer(), bucket_layout_hash(bucket, self._shard)
+        try:
+            check_plain_cpu_tensor(torch, gradients, f"the gradient bucket {bucket.index()}")
+        except errors.UnsupportedArray as failure:
+            return done(failure)
         if self._site is not None:
             # After a failure too, because other trainers of the site may have begun this bucket.
             return self._site.start_bucket(gradients, layout, self.timeout, done)

@@ -12,7 +12,14 @@ from .._exchange import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree
-from ._sync import broadcast_tensors, names_digest, parameters_digest, strip_ddp, sync_module
+from ._sync import (
+    broadcast_tensors,
+    check_overwritable,
+    names_digest,
+    parameters_digest,
+    strip_ddp,
+    sync_module,
+)
 
 
 def resume(
@@ -46,12 +53,15 @@ def resume(
         The number of finished steps, the same on every rank.
 
     Raises:
+        UnsupportedArray: A parameter or buffer cannot be sent or overwritten, as for
+            ``sync_module``. Nothing was sent.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
         LandbridgeError: As ``Group.recover``.
     """
     if not 0 <= step < 1 << 63:
         raise ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
+    check_overwritable(module)
     parts = [strip_ddp(module), *others]
     layout = names_digest(module, *(type(part).__qualname__ for part in others))
     deadline = time.monotonic() + timeout

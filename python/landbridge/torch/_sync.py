@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 
 from .._group import Group, resolve_group
+from .._memory.plain_memory import check_plain_tensor, check_writable_tensor
 from .._operation import Operation
 from ..errors import ArenaFull
 
@@ -31,10 +32,13 @@ def sync_module(module: torch.nn.Module, group: Group | None = None, root: int =
         root: The rank whose parameters and buffers are right.
 
     Raises:
+        UnsupportedArray: A parameter or buffer is no plain memory of this process, or cannot be
+            written, such as one of a sharded, sparse or expanded kind. Nothing was sent.
         RanksDisagree: The ranks' modules differ in names, shapes or dtypes.
         LandbridgeError: As ``Group.broadcast``. Parts of the module may be overwritten.
     """
     group = resolve_group(group)
+    check_overwritable(module)
     group.barrier(layout=names_digest(module))
     broadcast_tensors([tensor for _, tensor in _named_tensors(module)], group, root)
     check_module(module, group)
@@ -65,6 +69,7 @@ def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
         The digest of the module, as ``module_digest``.
 
     Raises:
+        UnsupportedArray: As ``module_digest``.
         RanksDisagree: Parameters or buffers differ. Every rank raises it.
     """
     digest = module_digest(module)
@@ -74,7 +79,7 @@ def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
 
 def module_digest(module: torch.nn.Module) -> int:
     """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of a module's parameters and
-    buffers."""
+    buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory."""
     return _hash_tensors(
         _describe_tensors(module), *(_flat_cpu_copy(tensor) for _, tensor in _named_tensors(module))
     )
@@ -89,7 +94,15 @@ def names_digest(module: torch.nn.Module, *more: str) -> int:
 def parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
-    return _hash_tensors("", *(_flat_cpu_copy(parameter) for parameter in module.parameters()))
+    parameters = _check_named("parameter", strip_ddp(module).named_parameters())
+    return _hash_tensors("", *(_flat_cpu_copy(parameter) for _, parameter in parameters))
+
+
+def check_overwritable(module: torch.nn.Module) -> None:
+    """Raises ``UnsupportedArray`` when a parameter or buffer of a module cannot be sent, or cannot
+    be overwritten."""
+    for name, tensor in _named_tensors(module):
+        check_writable_tensor(torch, tensor, f"`{name}` of the module")
 
 
 def strip_ddp(module: torch.nn.Module) -> torch.nn.Module:
@@ -145,9 +158,20 @@ def _hash_tensors(names: str, *parts: torch.Tensor) -> int:
 
 
 def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the name and the tensor of each parameter and buffer of a module."""
-    yield from strip_ddp(module).named_parameters()
-    yield from strip_ddp(module).named_buffers()
+    """Yields the name and the tensor of each parameter and buffer of a module. Raises
+    ``UnsupportedArray`` for one that is no plain memory."""
+    yield from _check_named("parameter", strip_ddp(module).named_parameters())
+    yield from _check_named("buffer", strip_ddp(module).named_buffers())
+
+
+def _check_named(
+    kind: str, named: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields names and tensors. Raises ``UnsupportedArray``, with kind and name, for a tensor that
+    is no plain memory."""
+    for name, tensor in named:
+        check_plain_tensor(torch, tensor, f"{kind} `{name}` of the module")
+        yield name, tensor
 
 
 def _describe_tensors(module: torch.nn.Module) -> str:
@@ -157,8 +181,10 @@ def _describe_tensors(module: torch.nn.Module) -> str:
 
 
 def _flat_cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor in one dimension on the CPU, without a copy where it is there already."""
-    return tensor.detach().cpu().contiguous().reshape(-1)
+    """Returns the tensor in one dimension on the CPU, without a copy where its elements are plain
+    memory there already."""
+    values = tensor.detach().resolve_conj().resolve_neg()
+    return values.cpu().contiguous().reshape(-1)
 
 
 def _split_into_chunks(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

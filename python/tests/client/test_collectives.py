@@ -334,6 +334,39 @@ def test_a_layout_that_differs_is_a_disagreement(groups):
     call_for_all(groups, step)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (((2, 3), (3, 2)), r"shape: .*posted \(2, 3\), .*posted \(3, 2\)"),
+        (((2, 2), (4,)), r"shape: .*posted \(2, 2\), .*posted \(4,\)"),
+        (((), (1,)), r"shape: .*posted \(\), .*posted \(1,\)"),
+        (((2, 3), (9,)), r"shape: .*posted \(2, 3\), .*posted \(9,\)"),
+        (((1,) * 8 + (5,), (1,) * 7 + (5, 1)), "layout"),
+        (((1,) * 8 + (5,), (5,)), "layout"),
+    ],
+)
+def test_arrays_of_different_shape_are_a_disagreement(groups, shapes, words):
+    def step(group):
+        array = numpy.ones(shapes[group.rank == 2], "float32")
+        for call in (group.all_reduce, group.reduce, group.broadcast):
+            with pytest.raises(landbridge.RanksDisagree, match=words):
+                call(array)
+
+    call_for_all(groups, step)
+
+
+def test_flat_arrays_need_only_as_many_elements(groups):
+    def step(group):
+        array = numpy.arange(6, dtype="float32").reshape([(2, 3), (3, 2), (6,)][group.rank])
+        for call in (group.all_reduce, group.reduce, group.broadcast):
+            result = call(array, flat=True)
+            assert result is None or (result == array).all() and result.shape == array.shape
+        with pytest.raises(landbridge.RanksDisagree, match="length"):
+            group.all_reduce(numpy.ones((2, 3 + group.rank), "float32"), flat=True)
+
+    call_for_all(groups, step)
+
+
 def test_waiting_for_ranks_ends_by_the_callers_timeout(groups):
     array = numpy.ones(4, "float32")
     with pytest.raises(landbridge.RanksTimedOut) as raised:

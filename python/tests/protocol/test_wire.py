@@ -28,6 +28,8 @@ def message_of(line):
     fields = dict(line["fields"])
     if "token" in fields:
         fields["token"] = bytes.fromhex(fields["token"])
+    if "shape" in fields:
+        fields["shape"] = tuple(fields["shape"])
     return classes[line["message"]](**fields)
 
 
@@ -54,6 +56,12 @@ def test_every_message_and_code_is_in_the_daemons_file():
     assert {(post["op"], post["dtype"]) for post in posts} == {(o, d) for o in Op for d in Dtype}
     failed = [line["fields"]["code"] for line in LINES if line.get("message") == "Failed"]
     assert sorted(failed) == sorted(FailureCode) == sorted(errors.FAILURES)
+
+
+def test_a_shape_too_long_for_a_message_is_not_sent():
+    line = next(line for line in LINES if line.get("message") == "Post")
+    with pytest.raises(ValueError, match="too many sizes: 9"):
+        REQUESTS.encode(message_of(line)._replace(shape=(1,) * 9))
 
 
 def test_no_bytes_but_messages_decode():

@@ -166,6 +166,88 @@ def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted
     assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
+def two_layers():
+    """Returns two linear layers, of which only the second is trained."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    return model
+
+
+def backward_of_rank(model, group):
+    """Computes gradients that differ between the ranks."""
+    model(torch.full((1, 2), group.rank + 1.0)).sum().backward()
+
+
+def test_parameters_that_come_or_thaw_later_are_averaged(groups):
+    def step(group):
+        model = two_layers()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        changes = (
+            lambda: None,
+            lambda: model[0].requires_grad_(),
+            lambda: model.append(torch.nn.Linear(2, 1)),
+            lambda: model.double(),
+        )
+        averages = []
+        for change in changes:
+            change()
+            grads.zero()
+            model(
+                torch.full((1, 2), group.rank + 1.0, dtype=model[0].weight.dtype)
+            ).sum().backward()
+            grads.wait()
+            found = [p.grad for p in model.parameters() if p.grad is not None]
+            averages.append([grad.tolist() for grad in found])
+        assert found[0].dtype == torch.float64
+        return averages
+
+    first, second = call_for_all(groups, step)
+    assert first == second and list(map(len, first)) == [2, 4, 6, 6]
+
+
+def test_a_new_layout_takes_the_place_of_the_old(groups):
+    model = two_layers()
+    grads = FlatGrads(model, groups[0])
+    model[0].requires_grad_()
+    grads.zero()
+    taken = groups[0]._arena.used_bytes
+    for _ in range(3):
+        model[0].bias = torch.nn.Parameter(torch.zeros(2))
+        grads.zero()
+        assert groups[0]._arena.used_bytes == taken
+    assert model[0].bias.grad.tolist() == [0, 0]
+
+
+def test_a_gradient_that_was_not_averaged_is_named(groups):
+    def step(group):
+        model = two_layers()
+        grads = FlatGrads(model, group, timeout=60)
+        model[0].requires_grad_()
+        backward_of_rank(model, group)
+        for _ in range(2):
+            with pytest.raises(landbridge.ConfigError, match="parameter `0.weight` was not"):
+                grads.wait()
+        grads.zero()
+        backward_of_rank(model, group)
+        grads.wait()
+        return model[0].weight.grad.tolist()
+
+    first, second = call_for_all(groups, step)
+    assert first == second
+
+
+def test_ranks_that_train_other_parameters_disagree(groups):
+    def step(group):
+        model = two_layers().requires_grad_()
+        model[group.rank].requires_grad_(False)
+        grads = FlatGrads(model, group, timeout=60)
+        backward_of_rank(model, group)
+        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+            grads.wait()
+
+    call_for_all(groups, step)
+
+
 def test_an_out_that_requires_grad_is_returned_itself(groups):
     def step(group):
         for out in (torch.zeros(3, requires_grad=True), group.empty(3, torch.float32)):

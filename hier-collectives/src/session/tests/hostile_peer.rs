@@ -90,13 +90,14 @@ impl Victim {
     }
 
     fn descriptor(&mut self) -> Descriptor {
-        use crate::descriptor::{Dtype, Pattern, ReduceOp};
+        use crate::descriptor::{ArrayShape, Dtype, Pattern, ReduceOp};
         let elements = [40, 40, 40, 40, 41, 0, 1 << 45, u64::MAX][self.dice.roll(8)];
         Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::I64,
             elements,
             layout_hash: 0,
+            shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
         }
     }

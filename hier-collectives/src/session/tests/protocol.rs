@@ -15,8 +15,8 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
-    let descriptor =
-        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
+    let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
+    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0, shape, pattern };
     let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: Span::from_secs(1) };
     let now = world.now;
     world.session(GatewayId(0)).handle_post(RankId(0), post, now);
@@ -177,8 +177,8 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
-    let descriptor =
-        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
+    let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
+    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0, shape, pattern };
     let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
     let now = world.now;
     for rank in 0..2 {
@@ -201,6 +201,7 @@ fn ranks_too_far_apart_end_the_epoch() {
         dtype: Dtype::I64,
         elements: 4,
         layout_hash: 0,
+        shape: ArrayShape::FLAT,
         pattern: Pattern::AllReduce,
     };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);

@@ -157,7 +157,14 @@ impl World {
         let post = Post {
             epoch,
             sequence: sequence_id,
-            descriptor: Descriptor { op, dtype, elements, layout_hash: 0, pattern },
+            descriptor: Descriptor {
+                op,
+                dtype,
+                elements,
+                layout_hash: 0,
+                shape: ArrayShape::FLAT,
+                pattern,
+            },
             weight: 1.0,
             timeout: Span::from_secs(60),
         };

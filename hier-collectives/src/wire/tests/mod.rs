@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::DecodeError;
-use crate::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use crate::descriptor::{ArrayShape, DIMENSIONS_MAX, Descriptor, Dtype, Pattern, ReduceOp};
 use crate::fec::parity_max;
 use crate::ids::{
     BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -67,12 +67,14 @@ fn descriptors() -> impl Strategy<Value = Descriptor> {
         let with_rank = Pattern::from_code(code, rank);
         with_rank.or(Pattern::from_code(code, RankId(0))).expect("known")
     });
-    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), pattern).prop_map(
-        |(op, dtype, elements, layout_hash, pattern)| Descriptor {
+    let shape = 0..DIMENSIONS_MAX;
+    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), shape, pattern).prop_map(
+        |(op, dtype, elements, layout_hash, ones, pattern)| Descriptor {
             op: ReduceOp::ALL[op],
             dtype: Dtype::ALL[dtype],
             elements,
             layout_hash,
+            shape: ArrayShape::new(&[&vec![1; ones][..], &[elements]].concat()).expect("few"),
             pattern,
         },
     )
