@@ -16,6 +16,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Returns the number of tests that passed or were skipped.
+    pub fn counted(&self) -> u64 {
+        self.passed + self.skipped.len() as u64
+    }
+
     /// Counts a line of the output of a Rust test runner.
     pub fn add_test_line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {

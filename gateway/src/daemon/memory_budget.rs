@@ -20,11 +20,11 @@ pub fn reserved_bytes(
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
-    (jobs, sides): (usize, usize),
+    (jobs, networks): (usize, usize),
 ) -> ByteCount {
     let windows = plan.memory_bound(fabric, me, ByteCount::default()).window_bytes().get();
     let lanes = u64::from(plan::lane_count(fabric)) * wan::LANE_QUIC_BYTES.get();
-    ByteCount::new(jobs as u64 * windows + sides as u64 * lanes)
+    ByteCount::new(jobs as u64 * windows + networks as u64 * lanes)
 }
 
 /// Returns the least `memory` of a gateway whose windows and lanes take `reserved` bytes

@@ -110,12 +110,12 @@ impl RunningStage {
         let output = std::fs::read(workspace.stage_output(self.stage.name)).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
         println!("{output}");
-        let (passed, failed) = (results.tally.passed, results.tally.failed);
+        let (counted, failed) = (results.tally.counted(), results.tally.failed);
         output.lines().for_each(|line| (self.count)(&mut results.tally, line.trim_end()));
         let failure = match status {
             Ok(status) if !status.success() => Some(self.command.failure(&status)),
             Err(error) => Some(self.command.failure(&error)),
-            Ok(_) if results.tally.failed > failed || results.tally.passed == passed => {
+            Ok(_) if results.tally.failed > failed || results.tally.counted() == counted => {
                 Some(self.command.failure(&"the test runner's counts make no sense"))
             }
             Ok(_) => None,

@@ -64,7 +64,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    seconds: 300,
+    seconds: 350,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
@@ -74,7 +74,7 @@ const BUILD_STAGE: Stage = Stage {
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    seconds: 700,
+    seconds: 1690,
     work: StageWork::Beside {
         command: |workspace| {
             let programs = test_programs::list_test_programs(&workspace.root)?;
@@ -89,7 +89,7 @@ const SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    seconds: 400,
+    seconds: 560,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, |program| {
             !is_simulation(program) && !["tidy", "fuzz"].contains(&&*program.package)
@@ -100,7 +100,7 @@ const TESTS_STAGE: Stage = Stage {
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
-    seconds: 30,
+    seconds: 170,
     work: StageWork::InTurn(|workspace, _| {
         // The tests have built it, all features included.
         simulate::find_mutants_in_scenarios(
@@ -113,7 +113,7 @@ const MUTANTS_STAGE: Stage = Stage {
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
-    seconds: 30,
+    seconds: 40,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, |program| program.package == "fuzz")
     }),
@@ -145,7 +145,7 @@ const QUICKSTART_STAGE: Stage = Stage {
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    seconds: 60,
+    seconds: 120,
     work: StageWork::InTurn(|workspace, tally| {
         faults::check_faults(&workspace.root, &workspace.landbridge, tally)
     }),
@@ -154,7 +154,7 @@ const FAULTS_STAGE: Stage = Stage {
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
-    seconds: 60,
+    seconds: 200,
     work: StageWork::InTurn(|workspace, tally| {
         python::build_package(&workspace.root, workspace.target_folder(), tally)
     }),
@@ -172,7 +172,7 @@ const PYTHON_STAGE: Stage = Stage {
 const PYTHON_STAGE_BESIDE: Stage = Stage {
     name: PYTHON_STAGE_NAME,
     purpose: PYTHON_STAGE_PURPOSE,
-    seconds: 700,
+    seconds: 1690,
     work: StageWork::Beside {
         command: |_| {
             let this = std::env::current_exe().map_err(|error| Failure {
