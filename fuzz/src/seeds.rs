@@ -242,15 +242,17 @@ pub fn local_response() -> Vec<Vec<u8>> {
         let failure = Failure::new(code, "gateway west-0 cannot be reached on any lane");
         Response::Event(RankEvent::Failed { sequence, failure })
     };
-    let epoch_began = |committed| {
+    let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(3), sequence);
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed })
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
+    let disagreed = Failure::new(FailureCode::Disagreement, "rank 2 posted f32, rank 0 bf16");
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
         Response::Refused("the token is not that of job `train`".to_owned()),
-        epoch_began(None),
-        epoch_began(Some(Step(12))),
+        epoch_began(None, None),
+        epoch_began(Some(Step(12)), Some(disagreed)),
+        Response::Event(RankEvent::EpochAwaited { why: "job train: gateway west-0".to_owned() }),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
         Response::Event(RankEvent::Committed { step: Step(12) }),

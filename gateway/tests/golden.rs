@@ -86,16 +86,19 @@ fn responses() -> Vec<Response> {
         ready: TimeNs::from_ns(u64::MAX),
     };
     let fabric = "two-region".to_owned();
-    let epoch_began = |committed| {
+    let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(7), Sequence(1 << 33));
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed })
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
+    let disagreed = Failure::new(FailureCode::Disagreement, "ranks disagree on length");
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
         Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
         Response::Refused("job `train`: no such job, or a wrong token".to_owned()),
-        epoch_began(None),
-        epoch_began(Some(Step(1 << 40))),
+        epoch_began(None, None),
+        epoch_began(Some(Step(1 << 40)), None),
+        epoch_began(None, Some(disagreed)),
+        Response::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
     ];
@@ -148,14 +151,17 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             ("Attached", fields)
         }
         Response::Refused(why) => ("Refused", json!({ "why": why })),
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
             let fields = json!({
                 "epoch": epoch.0, "next_sequence": next.0,
                 "has_committed": u8::from(committed.is_some()),
                 "committed": committed.map_or(0, |step| step.0),
+                "ended_code": ended.as_ref().map_or(0, |failure| failure.code as u8),
+                "ended_text": ended.as_ref().map_or("", |failure| failure.text.as_str()),
             });
             ("EpochBegan", fields)
         }
+        Response::Event(RankEvent::EpochAwaited { why }) => ("EpochAwaited", json!({ "why": why })),
         Response::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
                 "sequence": sequence.0, "posted_ns": timing.posted.ns(),
@@ -207,7 +213,11 @@ fn refused() -> Vec<Value> {
         side("request", &many_dimensions),
         side("response", &[200]),
         // A step where it says that there is none.
-        side("response", &[&[3][..], &[0; 16], &[0, 0, 0, 0, 0, 0, 0, 0, 1]].concat()),
+        side("response", &[&[3][..], &[0; 16], &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]].concat()),
+        // A reason where no epoch ended, and one of an unknown code.
+        side("response", &[&[3][..], &[0; 25], &[0, 0, 1, b'x']].concat()),
+        side("response", &[&[3][..], &[0; 25], &[99, 0, 1, b'x']].concat()),
+        side("response", &[&[9, 4, 1][..], &[b'x'; 1025]].concat()),
         side("response", &[2, 0, 2, 0xc3, 0x28]),
         side("response", &[2, 0, 3, b'a', b'b']),
         side("response", &unknown_code),

@@ -168,6 +168,9 @@ class GatewayLost(CollectiveFailed, ConnectionError):
     code, fault, kind = 9, "us", "gateway lost"
 
 
+#: Exceptions of posts that ranks must change: the same posts would fail again.
+POSTS_AT_FAULT = (RanksDisagree, BadRequest)
+
 #: The exception class of each failure code of the gateway; docs/protocol.md section 2.
 FAILURES: dict[int, type[CollectiveFailed]] = {
     failure.code: failure

@@ -10,6 +10,7 @@ use crate::local::protocol::{
 };
 use crate::memory::arena::ArenaError;
 use hier_collectives::ids::RankId;
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc, watch};
@@ -70,10 +71,26 @@ pub enum AttachError {
     #[error(transparent)]
     Memory(#[from] ArenaError),
     /// The gateways did not meet in time.
-    #[error(
-        "attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`"
-    )]
-    NoEpoch(Span),
+    #[error("{0}")]
+    NoEpoch(EpochTimeout),
+}
+
+/// An attached rank whose first epoch did not begin in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EpochTimeout {
+    /// How long the rank waited.
+    pub timeout: Span,
+    /// What the gateway was waiting for, in its words; `None` if it did not say.
+    pub why: Option<String>,
+}
+
+impl fmt::Display for EpochTimeout {
+    /// Prints the time that the rank waited and what its gateway waited for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = self.why.as_deref().unwrap_or("some gateway is missing");
+        let timeout = self.timeout;
+        write!(f, "attached, but no epoch began within {timeout}: {why}; see `landbridge status`")
+    }
 }
 
 impl AttachOptions {
@@ -121,7 +138,8 @@ impl Client {
                 return Err(lost);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(AttachError::NoEpoch(options.epoch_timeout));
+                let timeout = options.epoch_timeout;
+                return Err(AttachError::NoEpoch(EpochTimeout { timeout, why: None }));
             }
             tokio::time::sleep(pause.duration()).await;
             pause = (pause + pause).min(ATTACH_RETRY_PAUSE_MAX);
@@ -145,7 +163,10 @@ impl Client {
         let waiting = settled.wait_for(|settled| *settled);
         match tokio::time::timeout_at(deadline, waiting).await {
             Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(epoch_timeout)),
+            Ok(Err(_)) | Err(_) => {
+                let (timeout, why) = (epoch_timeout, connection.lock_state().awaited.clone());
+                return Err(AttachError::NoEpoch(EpochTimeout { timeout, why }));
+            }
         }
         if let Some(why) = connection.lock_state().ended.clone() {
             return Err(AttachError::Lost(why));

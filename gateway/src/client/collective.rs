@@ -18,7 +18,7 @@ pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
 #[derive(Debug, thiserror::Error)]
 #[error("not posted: {failure}")]
 pub struct PostError {
-    /// The reason: the connection to the gateway ended.
+    /// The reason: the connection to the gateway ended, or the epoch did.
     pub failure: Failure,
     /// The tensor. Its contribution is intact.
     pub tensor: Box<Tensor>,
@@ -110,8 +110,9 @@ impl Client {
     /// A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
-    /// [`PostError`] when the connection ended; the tensor comes back, and its contribution is
-    /// intact. Every other error is the result of [`Operation::ready`].
+    /// [`PostError`] when the connection ended, or once after an epoch that posts of ranks ended,
+    /// if no collective of this rank failed for that. The tensor comes back, and its contribution
+    /// is intact. Every other error is the result of [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let (dtype, elements) = (tensor.dtype, tensor.elements);
@@ -134,6 +135,9 @@ impl Client {
                 let mut state = self.connection.lock_state();
                 if state.ended.is_some() {
                     let failure = state.disconnect_failure();
+                    return Err(PostError { failure, tensor: Box::new(tensor) });
+                }
+                if let Some(failure) = state.take_untold_failure() {
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
                 // The gateway closes the connection of a rank that posts more than its maximum.

@@ -55,6 +55,13 @@ pub(super) struct ConnectionState {
     pub commits: VecDeque<PendingCommit>,
     /// The last step known to be complete in every region.
     pub committed: Option<Step>,
+    /// The last failure of a collective of this rank.
+    last_failure: Option<Failure>,
+    /// The reason of the last epoch's end, if posts of ranks were at fault and no collective of
+    /// this rank failed for it.
+    untold: Option<Failure>,
+    /// What the gateway waits for while no epoch is under way.
+    pub awaited: Option<String>,
     /// Why the connection ended.
     pub ended: Option<String>,
 }
@@ -93,6 +100,23 @@ impl ConnectionState {
         OperationReceivers { ready: ready_receiver, done: done_receiver }
     }
 
+    /// Takes the reason why posts of ranks ended the last epoch, if no collective of this rank
+    /// failed for it. The next post of this rank would be the wrong one, too.
+    pub fn take_untold_failure(&mut self) -> Option<Failure> {
+        self.untold.take()
+    }
+
+    /// Notes why the epoch before ended; `None` if this rank was not in it.
+    fn note_epoch_end(&mut self, ended: Option<Failure>) {
+        let was_member = self.epoch != Epoch::default();
+        // A collective of that epoch without a result fails for the same reason, a little later.
+        let fails = self.operations.values().any(|pending| pending.ready.is_some());
+        let untold = ended.filter(|failure| {
+            failure.code.is_fault_of_posts() && self.last_failure.as_ref() != Some(failure)
+        });
+        self.untold = untold.filter(|_| was_member && !fails);
+    }
+
     /// Returns the failure of a request that comes after the end of the connection.
     pub fn disconnect_failure(&self) -> Failure {
         gateway_lost_failure(self.ended.as_deref().unwrap_or("the connection ended"))
@@ -127,10 +151,13 @@ impl Connection {
     fn handle_event(&self, event: RankEvent) {
         let mut state = self.lock_state();
         match event {
-            RankEvent::EpochBegan { epoch, next, committed } => {
+            RankEvent::EpochBegan { epoch, next, committed, ended } => {
+                state.note_epoch_end(ended);
                 (state.epoch, state.next, state.committed) = (epoch, next, committed);
+                state.awaited = None;
                 self.settled.send_replace(true);
             }
+            RankEvent::EpochAwaited { why } => state.awaited = Some(why),
             RankEvent::ResultReady { sequence, timing } => {
                 let pending = state.operations.get_mut(&sequence);
                 if let Some(ready) = pending.and_then(|pending| pending.ready.take()) {
@@ -139,7 +166,8 @@ impl Connection {
             }
             RankEvent::ContributionFree { sequence } => state.finish_operation(sequence, None),
             RankEvent::Failed { sequence, failure } => {
-                state.finish_operation(sequence, Some(failure))
+                state.last_failure = Some(failure.clone());
+                state.finish_operation(sequence, Some(failure));
             }
             RankEvent::Committed { step } => {
                 state.committed = Some(step);

@@ -33,7 +33,7 @@ mod operation;
 mod slots;
 mod tensor;
 
-pub use attach::{AttachError, AttachOptions, GATEWAY_TIMEOUT};
+pub use attach::{AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT};
 pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};

@@ -193,12 +193,13 @@ impl Response {
                 out.push(2);
                 write_text(&mut out, why);
             }
-            Self::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
+            Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
                 out.push(3);
                 write_u64(&mut out, epoch.0);
                 write_u64(&mut out, next.0);
                 out.push(u8::from(committed.is_some()));
                 write_u64(&mut out, committed.map_or(0, |step| step.0));
+                write_optional_failure(ended.as_ref(), &mut out);
             }
             Self::Event(RankEvent::ResultReady { sequence, timing }) => {
                 out.push(4);
@@ -225,6 +226,10 @@ impl Response {
                 write_u64(&mut out, step.0);
                 failure.write_to(&mut out);
             }
+            Self::Event(RankEvent::EpochAwaited { why }) => {
+                out.push(9);
+                write_text(&mut out, why);
+            }
         }
         out
     }
@@ -249,7 +254,8 @@ impl Response {
                     (1, step) => Some(Step(step)),
                     _ => return Err(DecodeError::Unknown("committed")),
                 };
-                Self::Event(RankEvent::EpochBegan { epoch, next, committed })
+                let ended = read_optional_failure(&mut reader)?;
+                Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
             }
             4 => {
                 let sequence = Sequence(reader.read_u64()?);
@@ -275,10 +281,37 @@ impl Response {
                 let (step, failure) = (Step(reader.read_u64()?), Failure::read_from(&mut reader)?);
                 Self::Event(RankEvent::CommitFailed { step, failure })
             }
+            9 => {
+                let why = reader.read_text()?;
+                if why.len() > Failure::MAX_TEXT_BYTES {
+                    return Err(DecodeError::Invalid("text"));
+                }
+                Self::Event(RankEvent::EpochAwaited { why })
+            }
             _ => return Err(DecodeError::Unknown("response")),
         };
         reader.check_end(response)
     }
+}
+
+/// Appends an optional failure to a message: its code and its text, or 0 and no text.
+fn write_optional_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
+    match failure {
+        Some(failure) => failure.write_to(out),
+        None => {
+            out.push(0);
+            write_text(out, "");
+        }
+    }
+}
+
+/// Reads an optional failure: its code and its text, or 0 and no text.
+fn read_optional_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, DecodeError> {
+    if reader.0.first() != Some(&0) {
+        return Failure::read_from(reader).map(Some);
+    }
+    reader.read_u8()?;
+    if reader.read_text()?.is_empty() { Ok(None) } else { Err(DecodeError::Invalid("failure")) }
 }
 
 /// Writes one encoded message with its length in front.
@@ -372,7 +405,7 @@ mod tests {
         }
 
         #[test]
-        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..8) {
+        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..9) {
             let sequence = Sequence(n[0]);
             let timing = Timing {
                 posted: TimeNs::from_ns(n[1]),
@@ -385,12 +418,18 @@ mod tests {
                 1 => Response::Refused(text),
                 2 => {
                     let committed = (n[2] % 2 == 0).then_some(Step(n[3]));
-                    let epoch = Epoch(n[1]);
-                    Response::Event(RankEvent::EpochBegan { epoch, next: sequence, committed })
+                    let (epoch, next) = (Epoch(n[1]), sequence);
+                    let failure = Failure::new(FailureCode::Disagreement, text);
+                    let ended = (n[4] % 2 == 0).then_some(failure);
+                    Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
                 }
                 3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
                 4 => Response::Event(RankEvent::ContributionFree { sequence }),
                 5 => Response::Event(RankEvent::Committed { step: Step(n[1]) }),
+                7 => {
+                    let why = Failure::truncate_text(text);
+                    Response::Event(RankEvent::EpochAwaited { why })
+                }
                 6 => {
                     let failure = Failure::new(FailureCode::RegionLost, text);
                     Response::Event(RankEvent::CommitFailed { step: Step(n[1]), failure })

@@ -24,13 +24,17 @@ impl Failure {
     /// Makes a failure of kind `code`; a text longer than [`Self::MAX_TEXT_BYTES`] is truncated at
     /// a character.
     pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
-        let mut text: String = text.into();
+        Self { code, text: Self::truncate_text(text.into()) }
+    }
+
+    /// Truncates a text longer than [`Self::MAX_TEXT_BYTES`] at a character.
+    pub fn truncate_text(mut text: String) -> String {
         let mut end = text.len().min(Self::MAX_TEXT_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
         text.truncate(end);
-        Self { code, text }
+        text
     }
 
     /// Appends the failure to the message `out`: one byte of code, then the text.
@@ -91,9 +95,15 @@ impl FailureCode {
         Self::ShuttingDown,
         Self::GatewayLost,
     ];
+
     /// Returns the failure code with wire number `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u8 == code)
+    }
+
+    /// Whether the posts of ranks are at fault, so that the same posts would fail again.
+    pub const fn is_fault_of_posts(self) -> bool {
+        matches!(self, Self::Disagreement | Self::BadPost)
     }
 }
 

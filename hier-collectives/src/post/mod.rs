@@ -50,6 +50,13 @@ pub enum RankEvent {
         /// The last step that some gateway knows to be complete in every region, also when
         /// this rank's commit failed.
         committed: Option<Step>,
+        /// Why the epoch before ended; none for a rank that was not in it.
+        ended: Option<Failure>,
+    },
+    /// No epoch is under way. The gateway says what it waits for, whenever that changes.
+    EpochAwaited {
+        /// The gateways, files or links at fault, in at most [`Failure::MAX_TEXT_BYTES`] bytes.
+        why: String,
     },
     /// The result is in the rank's result slot and may be read. The gateway may still forward it
     /// from there.

@@ -2,7 +2,7 @@
 
 use super::action::PeerError;
 use super::context::Context;
-use super::epoch::membership::{EpochStart, JoinRequest};
+use super::epoch::membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::epoch::state::JoinReply;
 use super::session_events::Session;
@@ -148,9 +148,15 @@ impl Session {
             Message::Receipt { .. } => {}
             Message::Fail { epoch, sequence, failure } => {
                 if self.epoch.is_current(epoch) && self.collectives.has_result(sequence) {
-                    self.end_epoch_over_divergence(from, sequence, now);
+                    // Ranks here go on to the next collective, and the peer never sends the
+                    // missing receipts. So the epoch ends, with the same text for all.
+                    self.end_epoch(failure, None, now);
                 } else if self.admits_message(epoch, sequence)? {
-                    self.fail_collective(sequence, failure, Some(from), now);
+                    // The first gateway decides on a proposal: its sender waits for that.
+                    let is_proposal =
+                        self.epoch.me() == FIRST_GATEWAY && failure.code.is_fault_of_posts();
+                    let except = (!is_proposal).then_some(from);
+                    self.fail_collective(sequence, failure, except, now);
                 }
             }
             _ => {}

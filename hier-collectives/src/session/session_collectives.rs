@@ -1,12 +1,14 @@
 //! Collectives start, complete and fail: changes of the session that concern several of its parts.
 
 use super::collective::state::Phase;
+use super::epoch::membership::FIRST_GATEWAY;
 use super::session_events::Session;
 use super::transfer::flow::CollectiveWork;
 use crate::descriptor::Descriptor;
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::post::{Failure, FailureCode};
+use crate::wire::Message;
 use units::TimeNs;
 
 /// Collectives.
@@ -23,7 +25,7 @@ impl Session {
         match self.collectives.agree_on_descriptor(sequence, rank, descriptor, &self.epoch) {
             Ok(healthy) => healthy,
             Err(failure) => {
-                self.fail_collective(sequence, failure, None, now);
+                self.refuse_posts(sequence, failure, now);
                 false
             }
         }
@@ -49,14 +51,37 @@ impl Session {
             let name = self.epoch.local().gateway_name(from);
             let text =
                 format!("collective {sequence}: gateway {name} sent segments of another shape");
-            return self.fail_collective(
-                sequence,
-                Failure::new(FailureCode::Disagreement, text),
-                None,
-                now,
-            );
+            let failure = Failure::new(FailureCode::Disagreement, text);
+            return self.refuse_posts(sequence, failure, now);
         }
         self.settle_collective(sequence, now);
+    }
+
+    /// Fails a collective since its posts are at fault. The first gateway decides, so that all
+    /// ranks of all regions hear one text; other gateways propose the failure to it. Where the
+    /// result is ready, as on the root of a broadcast, the epoch ends with the failure.
+    pub(super) fn refuse_posts(&mut self, sequence: Sequence, failure: Failure, now: TimeNs) {
+        let is_complete = self.collectives.has_result(sequence);
+        if self.epoch.me() == FIRST_GATEWAY {
+            if is_complete {
+                self.end_epoch(failure, None, now);
+            } else {
+                self.fail_collective(sequence, failure, None, now);
+            }
+            return;
+        }
+        let epoch = self.epoch.number();
+        if !self.collectives.propose_failure(sequence, &failure, epoch) {
+            return;
+        }
+        // A first gateway that is not ready yet gets the proposal once it is.
+        if self.epoch.ready_peers().contains(&FIRST_GATEWAY) {
+            let message = Message::Fail { epoch, sequence, failure };
+            self.actions.push_message(FIRST_GATEWAY, message);
+        }
+        if !is_complete {
+            self.stop_transfer(sequence, true, now);
+        }
     }
 
     /// Fails a collective here and, except where the failure came from, everywhere. Ranks are
@@ -69,19 +94,17 @@ impl Session {
         now: TimeNs,
     ) {
         let number = self.epoch.number();
+        let is_stopped = self.collectives.is_undecided(sequence);
         let Some(epoch) = self.collectives.begin_failure(sequence, &failure, number) else {
             return;
         };
-        self.transfer.set_failed(sequence);
-        self.transfer.cancel_streams(sequence, &mut self.actions);
-        self.transfer.release_memory(sequence, &mut self.actions);
-        if self.epoch.is_current(epoch) {
+        let is_current = self.epoch.is_current(epoch);
+        if is_current {
             let (collectives, mut cx) = self.collectives_and_context(now);
             collectives.announce_failure(sequence, &failure, except, &mut cx);
-            // Other collectives may wait for the memory that this one gave back.
-            let (transfer, mut cx) = self.transfer_and_context(now);
-            transfer.start_local_reductions(&mut cx);
-            transfer.send_to_all_peers(&mut cx);
+        }
+        if !is_stopped {
+            self.stop_transfer(sequence, is_current, now);
         }
         let (commits, mut cx) = self.commits_and_context(now);
         commits.fail_commits_covering(sequence, &failure, &mut cx);
@@ -89,21 +112,17 @@ impl Session {
         self.settle_collective(sequence, now);
     }
 
-    /// Ends the epoch, since a peer failed a collective that is complete here. Ranks then disagree
-    /// on which collective is next, and the peer never sends the missing receipts.
-    pub(super) fn end_epoch_over_divergence(
-        &mut self,
-        peer: GatewayId,
-        sequence: Sequence,
-        now: TimeNs,
-    ) {
-        let local = self.epoch.local();
-        let text = format!(
-            "collective {sequence} failed on gateway {}, but is complete on gateway {}",
-            local.gateway_name(peer),
-            local.own_name()
-        );
-        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+    /// Stops the transfer of a collective that fails, and gives its memory to others if its epoch
+    /// is current.
+    fn stop_transfer(&mut self, sequence: Sequence, is_current: bool, now: TimeNs) {
+        self.transfer.set_failed(sequence);
+        self.transfer.cancel_streams(sequence, &mut self.actions);
+        self.transfer.release_memory(sequence, &mut self.actions);
+        if is_current {
+            let (transfer, mut cx) = self.transfer_and_context(now);
+            transfer.start_local_reductions(&mut cx);
+            transfer.send_to_all_peers(&mut cx);
+        }
     }
 
     /// Completes, ends or forgets a collective, if nothing touches its memory any more.
@@ -115,7 +134,7 @@ impl Session {
         if phase == Phase::Leaving && still {
             return self.end_collective(sequence, now);
         }
-        if phase == Phase::Failing && still {
+        if phase == Phase::Failing && still && !self.collectives.is_undecided(sequence) {
             self.collectives.finish_failure(sequence, &mut self.actions);
             return self.forget_if_notified(sequence);
         }

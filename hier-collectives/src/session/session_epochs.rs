@@ -37,7 +37,8 @@ impl Session {
         let committed = self.commits.committed();
         self.epoch.enter_epoch(start, committed, &mut self.actions);
         let step = committed.map(|committed| committed.step);
-        self.collectives.notify_epoch(epoch, step, &mut self.actions);
+        let ended = self.epoch.last_end_failure();
+        self.collectives.notify_epoch(epoch, step, ended, &mut self.actions);
     }
 
     /// Leaves the epoch under way: its collectives fail, contributions intact. Sends End to all
@@ -76,7 +77,8 @@ impl Session {
             Some(Phase::Failed) => self.forget_if_notified(sequence),
             Some(Phase::Leaving) | None => {}
             Some(Phase::Waiting | Phase::Running | Phase::Failing) => {
-                self.fail_collective(sequence, failure.clone(), None, now);
+                let failure = self.collectives.failure_at_epoch_end(sequence, failure);
+                self.fail_collective(sequence, failure, None, now);
             }
         }
     }
@@ -90,7 +92,9 @@ impl Session {
     ) {
         let Some(failure) = self.epoch.close_from(gateway, from) else { return };
         for sequence in self.collectives.sequences_from(from..) {
-            self.fail_collective(sequence, failure.clone(), None, now);
+            if !self.collectives.is_undecided(sequence) {
+                self.fail_collective(sequence, failure.clone(), None, now);
+            }
         }
     }
 
@@ -124,14 +128,18 @@ impl Session {
     pub(super) fn send_catch_up(&mut self, peer: GatewayId) {
         let ranks = self.collectives.local_ranks().count();
         for (sequence, collective) in self.collectives.iter() {
-            self.actions.push_messages(peer, collective.catch_up_messages(sequence, ranks));
+            let is_undecided = self.collectives.is_undecided(sequence);
+            if collective.failure.is_none() || !is_undecided {
+                self.actions.push_messages(peer, collective.catch_up_messages(sequence, ranks));
+            }
             if collective.failure.is_none() {
                 let facts = self.transfer.catch_up_messages(peer, collective.epoch, sequence);
                 self.actions.push_messages(peer, facts);
             }
         }
         let epoch = self.epoch.number();
-        for (sequence, failure) in self.collectives.failures() {
+        let proposals = self.collectives.proposals().iter().filter(|_| peer == FIRST_GATEWAY);
+        for (sequence, failure) in self.collectives.failures().iter().chain(proposals) {
             let (sequence, failure) = (*sequence, failure.clone());
             self.actions.push_message(peer, Message::Fail { epoch, sequence, failure });
         }

@@ -250,8 +250,11 @@ impl Session {
         if collectives.record_post(rank, &post, &mut cx).is_some() {
             return self.forget_if_notified(sequence);
         }
-        if let Some(failure) = self.post_refusal(rank, &post) {
+        if let Some(failure) = self.epoch.closing_failure(sequence) {
             return self.fail_collective(sequence, failure, None, now);
+        }
+        if let Some(failure) = self.bad_post_failure(rank, &post) {
+            return self.refuse_posts(sequence, failure, now);
         }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
         if self.agree_on_descriptor(sequence, rank, post.descriptor, now) {
@@ -262,12 +265,8 @@ impl Session {
         }
     }
 
-    /// Returns the failure of a post that is invalid or that a drain has closed; none for a good
-    /// post.
-    fn post_refusal(&self, rank: RankId, post: &Post) -> Option<Failure> {
-        if let Some(failure) = self.epoch.closing_failure(post.sequence) {
-            return Some(failure);
-        }
+    /// Returns the failure of a post that is invalid by itself; none for a good post.
+    fn bad_post_failure(&self, rank: RankId, post: &Post) -> Option<Failure> {
         let local = self.epoch.local();
         let text = check_post(post, local.fabric().world_size()).err()?;
         let text = format!("{}: {text}", local.rank_name(rank));

@@ -54,7 +54,7 @@ class GatewayAttachment:
             try:
                 left = max(deadline - time.monotonic(), 0.001)
                 return self._await_barrier(start_barrier, left)
-            except (errors.RanksDisagree, errors.BadRequest):
+            except errors.POSTS_AT_FAULT:
                 raise
             except errors.CollectiveFailed as failure:
                 # A gateway or a rank went away or came back, or another rank's timeout expired.
@@ -91,9 +91,9 @@ class GatewayAttachment:
         if state.ended is not None:
             raise errors.Refused(state.ended)
         if state.is_over or state.entries:
+            why = state.awaited or "some gateway is missing"
             raise errors.NoEpoch(
-                "attached, but no epoch began in time: some gateway is missing; "
-                "see `landbridge status`"
+                f"attached, but no epoch began in time: {why}; see `landbridge status`"
             )
         state.agree_to_epoch()
 

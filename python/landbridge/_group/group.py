@@ -77,8 +77,9 @@ class Group(CollectivePoster):
     caller then keeps their posts in order.
 
     A collective that fails alone, for example with ``RanksTimedOut``, leaves the group usable.
-    After the end of an epoch every post raises ``EpochEnded`` until ``recover`` is called. Arrays
-    and the arena survive a failure.
+    After the end of an epoch every post raises ``EpochEnded`` until ``recover`` is called, or
+    ``RanksDisagree`` where ranks posted different collectives. Arrays and the arena survive a
+    failure.
 
     Methods that post or wait raise ``InCallback`` in a callback of a collective, and
     ``ForkedProcess`` in a forked process. A signal handler must neither post nor wait: it raises
@@ -128,7 +129,7 @@ class Group(CollectivePoster):
         """
         self._check_may_wait()
         check_timeout(timeout)
-        hopeless = (errors.RanksDisagree, errors.BadRequest)
+        hopeless = errors.POSTS_AT_FAULT
         reason = "the step was given up"
         if failure is not None:
             if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
@@ -378,7 +379,8 @@ class Group(CollectivePoster):
             out: As for ``all_reduce``, like ``dtype``, ``layout``, ``flat`` and ``timeout``.
 
         Returns:
-            The array of ``root``. On ``root`` it may come before other ranks have begun.
+            The array of ``root``. In the region of ``root`` it may come before other ranks have
+            begun. If they disagree later, the next call raises ``RanksDisagree``.
 
         Raises:
             LandbridgeError: As ``all_reduce``.

@@ -18,6 +18,7 @@ from .._protocol.wire import (
     CommitFailed,
     Committed,
     ContributionFree,
+    EpochAwaited,
     EpochBegan,
     Failed,
     Response,
@@ -55,8 +56,12 @@ class GroupState:
         self.epoch = 0
         #: Whether that epoch is known to be over.
         self.is_over = True
+        #: What the gateway waits for while no epoch is under way, in its words, or `None`.
+        self.awaited: str | None = None
         #: The epoch that the trainer has agreed to post in.
         self._agreed = 0
+        #: The reason why that epoch ended, or `None`.
+        self._end_reason: errors.CollectiveFailed | None = None
         #: Number of agreements. An epoch's number is not enough: it may return after all gateways
         #: were started again.
         self.agreements = 0
@@ -83,7 +88,7 @@ class GroupState:
         # Not while another thread still ends the previous connection.
         with self._ending, self._lock:
             self.connection, self.ended, self.is_over = connection, None, True
-            self._agreed = 0
+            self._agreed, self._end_reason, self.awaited = 0, None, None
         connection.start_reader(self)
 
     @property
@@ -100,7 +105,7 @@ class GroupState:
     def agree_to_epoch(self) -> None:
         """Notes that the trainer begins its step in the current epoch."""
         with self._lock:
-            self._agreed = self.epoch
+            self._agreed, self._end_reason = self.epoch, None
             self.agreements += 1
 
     @property
@@ -199,11 +204,16 @@ class GroupState:
             )
         elif isinstance(response, EpochBegan):
             with self._lock:
+                if response.ended_code and self.epoch == self._agreed:
+                    end = errors.FAILURES[response.ended_code]
+                    self._end_reason = end(response.ended_text)
                 self.epoch, self._next = response.epoch, response.next_sequence
-                self.is_over = False
+                self.is_over, self.awaited = False, None
                 if response.has_committed:
                     self.committed = response.committed
                 self._changed.notify_all()
+        elif isinstance(response, EpochAwaited):
+            self.awaited = response.why
         elif isinstance(response, Committed):
             self.committed = response.step
             self._finish_commit(response.step, None)
@@ -294,10 +304,19 @@ class GroupState:
         if self.ended is not None:
             return errors.GatewayLost(_gateway_lost_text(self.ended))
         if not self.is_epoch_agreed:
-            # Ranks may have failed at different places of a step, so each must begin it again.
-            text = f"epoch {self._agreed} ended; contribution intact"
-            return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
+            return self._epoch_end_error()
         return None
+
+    def _epoch_end_error(self) -> errors.CollectiveFailed:
+        """Returns the error of a post in the epoch that the trainer agreed to and that ended."""
+        end = self._end_reason
+        if isinstance(end, errors.POSTS_AT_FAULT):
+            # Other ranks raise the same, and another attempt would fail too.
+            return type(end)(end.text)
+        # Ranks may have failed at different places of a step, so each must begin it again.
+        why = "" if end is None else f" ({end})"
+        text = f"epoch {self._agreed} ended{why}; contribution intact"
+        return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
         """Ends the collective of this number with or without a failure. It does nothing for one

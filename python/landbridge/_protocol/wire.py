@@ -154,11 +154,22 @@ class EpochBegan(NamedTuple):
     # 1, and the last step known to be complete in every region; both 0 where none is known.
     has_committed: U8
     committed: U64
+    # Why the epoch before ended; 0 and no text for a rank that was not in it.
+    ended_code: U8 = 0
+    ended_text: FailureText = ""
 
     def is_valid(self) -> bool:
-        """Returns whether ``committed`` is 0 where ``has_committed`` says that no step is known to
-        be complete."""
-        return self.has_committed == 1 or self[2:] == (0, 0)
+        """Returns whether fields are 0 or empty where others say that they have no meaning."""
+        is_known = self.has_committed == 1 or (self.has_committed, self.committed) == (0, 0)
+        if self.ended_code == 0:
+            return is_known and not self.ended_text
+        return is_known and self.ended_code in set(FailureCode)
+
+
+class EpochAwaited(NamedTuple):
+    """No epoch is under way; the text says what the gateway waits for."""
+
+    why: FailureText
 
 
 class ResultReady(NamedTuple):
@@ -201,7 +212,15 @@ class CommitFailed(NamedTuple):
 
 Request = Union[Attach, Post, Detach, Commit]
 Response = Union[
-    Attached, Refused, EpochBegan, ResultReady, ContributionFree, Failed, Committed, CommitFailed
+    Attached,
+    Refused,
+    EpochBegan,
+    ResultReady,
+    ContributionFree,
+    Failed,
+    Committed,
+    CommitFailed,
+    EpochAwaited,
 ]
 #: The type of the messages of a ``MessageCodec``.
 M = TypeVar("M")
@@ -392,6 +411,7 @@ RESPONSES: MessageCodec[Response] = MessageCodec(
         6: Failed,
         7: Committed,
         8: CommitFailed,
+        9: EpochAwaited,
     },
 )
 

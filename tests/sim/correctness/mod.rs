@@ -3,6 +3,7 @@
 //! Posts that do not match fail on all ranks alike, and equal seeds give equal runs.
 
 mod determinism;
+mod disagreement_orders;
 mod many_regions;
 mod mismatched_posts;
 mod random_networks;

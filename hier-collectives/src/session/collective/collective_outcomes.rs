@@ -15,20 +15,25 @@ use units::TimeNs;
 
 impl Collectives {
     /// Marks a collective as failing, from its first event on if need be. Returns its epoch; none
-    /// when its result is ready or it has failed before.
+    /// when its result is ready or it has failed before. A failure that was only proposed gives way
+    /// to the one decided.
     pub fn begin_failure(
         &mut self,
         sequence: Sequence,
         failure: &Failure,
         epoch: Epoch,
     ) -> Option<Epoch> {
+        let is_undecided = self.is_undecided(sequence);
         let collective = self.collective_or_new(sequence, epoch);
-        if collective.failure.is_some() || collective.phase == Phase::Ready {
+        let has_failed = collective.failure.is_some() && !is_undecided;
+        if has_failed || collective.phase == Phase::Ready {
             return None;
         }
         collective.failure = Some(failure.clone());
         collective.phase = Phase::Failing;
-        Some(collective.epoch)
+        let epoch = collective.epoch;
+        self.proposals.remove(&sequence);
+        Some(epoch)
     }
 
     /// Keeps a failure of this epoch for later repeats, and sends Fail to all ready peers except
@@ -144,20 +149,29 @@ impl Collectives {
         self.next = next;
         self.failures.clear();
         self.finished.clear();
+        self.proposals.clear();
         for local in self.ranks.values_mut() {
             *local = LocalRank { attached: local.attached, posted: false, next };
         }
     }
 
     /// Notifies the attached ranks that an epoch began. `committed` is the last step known to be
-    /// complete everywhere.
-    pub fn notify_epoch(&self, epoch: Epoch, committed: Option<Step>, actions: &mut ActionQueue) {
-        for (rank, _) in self.ranks.iter().filter(|(_, local)| local.attached) {
-            self.notify_rank_of_epoch(*rank, epoch, committed, actions);
+    /// complete everywhere, `ended` the reason why the epoch before ended.
+    pub fn notify_epoch(
+        &self,
+        epoch: Epoch,
+        committed: Option<Step>,
+        ended: Option<&Failure>,
+        actions: &mut ActionQueue,
+    ) {
+        for (rank, local) in self.ranks.iter().filter(|(_, local)| local.attached) {
+            let (next, ended) = (local.next, ended.cloned());
+            actions.notify(*rank, RankEvent::EpochBegan { epoch, next, committed, ended });
         }
     }
 
-    /// Notifies one rank that an epoch began, with the sequence that the rank posts next.
+    /// Notifies a rank that attached just now of the epoch under way, with the sequence that the
+    /// rank posts next.
     pub fn notify_rank_of_epoch(
         &self,
         rank: RankId,
@@ -166,13 +180,14 @@ impl Collectives {
         actions: &mut ActionQueue,
     ) {
         let Some(local) = self.ranks.get(&rank) else { return };
-        let event = RankEvent::EpochBegan { epoch, next: local.next, committed };
+        let event = RankEvent::EpochBegan { epoch, next: local.next, committed, ended: None };
         actions.notify(rank, event);
     }
 
     /// Ends an epoch. Collectives still under way keep their sequences, so the next epoch begins
     /// above them.
     pub fn end_epoch(&mut self) {
+        self.proposals.clear();
         self.ranks.values_mut().for_each(|rank| rank.posted = false);
         if let Some(last) = self.live.keys().next_back() {
             self.next = self.next.max(Sequence(last.0 + 1));

@@ -24,6 +24,8 @@ pub(in crate::session) struct Collectives {
     /// Collectives that this epoch completed, the last [`COLLECTIVES_AHEAD_MAX`], for peers whose
     /// receipts were lost.
     pub(super) finished: BTreeMap<Sequence, Descriptor>,
+    /// Failures that this gateway proposed to the first one, which has not decided yet.
+    pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
     /// One past the highest sequence known.
     pub(super) next: Sequence,
@@ -47,6 +49,7 @@ impl Collectives {
             live: BTreeMap::new(),
             failures: BTreeMap::new(),
             finished: BTreeMap::new(),
+            proposals: BTreeMap::new(),
             ranks: ranks.map(|rank| (RankId(rank), LocalRank::default())).collect(),
             next: Sequence(0),
         }
@@ -185,11 +188,7 @@ impl Collectives {
         epoch: &EpochState,
     ) -> Result<(), Failure> {
         if !epoch.is_current(post.epoch) {
-            let text = format!(
-                "epoch {} is over; wait for the next and post again, contribution intact",
-                post.epoch
-            );
-            return Err(Failure::new(FailureCode::EpochEnded, text));
+            return Err(epoch.late_post_failure(post.epoch));
         }
         if post.sequence != rank.next {
             let text = format!("collective {} posted, {} is next", post.sequence, rank.next);

@@ -4,7 +4,7 @@
 use super::collectives::{Collectives, LocalRank};
 use super::overreach;
 use super::sequence_ranges::SequenceRanges;
-use crate::ids::{GatewayId, RankId, Sequence, Step};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
 use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
 use crate::session::action::PeerError;
@@ -103,11 +103,7 @@ impl Commits {
             return;
         };
         if !cx.epoch.is_active() || epoch != cx.epoch.number() {
-            let text = format!(
-                "step {step}: epoch {epoch} is over; the next one says whether the step is \
-                 complete in every region"
-            );
-            let failure = Failure::new(FailureCode::EpochEnded, text);
+            let failure = late_commit_failure(step, epoch, cx.epoch);
             return refuse_commit(rank, step, failure, cx.actions);
         }
         let twice = local.pending.iter().any(|pending| pending.step == step);
@@ -429,6 +425,20 @@ impl Commits {
         }
         Failure::new(cause.code, text)
     }
+}
+
+/// Builds the failure of a commit in an epoch that is over, with the reason of the epoch's end.
+fn late_commit_failure(step: Step, epoch: Epoch, state: &EpochState) -> Failure {
+    let text = format!(
+        "step {step}: epoch {epoch} is over; the next one says whether the step is complete in \
+         every region"
+    );
+    let Some(end) = state.end_failure_of(epoch) else {
+        return Failure::new(FailureCode::EpochEnded, text);
+    };
+    let at_fault = end.code.is_fault_of_posts();
+    let code = if at_fault { end.code } else { FailureCode::EpochEnded };
+    Failure::new(code, format!("{text}; it ended: {}", end.text))
 }
 
 /// Notifies a rank that the commit of a step failed.

@@ -10,5 +10,6 @@ pub(super) mod collectives;
 pub(super) mod commits;
 pub(super) mod deadline;
 pub(super) mod overreach;
+mod proposals;
 pub(super) mod sequence_ranges;
 pub(super) mod state;

@@ -34,6 +34,8 @@ pub(in crate::session) struct EpochState {
     pub(super) active: Option<ActiveEpoch>,
     /// The failure that ended the last epoch, for peers that have not received it.
     ended: Option<Failure>,
+    /// The last epoch that ended here, and why, for ranks that post in it.
+    last_end: Option<(Epoch, Failure)>,
     pub(super) links: LinkReports,
     /// The time when a drain ends at the latest, once one has begun.
     pub(super) draining: Option<TimeNs>,
@@ -73,6 +75,7 @@ impl EpochState {
             number: Epoch(0),
             active: None,
             ended: None,
+            last_end: None,
             draining: None,
         }
     }
@@ -248,9 +251,36 @@ impl EpochState {
         self.members.end_epoch();
     }
 
-    /// Keeps the failure that ended the epoch for peers that have not received End.
+    /// Keeps the failure that ended the epoch, for peers that have not received End and for ranks
+    /// that post late.
     pub fn keep_end_failure(&mut self, failure: Failure) {
+        self.last_end = Some((self.number, failure.clone()));
         self.ended = Some(failure);
+    }
+
+    /// Returns why the last epoch ended that this gateway was in; none before.
+    pub fn last_end_failure(&self) -> Option<&Failure> {
+        self.last_end.as_ref().map(|(_, failure)| failure)
+    }
+
+    /// Returns why an epoch ended, if it is the last one that ended here.
+    pub fn end_failure_of(&self, epoch: Epoch) -> Option<&Failure> {
+        let of_it = self.last_end.as_ref().filter(|(ended, _)| *ended == epoch);
+        of_it.map(|(_, failure)| failure)
+    }
+
+    /// Builds the failure of a post in an epoch that is over. Ranks whose posts ended the epoch, or
+    /// would fail again, hear that reason itself.
+    pub fn late_post_failure(&self, epoch: Epoch) -> Failure {
+        let text =
+            format!("epoch {epoch} is over; wait for the next and post again, contribution intact");
+        match self.end_failure_of(epoch) {
+            Some(end) if end.code.is_fault_of_posts() => end.clone(),
+            Some(end) => {
+                Failure::new(FailureCode::EpochEnded, format!("{text}; it ended: {}", end.text))
+            }
+            None => Failure::new(FailureCode::EpochEnded, text),
+        }
     }
 
     /// Tells a peer again that this gateway entered the epoch, with Begin and Ready, or left it,

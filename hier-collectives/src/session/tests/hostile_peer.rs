@@ -111,7 +111,8 @@ impl Victim {
 
     fn message(&mut self) -> Message {
         let (epoch, sequence) = (self.epoch(), self.sequence());
-        let failure = Failure::new(FailureCode::Stalled, "so they say");
+        let code = [FailureCode::Stalled, FailureCode::Disagreement][self.dice.roll(2)];
+        let failure = Failure::new(code, "so they say");
         let step = Step(self.number());
         let committed = (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence });
         match self.dice.roll(12) {

@@ -56,6 +56,8 @@ pub(super) struct World {
     pub(super) cuts_left: u32,
     /// Collectives that are not all-reduces.
     pub(super) patterns: BTreeMap<u64, Pattern>,
+    /// The pattern of each rank's post of a collective.
+    posted: BTreeMap<(RankId, u64), Pattern>,
     /// Gateways on which something failed. There a task or stream under way may outlive the release
     /// of its scratch, as in the engine, which counts references.
     pub(super) failed: BTreeSet<GatewayId>,
@@ -104,6 +106,7 @@ impl World {
             fabric,
             cuts_left: 20,
             patterns: BTreeMap::new(),
+            posted: BTreeMap::new(),
             failed: BTreeSet::new(),
             released: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -145,6 +148,20 @@ impl World {
 
     pub(super) fn post(&mut self, rank: RankId, sequence: u64, elements: u64) {
         let (epoch, _) = self.epoch_of(rank);
+        let pattern = self.patterns.get(&sequence).copied().unwrap_or_default();
+        self.post_descriptor(epoch, rank, sequence, descriptor(pattern, elements));
+    }
+
+    /// Posts in an epoch that may be over, or a descriptor that other ranks do not post.
+    pub(super) fn post_descriptor(
+        &mut self,
+        epoch: Epoch,
+        rank: RankId,
+        sequence: u64,
+        descriptor: Descriptor,
+    ) {
+        let elements = descriptor.elements;
+        self.posted.insert((rank, sequence), descriptor.pattern);
         let gateway = self.gateway_of(rank);
         let sequence_id = Sequence(sequence);
         let memory = &mut self.memory[usize::from(gateway.0)];
@@ -152,22 +169,8 @@ impl World {
         memory.insert(Buffer::Contribution(sequence_id, rank), data);
         let empty = vec![-1; usize::try_from(elements).expect("small")];
         memory.insert(Buffer::Result(sequence_id, rank), empty);
-        let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
-        let pattern = self.patterns.get(&sequence).copied().unwrap_or_default();
-        let post = Post {
-            epoch,
-            sequence: sequence_id,
-            descriptor: Descriptor {
-                op,
-                dtype,
-                elements,
-                layout_hash: 0,
-                shape: ArrayShape::FLAT,
-                pattern,
-            },
-            weight: 1.0,
-            timeout: Span::from_secs(60),
-        };
+        let (weight, timeout) = (1.0, Span::from_secs(60));
+        let post = Post { epoch, sequence: sequence_id, descriptor, weight, timeout };
         let now = self.now;
         self.session(gateway).handle_post(rank, post, now);
         self.collect(gateway);
@@ -221,7 +224,7 @@ impl World {
                 let result = memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted");
                 let elements = u64::try_from(result.len()).expect("small");
                 let mut sum = vec![0; result.len()];
-                let pattern = self.patterns.get(&sequence.0).copied().unwrap_or_default();
+                let pattern = self.posted.get(&(rank, sequence.0)).copied().unwrap_or_default();
                 for other in (0..self.fabric.world_size()).map(RankId) {
                     let theirs = Self::contribution(other, sequence.0, elements);
                     let gives = match pattern {
@@ -506,6 +509,12 @@ impl World {
             }
         }
     }
+}
+
+/// Returns the descriptor of a sum of 64-bit integers.
+pub(super) fn descriptor(pattern: Pattern, elements: u64) -> Descriptor {
+    let (op, dtype, shape) = (ReduceOp::Sum, Dtype::I64, ArrayShape::FLAT);
+    Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern }
 }
 
 pub(super) fn elements(view: &BufferView) -> std::ops::Range<usize> {

@@ -1,0 +1,50 @@
+//! Failures of posts that the first gateway decides on, so that all ranks hear one text.
+//!
+//! Two gateways may find the same disagreement at once, each between other ranks. So a gateway
+//! proposes such a failure to the first one and stops the collective; ranks hear the decision.
+
+use super::collectives::Collectives;
+use super::state::Phase;
+use crate::ids::{Epoch, Sequence};
+use crate::post::Failure;
+use std::collections::BTreeMap;
+
+impl Collectives {
+    /// Notes that this gateway proposes a failure, and marks the collective as failing unless its
+    /// result is ready. Returns false when it has failed, or a failure is proposed already.
+    pub fn propose_failure(&mut self, sequence: Sequence, failure: &Failure, epoch: Epoch) -> bool {
+        let (is_complete, is_undecided) = (self.has_result(sequence), self.is_undecided(sequence));
+        if is_undecided {
+            return false;
+        }
+        if !is_complete {
+            let collective = self.collective_or_new(sequence, epoch);
+            if collective.failure.is_some() {
+                return false;
+            }
+            collective.failure = Some(failure.clone());
+            collective.phase = Phase::Failing;
+        }
+        self.proposals.insert(sequence, failure.clone());
+        true
+    }
+
+    /// Whether this gateway has proposed a collective's failure, and the first gateway has not
+    /// decided yet.
+    pub fn is_undecided(&self, sequence: Sequence) -> bool {
+        self.proposals.contains_key(&sequence)
+    }
+
+    /// Returns the failures that this gateway has proposed and the first gateway has not decided
+    /// on.
+    pub fn proposals(&self) -> &BTreeMap<Sequence, Failure> {
+        &self.proposals
+    }
+
+    /// Returns the failure of a collective whose epoch ends: that of the epoch. A proposed failure
+    /// stays, unless posts ended the epoch too.
+    pub fn failure_at_epoch_end(&self, sequence: Sequence, end: &Failure) -> Failure {
+        let proposed = self.proposals.get(&sequence).filter(|_| !end.code.is_fault_of_posts());
+        proposed.unwrap_or(end).clone()
+    }
+}
