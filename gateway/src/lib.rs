@@ -13,7 +13,8 @@
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
 //! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
-//! each other. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in
+//! each other. [`access`] judges who may use sockets and secret files. [`config`] and [`certs`] read
+//! and write files, [`simulate`] runs whole gateways in
 //! virtual time.
 //!
 //! # Queues
@@ -32,6 +33,7 @@
 //! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
 //! cancellation token (shutdown, leases, slots).
 
+pub mod access;
 mod admission;
 pub mod certs;
 pub mod client;
