@@ -40,6 +40,7 @@ impl Engine {
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
+            socket_problem: None,
         }
     }
 

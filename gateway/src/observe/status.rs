@@ -15,6 +15,10 @@ pub struct GatewayReport {
     pub links: Vec<LinkReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
+    /// The reason why trainers cannot attach at its socket, while there is one. The status server
+    /// adds it to what the engine says.
+    #[serde(default)]
+    pub socket_problem: Option<String>,
 }
 
 /// One job on this gateway.

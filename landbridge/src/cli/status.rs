@@ -44,7 +44,11 @@ impl StatusCommand {
 /// Returns the status of a gateway as text: tables of peers and links, then each job.
 fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
-    let mut text = format!("gateway {gateway} of {fabric}\n\n");
+    let mut text = format!("gateway {gateway} of {fabric}\n");
+    if let Some(problem) = &status.socket_problem {
+        text.push_str(&format!("ALARM: {problem}\n"));
+    }
+    text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
     text.push_str(&render_table(
         header,
