@@ -27,7 +27,7 @@ pub struct SocketSpec {
     pub group: Option<u32>,
 }
 
-/// What [`GatewaySocket::restore`] found.
+/// Outcome of [`GatewaySocket::restore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketFile {
     /// The socket file is where it was made.
