@@ -278,7 +278,8 @@ pub fn fabric_config() -> Vec<Vec<u8>> {
 /// Returns seeds of region files: the examples, and keys that they lack.
 pub fn region_config() -> Vec<Vec<u8>> {
     let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
-    let full = full.replace("status =", "listen = \"[::]:7400\"\nstatus =");
+    let more = "user = \"landbridge\"\ngroup = \"1000\"\nlisten = \"[::]:7400\"\nstatus =";
+    let full = full.replace("status =", more);
     text_seeds(&[EAST, WEST, &full, "fabric = \"fabric.toml\"\n[gateway]\n[job]\n"])
 }
 

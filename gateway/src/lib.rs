@@ -13,8 +13,8 @@
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
 //! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
-//! each other. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in
-//! virtual time.
+//! each other. [`access`] judges who may use sockets and secret files. [`config`] and [`certs`] read
+//! and write files, [`simulate`] runs whole gateways in virtual time.
 //!
 //! # Queues
 //!
@@ -36,6 +36,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod accept_errors;
+pub mod access;
 mod admission;
 pub mod certs;
 pub mod client;

@@ -25,6 +25,7 @@ from .errors import (
     LandbridgeError,
     NoEpoch,
     NoGateway,
+    NotPermitted,
     RankLost,
     RanksDisagree,
     RanksTimedOut,
@@ -34,6 +35,7 @@ from .errors import (
     Stalled,
     StepsDiffer,
     UnsupportedArray,
+    UntrustedSocket,
     WaitTimeout,
 )
 
@@ -55,6 +57,7 @@ __all__ = [
     "LandbridgeError",
     "NoEpoch",
     "NoGateway",
+    "NotPermitted",
     "Operation",
     "RankLost",
     "RanksDisagree",
@@ -66,6 +69,7 @@ __all__ = [
     "StepsDiffer",
     "Timing",
     "UnsupportedArray",
+    "UntrustedSocket",
     "WaitTimeout",
     "connect",
 ]

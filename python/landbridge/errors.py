@@ -30,6 +30,17 @@ class NoGateway(AttachError, ConnectionError):
     """No gateway answers at the socket."""
 
 
+class NotPermitted(AttachError, PermissionError):
+    """This process's user may not connect to the gateway's socket. Trying again does not help."""
+
+
+class UntrustedSocket(AttachError, PermissionError):
+    """A third user may listen at the gateway's socket, or may put another one there.
+
+    The job's token was not sent.
+    """
+
+
 class Refused(AttachError, ConnectionError):
     """The gateway answered and refused the rank."""
 

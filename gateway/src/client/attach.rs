@@ -5,6 +5,8 @@ use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
 use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
 use super::slots::SlotAllocator;
+use crate::access::{SocketAccessError, TrustedUsers};
+use crate::local::listener::ConnectError;
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
 };
@@ -47,6 +49,9 @@ pub struct AttachOptions {
     pub gateway_timeout: Span,
     /// How long to wait for the first epoch, which begins when all gateways have met.
     pub epoch_timeout: Span,
+    /// The number of the user as whom the gateway runs, as its region file says. Without it, only
+    /// this process's user and root are trusted with the token.
+    pub gateway_user: Option<u32>,
 }
 
 /// Why a rank is not attached. Its arena is gone.
@@ -60,6 +65,9 @@ pub enum AttachError {
         /// The system's error.
         source: io::Error,
     },
+    /// This user may not connect, or a third user may listen there. No token was sent.
+    #[error(transparent)]
+    Access(#[from] SocketAccessError),
     /// The gateway refused the rank; the text says why.
     #[error("the gateway refused: {0}")]
     Refused(String),
@@ -77,8 +85,8 @@ pub enum AttachError {
 }
 
 impl AttachOptions {
-    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], and [`DEFAULT_TIMEOUT`] for the
-    /// epoch. `arena_bytes` is the size of the arena in bytes.
+    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], [`DEFAULT_TIMEOUT`] for the
+    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
         Self {
             job: job.to_owned(),
@@ -87,6 +95,7 @@ impl AttachOptions {
             arena_bytes,
             gateway_timeout: GATEWAY_TIMEOUT,
             epoch_timeout: DEFAULT_TIMEOUT,
+            gateway_user: None,
         }
     }
 }
@@ -135,8 +144,13 @@ impl Client {
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
-        let no_gateway = |source| AttachError::NoGateway { address: handover.address(), source };
-        let mut connected = handover.connect().await.map_err(no_gateway)?;
+        let trusted = TrustedUsers::new(options.gateway_user);
+        let mut connected = handover.connect(trusted).await.map_err(|error| match error {
+            ConnectError::Access(error) => AttachError::Access(error),
+            ConnectError::NoAnswer(source) => {
+                AttachError::NoGateway { address: handover.address(), source }
+            }
+        })?;
         let world_size = send_attach_request(&mut connected, options).await?;
         let connection = start_connection(connected, options, world_size);
         let epoch_timeout = options.epoch_timeout;

@@ -41,6 +41,7 @@ impl Engine {
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
             lost_log_lines: self.metrics.lost_log_lines.get(),
+            socket_problem: None,
         }
     }
 

@@ -18,6 +18,10 @@ pub struct GatewayReport {
     /// Log lines lost since its start, because they could not be written or nobody read them.
     #[serde(default)]
     pub lost_log_lines: u64,
+    /// The reason why trainers cannot attach at its socket, while there is one. The status server
+    /// adds it to what the engine says.
+    #[serde(default)]
+    pub socket_problem: Option<String>,
 }
 
 /// One job on this gateway.

@@ -132,6 +132,7 @@ impl BenchRankArgs {
         let elements = self.size.get() / self.dtype.size();
         let bench = RankBench {
             gateway: GatewayAddress::Socket(gateway.socket.clone()),
+            gateway_user: gateway.user_id()?,
             job: job.name.clone(),
             token: token_file::load_token(&job.token)?,
             rank,

@@ -4,6 +4,7 @@ use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use clap::Args;
+use gateway::access::{TrustedUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, reserved_bytes};
 use hier_collectives::plan::{self, Plan};
@@ -146,10 +147,17 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
             "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"
         ))
     };
+    let unsafe_folder = |gateway: &GatewayConfig| {
+        // The gateway's host may have users that this one lacks.
+        let trusted = TrustedUsers::new(gateway.user_id().ok().flatten());
+        let error = check_socket_folder(&gateway.socket, trusted).err()?;
+        Some(format!("; WARNING: {}: {error}", gateway.name))
+    };
     let short: String = file.gateways().filter_map(short).collect();
+    let exposed: String = file.gateways().filter_map(unsafe_folder).collect();
     format!(
         "{} of {}; jobs: {}; receive windows and lanes take up to {most} of each gateway's \
-         `memory`, partial sums the rest and at least half{short}",
+         `memory`, partial sums the rest and at least half{short}{exposed}",
         gateways.join(", "),
         fabric.name(),
         jobs.join(", ")

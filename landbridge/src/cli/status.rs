@@ -45,6 +45,9 @@ impl StatusCommand {
 fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n");
+    if let Some(problem) = &status.socket_problem {
+        text.push_str(&format!("ALARM: {problem}\n"));
+    }
     if status.lost_log_lines > 0 {
         let lost = status.lost_log_lines;
         text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");

@@ -24,7 +24,7 @@ fn deployment(west: SocketAddr) -> Deployment {
         // Little to send, and the example's 80 ms are no fault on loopback.
         .replace("500 Mbit/s", "8 Mbit/s");
     let socket = directory.path().join("run/east-0.sock");
-    let east = EAST.replace("/tmp/landbridge/east-0.sock", &socket.display().to_string());
+    let east = EAST.replace("run/east-0.sock", &socket.display().to_string());
     std::fs::write(directory.path().join("fabric.toml"), fabric).expect("a temporary file");
     std::fs::write(directory.path().join("east.toml"), east).expect("a temporary file");
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");

@@ -8,6 +8,7 @@ mod renew;
 mod secrets;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
+mod sockets;
 mod stop;
 mod three;
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import pwd
 import re
 import sys
 from pathlib import Path
@@ -29,6 +30,11 @@ _BYTES_PER_UNIT = {
     "TiB": 1 << 40,
 }
 
+#: The spellings of a user: a name, or a number.
+_ACCOUNT = re.compile(r"[A-Za-z0-9_.$@][A-Za-z0-9_.$@-]{0,63}")
+#: The largest number of a user. The next one means "none" to the system.
+_USER_MAX = (1 << 32) - 2
+
 
 class GatewayLocation(NamedTuple):
     """The gateway that a trainer attaches to, its job, and the ranks of the fabric."""
@@ -43,6 +49,8 @@ class GatewayLocation(NamedTuple):
     speeds: list[float]
     #: The region of every rank, by rank.
     regions: list[str]
+    #: The number of the user as whom the gateway runs; ``None`` if the file does not say.
+    user: int | None = None
 
 
 def read_location(path: str | Path, gateway: str | None, job: str | None) -> GatewayLocation:
@@ -63,9 +71,9 @@ def read_location(path: str | Path, gateway: str | None, job: str | None) -> Gat
     socket = path.parent / _read_path(path, region["gateway"][at], f"gateway.{at}", "socket")
     token = path.parent / _read_path(path, region["job"][named], f"job.{named}", "token")
     fabric = path.parent / _read_path(path, region, "", "fabric")
-    return GatewayLocation(
-        socket, named, _read_token(token), *_read_ranks(fabric, _read_toml_file(fabric))
-    )
+    speeds, regions = _read_ranks(fabric, _read_toml_file(fabric))
+    user = _read_user(path, region["gateway"][at], f"gateway.{at}.user")
+    return GatewayLocation(socket, named, _read_token(token), speeds, regions, user)
 
 
 def parse_bytes(quantity: int | str) -> int:
@@ -128,6 +136,25 @@ def _read_path(path: Path, table: dict[str, Any], where: str, key: str) -> str:
         key_path = f"{where}.{key}" if where else key
         raise ConfigError(f"{path}: {key_path}: missing or no path; accepted: a path in quotes")
     return value
+
+
+def _read_user(path: Path, gateway: dict[str, Any], key_path: str) -> int | None:
+    """Returns the number of the user that a gateway's table names, or ``None`` if it names none."""
+    user = gateway.get("user")
+    if user is None:
+        return None
+    if not isinstance(user, str) or not _ACCOUNT.fullmatch(user):
+        accepted = 'the name or number of a Unix user, such as "landbridge" or "1000"'
+        raise ConfigError(f"{path}: {key_path}: accepted: {accepted}")
+    if user.isdigit():
+        if int(user) <= _USER_MAX:
+            return int(user)
+        raise ConfigError(f"{path}: {key_path}: accepted: a number up to {_USER_MAX}")
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError as error:
+        text = f"this host has no user `{user}`: make it, or correct `user`"
+        raise ConfigError(f"{path}: {key_path}: {text}") from error
 
 
 def _read_token(path: Path) -> bytes:

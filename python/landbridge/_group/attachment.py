@@ -13,6 +13,7 @@ from .._config.region_file import GatewayLocation
 from .._memory.arena import Arena
 from .._operation import Operation
 from .._protocol.connection import attach_rank
+from .._protocol.socket_access import trusted_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
 
@@ -105,9 +106,12 @@ class GatewayAttachment:
         request = Attach(
             LOCAL_PROTOCOL_VERSION, self._rank, self._arena.nbytes, location.token, location.job
         )
+        trusted = trusted_users(location.user)
         while True:
             try:
-                connection = attach_rank(location.socket, self._arena.fd, request, deadline)
+                connection = attach_rank(
+                    location.socket, self._arena.fd, request, deadline, trusted
+                )
                 break
             except (errors.NoGateway, errors.Refused) as failure:
                 # A gateway that answered once may be ending or starting again. A connection that

@@ -21,6 +21,12 @@ from typing import Any, Protocol
 
 from .. import errors
 from .._waiting import Latch
+from .socket_access import (
+    TrustedUsers,
+    check_socket_folder,
+    check_socket_peer,
+    describe_denied_access,
+)
 from .wire import (
     ATTACH_FIRST_BYTE,
     LOCAL_PROTOCOL_VERSION,
@@ -259,7 +265,9 @@ class _ReadingThread:
         self.thread = threading.get_ident()
 
 
-def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
+def attach_rank(
+    path: Path, fd: int, request: Attach, deadline: float, trusted: TrustedUsers
+) -> Connection:
     """Connects to a gateway's socket, and attaches a rank with its arena.
 
     Args:
@@ -267,9 +275,12 @@ def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connec
         fd: The descriptor of the arena's memory.
         request: The rank, and the token that admits it.
         deadline: The latest return, in seconds of ``time.monotonic``.
+        trusted: The users as whom the gateway may run.
 
     Raises:
         NoGateway: No gateway answers at the socket.
+        NotPermitted: This process's user may not connect.
+        UntrustedSocket: A third user may listen at the socket.
         Refused: The gateway refused the rank.
     """
     deadline = min(deadline, time.monotonic() + _FIRST_RESPONSE_TIMEOUT_S)
@@ -278,9 +289,13 @@ def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connec
         try:
             _limit_next_socket_call(connected, deadline)
             connected.connect(str(path))
+        except PermissionError as error:
+            raise errors.NotPermitted(describe_denied_access(path)) from error
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text) from error
+        check_socket_folder(path, trusted)
+        check_socket_peer(path, connected, trusted)
         frames = FrameDecoder()
         try:
             attached = _request_attach(connected, frames, fd, request, deadline)

@@ -64,6 +64,10 @@ def test_several_gateways_or_jobs_must_be_chosen_from(region):
         ("fabric.toml", "[region]\nwest = 1", "region.west: accepted: a table"),
         ("fabric.toml", FABRIC.replace("0.5", "true"), "region.west.speeds"),
         ("fabric.toml", FABRIC.replace("0.5", "0.5, 1"), "region.west.speeds"),
+        ("east.toml", REGION.replace("[job", 'user = "-x"\n[job'), "gateway.east-0.user: accepted"),
+        ("east.toml", REGION.replace("[job", "user = 7\n[job"), "gateway.east-0.user: accepted"),
+        ("east.toml", REGION.replace("[job", 'user = "4294967295"\n[job'), "number up to"),
+        ("east.toml", REGION.replace("[job", 'user = "no-such-user"\n[job'), "has no user"),
         ("train.token", "0f", "64 hexadecimal digits"),
         ("train.token", "zz" * 32, "64 hexadecimal digits"),
     ],
@@ -72,6 +76,12 @@ def test_an_error_names_the_file_and_key_at_fault(region, file, text, words):
     (region.parent / file).write_text(text)
     with pytest.raises(landbridge.ConfigError, match=words):
         region_file.read_location(region, None, None)
+
+
+@pytest.mark.parametrize(("line", "user"), [("", None), ('user = "root"', 0), ('user = "7"', 7)])
+def test_the_user_of_a_gateway_has_a_number(region, line, user):
+    region.write_text(REGION.replace("[job", f"{line}\n[job"))
+    assert region_file.read_location(region, None, None).user == user
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):

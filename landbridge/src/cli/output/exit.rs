@@ -2,11 +2,13 @@
 
 use crate::bench::BenchError;
 use crate::quickstart::QuickstartError;
+use gateway::access::{AccountError, SecretFileError, SocketAccessError};
 use gateway::certs::CertsError;
 use gateway::client::AttachError;
 use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
 use gateway::local::operator::OperatorError;
+use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
@@ -83,6 +85,15 @@ pub(crate) enum CommandError {
     /// A token file cannot be used.
     #[error(transparent)]
     Token(#[from] TokenFileError),
+    /// Others may read a secret file, or it cannot be opened.
+    #[error(transparent)]
+    SecretFile(#[from] SecretFileError),
+    /// This host lacks a user or group of the region file.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The gateway's socket cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Address {
@@ -130,6 +141,11 @@ impl CommandError {
             | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
             | Self::Token(_)
+            | Self::SecretFile(_)
+            | Self::Account(_)
+            | Self::Listen(
+                ListenError::Access(_) | ListenError::Group { .. } | ListenError::File { .. },
+            )
             | Self::Quickstart(QuickstartError::Fabric(_))
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Start(StartError::Plan(_))
@@ -138,8 +154,12 @@ impl CommandError {
                 Exit::NothingAnswers
             }
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
+            Self::Operator(OperatorError::Access(error))
+            | Self::Bench(BenchError::Attach(AttachError::Access(error))) => access_exit(error),
             Self::Quickstart(QuickstartError::Interrupted) => Exit::Interrupted,
-            Self::Address { .. }
+            // Another program has the socket or the port.
+            Self::Listen(ListenError::Held { .. } | ListenError::Taken { .. })
+            | Self::Address { .. }
             | Self::Start(_)
             | Self::Bench(_)
             | Self::Quickstart(_)
@@ -147,5 +167,16 @@ impl CommandError {
             | Self::Unwritten(_)
             | Self::System(_) => Exit::CheckFailed,
         }
+    }
+}
+
+/// Returns the exit code where a socket is not used: a user without permission cannot run the
+/// command, any other error is a failed check.
+fn access_exit(error: &SocketAccessError) -> Exit {
+    match error {
+        SocketAccessError::Denied { .. } => Exit::Skipped,
+        SocketAccessError::ForeignFolder { .. }
+        | SocketAccessError::OpenFolder { .. }
+        | SocketAccessError::ForeignPeer { .. } => Exit::CheckFailed,
     }
 }

@@ -9,11 +9,12 @@ use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
+use gateway::access::{check_secret_file, own_user, user_label};
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
 use gateway::local::job::JobSpec;
-use gateway::local::listener::UnixSocketListener;
+use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::local::token_file;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{Observed, serve_http};
@@ -67,12 +68,14 @@ impl RunCommand {
         let config = region.gateway(self.gateway.as_deref())?;
         // Read before they are loaded, so that a change in between is noticed.
         let credential_files = read_credential_files(config);
+        let socket = socket_spec(config)?;
+        check_secret_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(run_gateway(config, spec, credential_files, metrics))
+        runtime.block_on(run_gateway(config, spec, socket, credential_files, metrics))
     }
 }
 
@@ -80,19 +83,20 @@ impl RunCommand {
 async fn run_gateway(
     config: &GatewayConfig,
     spec: GatewaySpec,
+    socket: SocketSpec,
     credential_files: CredentialFiles,
     metrics: Arc<MetricsRegistry>,
 ) -> Result<Exit, CommandError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    let trainers = UnixSocketListener::open(&config.socket)
-        .map_err(|source| CommandError::Path { path: config.socket.clone(), source })?;
+    let trainers = UnixSocketListener::open(socket)?;
+    let socket_problem = trainers.problem();
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let (status, status_requests) = StatusHandle::new();
-    let observed = Observed { metrics: Arc::clone(&metrics), status };
+    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
@@ -151,7 +155,7 @@ async fn renew_certificates(
             continue;
         }
         known = found;
-        match Credentials::load(&config.certificate, &config.key, &config.ca) {
+        match load_credentials(config) {
             Ok(credentials) => {
                 gateway.renew_credentials(credentials);
                 info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
@@ -159,6 +163,36 @@ async fn renew_certificates(
             Err(error) => warn!(target: LOG_TARGET, "certificates were not replaced: {error}"),
         }
     }
+}
+
+/// Loads certificate, key and CA of a gateway whose key only its user can read.
+fn load_credentials(config: &GatewayConfig) -> Result<Credentials, CommandError> {
+    check_secret_file(&config.key, None)?;
+    Ok(Credentials::load(&config.certificate, &config.key, &config.ca)?)
+}
+
+/// Returns the settings of the gateway's socket, if this process runs as the user that the region
+/// file names.
+fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
+    if let Some(user) = config.user_id()?.filter(|user| *user != own_user()) {
+        let (own, user) = (user_label(own_user()), user_label(user));
+        let text = format!(
+            "this process runs as user {own}, and `user` of gateway {} is {user}: start it as that \
+             user, or correct the region file",
+            config.name
+        );
+        return Err(CommandError::Usage(text));
+    }
+    Ok(SocketSpec { path: config.socket.clone(), group: config.group_id()? })
+}
+
+/// Checks that only those who may can read the tokens of all jobs, as the doctor does.
+fn check_secret_files(region: &RegionFile, config: &GatewayConfig) -> Result<(), CommandError> {
+    let group = config.group_id()?;
+    for job in region.jobs() {
+        check_secret_file(&job.token, group)?;
+    }
+    Ok(())
 }
 
 /// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
@@ -184,7 +218,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
+        credentials: load_credentials(config)?,
         jobs: region.jobs().map(job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
