@@ -21,6 +21,9 @@ MESSAGE_MAX_BYTES = 4096
 TOKEN_BYTES = 32
 #: The first byte that a trainer sends on a connection. The arena's descriptor goes along with it.
 ATTACH_FIRST_BYTE = b"L"
+#: Reasons of refusals from this code on pass with time; a lower code lasts until somebody changes a
+#: file or a program.
+TEMPORARY_REFUSAL_MIN = 128
 #: Longest text of a failure that a gateway sends, in bytes.
 FAILURE_TEXT_MAX_BYTES = 1024
 
@@ -37,6 +40,27 @@ class FailureCode(enum.IntEnum):
     STALLED = 7
     SHUTTING_DOWN = 8
     GATEWAY_LOST = 9
+
+
+class RefusalReason(enum.IntEnum):
+    """The reasons why a gateway refuses a trainer; docs/protocol.md section 5."""
+
+    BAD_REQUEST = 1
+    VERSION = 2
+    UNAUTHORIZED = 3
+    OTHER_GATEWAY = 4
+    BAD_ARENA = 5
+    ARENA_TOO_LARGE = 6
+    SHUTTING_DOWN = 128
+    RANK_TAKEN = 129
+    MEMORY_IN_USE = 130
+    DETACHED = 131
+    NO_RESOURCES = 132
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the reason passes with time, so that another attempt may succeed."""
+        return self >= TEMPORARY_REFUSAL_MIN
 
 
 class DecodeError(ValueError):
@@ -64,6 +88,7 @@ OpCode = Annotated[Op, "B"]
 DtypeCode = Annotated[Dtype, "B"]
 KindCode = Annotated[CollectiveKind, "B"]
 Failure = Annotated[FailureCode, "B"]
+Reason = Annotated[RefusalReason, "B"]
 Text = Annotated[str, _TextField(0xFFFF)]
 FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
@@ -118,6 +143,7 @@ class Attached(NamedTuple):
 class Refused(NamedTuple):
     """The gateway refuses the rank and ends the connection."""
 
+    reason: Reason
     why: Text
 
 
