@@ -27,11 +27,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram: the peer is lost. That is three missed keep-alives. QUIC counts from
-/// our own first keep-alive, so it would take up to 20 s.
+/// 15 s without a datagram: the peer is lost, since outages of some seconds are common. QUIC counts
+/// from our own first keep-alive, so it would take longer.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// 5 s: how often an idle lane sends a keep-alive.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// 1 s: how often an idle lane sends a keep-alive. A peer that was started again answers it with a
+/// stateless reset, so an idle lane to the old process ends that soon.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// 25 ms: how late an acknowledgement may be (QUIC's `max_ack_delay`).
 const ACK_DELAY_MAX: Span = Span::from_ms(25);
 /// 1,024 bytes: the buffer of liveness probes on either side, with quinn's bookkeeping. Nobody
