@@ -157,6 +157,8 @@ def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
             check_training_state([part.state_dict() for part in parts])
         except UnpackableValue as problem:
             return _IS_UNSENDABLE, str(problem)
+        except Exception as error:  # A part of the caller failed; perhaps nobody needs its state.
+            return _IS_UNSENDABLE, f"`state_dict` raised {type(error).__name__}: {error}"
     return _IS_SENDABLE, ""
 
 
