@@ -1,12 +1,13 @@
 //! `landbridge check`: faults of config files.
 
-use super::output::exit::{CommandError, Exit};
-use super::output::print::{print_json, print_text};
-use super::output::table::render_table;
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use clap::Args;
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, reserved_bytes};
 use hier_collectives::plan::{self, Plan};
+use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// accepted. It does not check certificates and addresses: see `landbridge doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
-pub(super) struct CheckCommand {
+pub(in crate::cli) struct CheckCommand {
     /// Fabric or region files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -41,7 +42,7 @@ struct CheckedFile {
 
 impl CheckCommand {
     /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
             let (kind, summary) = match load_and_check_plan(&file) {
@@ -92,8 +93,8 @@ fn load_and_check_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
     }
 }
 
-/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, and the
-/// identity.
+/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, the ranks of
+/// each region, and the identity.
 fn describe_checked_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -102,17 +103,28 @@ fn describe_checked_fabric(file: &FabricFile) -> String {
     };
     let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
     format!(
-        "{}: {}, {}, {}, {}; identity {:02x}{:02x}{:02x}{:02x}",
+        "{}: {}, {}, {}, {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
         fabric.name(),
         count(fabric.regions().len(), "region"),
         count(fabric.gateways().len(), "gateway"),
         count(ranks, "rank"),
         count(fabric.links().len(), "link"),
+        describe_ranks_by_region(fabric),
         identity[0],
         identity[1],
         identity[2],
         identity[3],
     )
+}
+
+/// Returns the ranks of each region, such as `ranks: east 0-2, west 3`. A region whose name sorts
+/// first renumbers the ranks of all others.
+fn describe_ranks_by_region(fabric: &Fabric) -> String {
+    let ranks = fabric.regions().iter().map(|region| match region.ranks.len() {
+        1 => format!("{} {}", region.name, region.ranks.start),
+        _ => format!("{} {}-{}", region.name, region.ranks.start, region.ranks.end - 1),
+    });
+    format!("ranks: {}", ranks.collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
