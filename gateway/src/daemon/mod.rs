@@ -4,6 +4,7 @@
 //! calls it on the operating system, simulations and tests call it in virtual time.
 
 mod gateway;
+mod job_settings;
 mod memory_budget;
 mod peer_links;
 mod spec;

@@ -22,7 +22,8 @@ impl Engine {
         let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
-            sessions.iter().all(in_all)
+            let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
+            served.all(|(_, status)| in_all(status))
         };
         let peers = self.shared.peers.peer_ids();
         let mut jobs: Vec<JobReport> = self
@@ -40,6 +41,7 @@ impl Engine {
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
+            restart_needed: self.restart_needed.clone(),
         }
     }
 
@@ -119,6 +121,7 @@ impl Engine {
                 .map(|found| job.stragglers.straggler_report(found)),
             collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
+            removed: job.removed,
             draining: session.draining.as_ref().map(|drain| drain_report(drain, now)),
         }
     }

@@ -5,7 +5,7 @@
 //! the start.
 
 use super::attachments::RankReservation;
-use super::job::LocalSpec;
+use super::job::{JobSpec, LocalSpec};
 use super::listener::Duplex;
 use super::protocol::{
     LOCAL_VERSION, POSTS_MAX, Request, Response, frame_local_message, read_local_message,
@@ -15,6 +15,7 @@ use super::slots::{PostSlots, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
+use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
 use std::sync::Arc;
 use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
@@ -37,6 +38,9 @@ const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// Text that tells a trainer that its connection ends because the gateway stops.
 const SHUTTING_DOWN_REASON: &str = "gateway shutting down";
+
+/// Text that tells a trainer that its job is no longer served.
+const JOB_REMOVED_REASON: &str = "the job was removed from the gateway's region file";
 
 /// A trainer that has attached, and the memory that it brought.
 pub(super) struct Attachment {
@@ -80,6 +84,7 @@ pub(super) async fn serve_trainer(
         biased;
         () = context.shutdown.cancelled() => SHUTTING_DOWN_REASON.to_owned(),
         () = overflowed.cancelled() => "it does not read its events".to_owned(),
+        () = wait_until_job_removed(context.spec, group) => JOB_REMOVED_REASON.to_owned(),
         why = write_events(&mut rank_events, &mut writer, &slots) => why,
         why = read_requests(&attachment, reader, &slots, context.events) => why,
     };
@@ -99,6 +104,17 @@ pub(super) async fn serve_trainer(
     }
     let detach = LocalEvent::Detach { group, rank, attachment: id };
     let _ = context.events.send(Event::Local(detach)).await;
+}
+
+/// Waits until the region file has the job of a trainer no more.
+async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
+    let mut jobs = spec.jobs.clone();
+    let is_removed = |jobs: &Arc<Vec<JobSpec>>| jobs.iter().all(|job| job.group() != group);
+    let removed = jobs.wait_for(is_removed).await.is_ok();
+    if !removed {
+        // Nobody replaces the jobs any more: the gateway stops.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns

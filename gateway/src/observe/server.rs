@@ -98,7 +98,7 @@ async fn get_readiness(engine: &StatusHandle) -> (StatusCode, String) {
         Ok(status) if status.jobs.iter().any(|job| job.draining.is_some()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
         }
-        Ok(status) if status.jobs.iter().all(|job| job.epoch.is_some()) => {
+        Ok(status) if status.jobs.iter().all(|job| job.removed || job.epoch.is_some()) => {
             (StatusCode::OK, "ready\n".to_owned())
         }
         Ok(_) => {

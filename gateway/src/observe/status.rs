@@ -15,6 +15,9 @@ pub struct GatewayReport {
     pub links: Vec<LinkReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
+    /// Keys of its files whose values have changed since the start and need a restart.
+    #[serde(default)]
+    pub restart_needed: Vec<String>,
 }
 
 /// One job on this gateway.
@@ -36,6 +39,9 @@ pub struct JobReport {
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,
+    /// Whether the region file has the job no more, so that no trainer may attach.
+    #[serde(default)]
+    pub removed: bool,
     /// Set while the gateway finishes posted collectives before it exits.
     #[serde(default)]
     pub draining: Option<DrainReport>,

@@ -56,8 +56,10 @@ fn example() -> GatewayReport {
                 awaited: vec!["west".to_owned()],
                 seconds: 0.5,
             }],
+            removed: false,
             draining: None,
         }],
+        restart_needed: vec![],
     }
 }
 
