@@ -24,7 +24,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// 30 s for the gateways to agree on an epoch: three attempts to connect.
-const EPOCH_TIMEOUT: Duration = Duration::from_secs(30);
+const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+/// 30 round trips instead, where those take longer: three attempts of ten round trips.
+const EPOCH_ROUND_TRIPS: u32 = 30;
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.
 ///
@@ -144,12 +146,14 @@ impl QuickstartRunner {
         Ok(())
     }
 
-    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT`].
+    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT_MIN`] or [`EPOCH_ROUND_TRIPS`].
     async fn wait_for_epoch(
         &self,
         deployment: &QuickstartDeployment,
     ) -> Result<(), QuickstartError> {
-        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT;
+        let rtts = deployment.fabric.links().iter().map(|link| link.rtt.duration());
+        let round_trips = rtts.max().unwrap_or_default() * EPOCH_ROUND_TRIPS;
+        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT_MIN.max(round_trips);
         for (gateway, address) in self.gateways.iter().zip(deployment.status) {
             loop {
                 let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;

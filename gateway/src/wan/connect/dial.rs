@@ -3,6 +3,7 @@
 //! One task for each lane and peer, on the lane's thread, until shutdown.
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};
+use super::handshake::handshake_timeout;
 use super::packet_size::PacketSize;
 use super::quic_config::lane_transport_config;
 use super::tls;
@@ -13,8 +14,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::Span;
 
-/// 10 s: a dial without success is given up and repeated. QUIC sends about 16 packets in that time.
-const DIAL_TIMEOUT: Span = Span::from_secs(10);
 /// 100 ms: the first pause between dials; each next one is twice as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
@@ -65,7 +64,7 @@ impl Dialler {
     /// Dials the peer once and completes the TLS handshake.
     ///
     /// # Errors
-    /// The reason, with the address, after 10 s at the latest.
+    /// The reason, with the address, after [`handshake_timeout`] at the latest.
     async fn dial_once(&self) -> Result<quinn::Connection, String> {
         let Self { spec, peer, .. } = self;
         let address: SocketAddr = peer.addresses.of_lane(self.lane);
@@ -80,11 +79,12 @@ impl Dialler {
             .endpoint
             .connect_with(config, address, &server_name)
             .map_err(|error| format!("{address}: {error}"))?;
+        let patience = handshake_timeout(peer.link.rtt);
         tokio::select! {
             biased;
             result = connecting => result.map_err(|error| format!("{address}: {error}")),
-            () = spec.host.sleep_until(spec.host.now() + DIAL_TIMEOUT) => {
-                Err(format!("{address}: no answer within {DIAL_TIMEOUT}"))
+            () = spec.host.sleep_until(spec.host.now() + patience) => {
+                Err(format!("{address}: no answer within {patience}"))
             }
             () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
         }
@@ -111,7 +111,6 @@ impl DialBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wan::connect::handshake::HELLO_TIMEOUT;
 
     #[test]
     fn only_a_lane_that_stood_resets_the_backoff() {
@@ -119,15 +118,16 @@ mod tests {
         let pauses = |backoff: &mut DialBackoff, met, lived, count: usize| -> Vec<u64> {
             (0..count).map(|_| backoff.next_pause(met, lived).ns() / 1_000_000).collect()
         };
+        let dial_timeout = handshake_timeout(Span::from_ms(80));
         let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
         // Nobody answers: each dial takes until its timeout.
-        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 8), growing);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 8), growing);
         // A peer that answers and never sends a hello, or that refuses us at once.
-        assert_eq!(pauses(&mut backoff, false, HELLO_TIMEOUT, 1), [5000]);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 1), [5000]);
         assert_eq!(pauses(&mut backoff, false, Span::from_ms(40), 1), [5000]);
         // A peer that dies as soon as it is met.
         assert_eq!(pauses(&mut backoff, true, Span::from_ms(40), 1), [5000]);
         assert_eq!(pauses(&mut backoff, true, Span::from_secs(3600), 1), [100]);
-        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 2), [200, 400]);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 2), [200, 400]);
     }
 }
