@@ -15,7 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from .._memory.limits import describe_os_error, is_descriptor_limit
+from ..errors import ConfigError, LimitReached
 
 #: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
 _READ_TIMEOUT_S = 60.0
@@ -37,6 +38,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file has faults, as ``landbridge check`` prints them, or there is no
             program that could read it.
+        LimitReached: This process has no descriptor left.
     """
     program = find_program()
     if program is None:
@@ -49,7 +51,11 @@ def read_config(path: Path) -> dict[str, Any]:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_READ_TIMEOUT_S
         )
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+    except OSError as error:
+        if is_descriptor_limit(error):
+            raise LimitReached(f"{path}: {describe_os_error(error)}") from error
+        raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
+    except (subprocess.TimeoutExpired, ValueError) as error:
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
     said = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode != 0:

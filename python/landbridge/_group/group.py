@@ -60,7 +60,8 @@ def connect(
     Raises:
         ConfigError: A file or an argument cannot be used.
         AttachError: The gateway does not answer, refuses, or meets no other gateway.
-        ArenaFull: The host has not enough memory for the arena.
+        ArenaFull: A limit, which the text names, leaves too little memory for the arena.
+        LimitReached: This process has no descriptor or thread left.
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout(timeout)
