@@ -90,6 +90,25 @@ fn config_names_every_rank_by_region_and_local_rank() {
 }
 
 #[test]
+fn a_memory_above_every_limit_starts_no_gateway() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |name: &str| std::fs::read_to_string(configs().join("two-region").join(name));
+    let text = read("east.toml").expect("there");
+    let text = text.replace("memory = \"1 GiB\"", "memory = \"1000 TiB\"");
+    std::fs::write(folder.path().join("fabric.toml"), read("fabric.toml").expect("there"))
+        .expect("written");
+    let east = folder.path().join("east.toml");
+    std::fs::write(&east, text).expect("written");
+    let east = east.display().to_string();
+    let output = landbridge(&["run", "--config", &east]);
+    assert_eq!(code(&output), 64, "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("does not fit: ") && said.contains("lower `memory`"), "{said}");
+    let summary = json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"].to_string();
+    assert!(summary.contains("does not fit this host"), "{summary}");
+}
+
+#[test]
 fn check_lists_the_ranks_of_each_region() {
     let fabric = configs().join("two-region/fabric.toml").display().to_string();
     let output = landbridge(&["check", &fabric, "--json"]);

@@ -65,7 +65,7 @@ pub enum AttachError {
     /// The gateway closed the connection before the first epoch.
     #[error("the gateway went away: {0}")]
     Lost(String),
-    /// The system has no memory for the arena.
+    /// The system has no memory for the arena, or no descriptor for it or the connection.
     #[error(transparent)]
     Memory(#[from] ArenaError),
     /// The gateways did not meet in time.
@@ -134,7 +134,10 @@ impl Client {
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
-        let no_gateway = |source| AttachError::NoGateway { address: handover.address(), source };
+        let no_gateway = |source: io::Error| match ArenaError::without_descriptor(&source) {
+            Some(limit) => AttachError::Memory(limit),
+            None => AttachError::NoGateway { address: handover.address(), source },
+        };
         let mut connected = handover.connect().await.map_err(no_gateway)?;
         let world_size = send_attach_request(&mut connected, options).await?;
         let connection = start_connection(connected, options, world_size);

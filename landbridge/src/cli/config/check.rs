@@ -6,6 +6,7 @@ use crate::cli::output::table::render_table;
 use clap::Args;
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, reserved_bytes};
+use gateway::memory::limits::budget_limit_below;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
@@ -158,10 +159,16 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
             "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"
         ))
     };
-    let short: String = file.gateways().filter_map(short).collect();
+    let above_limit = |gateway: &GatewayConfig| {
+        let limit = budget_limit_below(gateway.memory.get())?;
+        let GatewayConfig { name, memory, .. } = gateway;
+        Some(format!("; WARNING: {name}: `memory` of {memory} does not fit this host: {limit}"))
+    };
+    let warnings = file.gateways().filter_map(short).chain(file.gateways().filter_map(above_limit));
+    let warnings: String = warnings.collect();
     format!(
         "{} of {}; jobs: {}; receive windows and lanes take up to {most} of each gateway's \
-         `memory`, partial sums the rest and at least half{short}",
+         `memory`, partial sums the rest and at least half{warnings}",
         gateways.join(", "),
         fabric.name(),
         jobs.join(", ")

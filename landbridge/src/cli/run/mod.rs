@@ -3,6 +3,7 @@
 //! `run` answers signals: SIGHUP reads files again ([`reload`]), SIGTERM drains, SIGINT stops at
 //! once. The thread in [`stop`] ends the process when the gateway does not.
 
+mod limits;
 mod reload;
 mod stop;
 
@@ -58,6 +59,7 @@ impl RunCommand {
         log_to_stderr()?;
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
+        limits::check_system_limits(&region, config)?;
         // Read before they are loaded, so that a change in between is noticed.
         let credentials = reload::read_credential_files(config);
         let mut spec = gateway_spec(&region, config)?;
