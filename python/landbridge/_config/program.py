@@ -7,7 +7,6 @@ take the same files with the same meaning, or refuse them in the same words.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -74,8 +73,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _find_installed_program() -> str | None:
     """Returns the path of the program that was installed with this package, if it was."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        for file in importlib.metadata.files("landbridge") or ():
+    # Imported where it is needed: the import takes as long as the rest of the package.
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("landbridge") or ():
             # Only a program is outside of the package's own folder: `../../../bin/landbridge`.
             if file.name == "landbridge" and file.parts[0] == "..":
                 program = Path(str(file.locate())).resolve()
