@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_1_cgroup_of_a_container_is_its_visible_root() {
+    fn a_version_1_container_is_limited_by_its_visible_root() {
         let root = tempfile::tempdir().expect("a folder");
         let files = [
             ("proc/self/cgroup", "4:memory:/docker/8f\n3:cpuset:/docker/8f\n0::/\n".to_owned()),

@@ -46,7 +46,7 @@ def test_a_version_2_cgroup_leaves_what_it_does_not_use(tmp_path, at):
     assert limit.name.startswith(f"memory.max of cgroup /{at}".rstrip("/"))
 
 
-def test_a_version_1_cgroup_of_a_container_is_the_root_that_it_sees(tmp_path):
+def test_a_version_1_container_is_limited_by_its_visible_root(tmp_path):
     folder = "sys/fs/cgroup/memory"
     cgroup = {
         "proc/self/cgroup": "4:memory:/docker/8ff97f\n3:cpuset:/docker/8ff97f\n0::/\n",
