@@ -249,9 +249,13 @@ impl LocalServer {
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
         let authenticated = known.filter(|_| same);
-        authenticated
-            .cloned()
-            .ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
+        authenticated.cloned().ok_or_else(|| {
+            format!(
+                "job `{}`: no such job, or a wrong token; the gateway reads a changed region file \
+                 on SIGHUP",
+                attach.job
+            )
+        })
     }
 
     /// Maps an arena on a blocking thread, since a large one takes a while.

@@ -127,8 +127,9 @@ def _create_memfd() -> int:
         return os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
         text = f"no descriptor for an arena: {limits.describe_os_error(error)}"
-        kind = LimitReached if limits.is_descriptor_limit(error) else ArenaFull
-        raise kind(text) from error
+        if limits.is_descriptor_limit(error):
+            raise LimitReached(text) from error
+        raise ArenaFull(text) from error
 
 
 def ranges_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -147,15 +147,17 @@ def corpus():
 CORPUS = list(corpus())
 
 
-@pytest.mark.parametrize(("region_text", "fabric_text"), [item[1:] for item in CORPUS],
-                         ids=[item[0] for item in CORPUS])
+@pytest.mark.parametrize(
+    ("region_text", "fabric_text"),
+    [item[1:] for item in CORPUS],
+    ids=[item[0] for item in CORPUS],
+)
 def test_trainers_and_gateways_read_the_same_files(region, region_text, fabric_text):
     """What ``landbridge check`` takes, a trainer takes; what it refuses, in the same words."""
     for path, text in ((region, region_text), (region.parent / "fabric.toml", fabric_text)):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    checked = subprocess.run(
-        [program.find_program(), "check", str(region)], capture_output=True, text=True
-    )
+    command = [program.find_program(), "check", str(region)]
+    checked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     try:
         config = program.read_config(region)
     except landbridge.ConfigError as error:
