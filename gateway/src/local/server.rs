@@ -19,7 +19,7 @@ use crate::admission::{AdmissionControl, AdmissionSlot};
 use crate::events::{Event, EventSender, RateChange};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
-use crate::memory::arena::Arena;
+use crate::memory::arena::{Arena, describe_descriptor_error};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,6 +78,7 @@ pub async fn serve_local_plane(
         refusals: LogThrottle::default(),
     });
     let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
+    let accept_errors = LogThrottle::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -96,7 +97,10 @@ pub async fn serve_local_plane(
                 }
             }
             Err(error) => {
-                warn!("a trainer's connection could not be accepted: {error}");
+                if let Some(suppressed) = accept_errors.permit(host.now()) {
+                    let why = describe_descriptor_error(&error);
+                    warn!("a trainer's connection could not be accepted: {why}{suppressed}");
+                }
                 host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
             }
         }

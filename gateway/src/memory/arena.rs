@@ -105,6 +105,12 @@ const FOLD_BYTES_MIN: u64 = 1 << 20;
 /// The `f_type` by which statfs names the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
+/// Returns the text of a system call's error, with the limit and the remedy where no descriptor is
+/// left.
+pub(crate) fn describe_descriptor_error(error: &io::Error) -> String {
+    ArenaError::without_descriptor(error).map_or_else(|| error.to_string(), |e| e.to_string())
+}
+
 impl ArenaError {
     /// Returns the error of a system call that found no descriptor left; `None` for other errors.
     pub(crate) fn without_descriptor(error: &io::Error) -> Option<Self> {

@@ -3,6 +3,8 @@
 use super::metrics::MetricsRegistry;
 use super::status_request::StatusHandle;
 use crate::admission::AdmissionControl;
+use crate::log_throttle::LogThrottle;
+use crate::memory::arena::describe_descriptor_error;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -15,7 +17,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tracing::debug;
+use tracing::warn;
+use units::TimeNs;
 
 /// The sources of the server's answers.
 #[derive(Debug, Clone)]
@@ -30,11 +33,16 @@ pub struct Observed {
 /// after `HTTP_REQUEST_TIMEOUT`, so that slow or idle clients do not block others.
 pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
+    let (accept_errors, began) = (LogThrottle::default(), tokio::time::Instant::now());
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                debug!("cannot accept an HTTP connection: {error}");
+                let now = TimeNs::from_ns(began.elapsed().as_nanos() as u64);
+                if let Some(suppressed) = accept_errors.permit(now) {
+                    let why = describe_descriptor_error(&error);
+                    warn!("the status server accepts no connection: {why}{suppressed}");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
