@@ -265,17 +265,17 @@ fn files_and_presets_are_shown_in_netems_words() {
     let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
     let output = String::from_utf8(run(&["show", lab]).stdout).unwrap();
     assert_eq!(output.lines().count(), 6);
-    let first = "east to oslo: delay 45000000ns 2000000ns distribution normal order kept \
-                 loss 0.01% rate 200000000bit 0 queue 500000B";
+    let first = "east to oslo: delay 45ms 2ms distribution normal order kept \
+                 loss 0.01% rate 200mbit 0 queue 500kB";
     assert_eq!(output.lines().next(), Some(first));
     let schedule = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/schedule.toml");
     let output = String::from_utf8(run(&["show", schedule]).stdout).unwrap();
     for line in ["    at 30 s: cut", "    at 32 s: joined", "    drops packets 0, 10, 11, 12"] {
         assert_eq!(output.lines().filter(|said| *said == line).count(), 2, "{output}");
     }
-    assert!(output.contains("    at 20 s: delay 12000000ns loss 0.1% rate"), "{output}");
+    assert!(output.contains("    at 20 s: delay 12ms loss 0.1% rate"), "{output}");
     let presets = String::from_utf8(run(&["presets"]).stdout).unwrap();
-    assert!(presets.contains("km-1000: delay 5000000ns limit none"), "{presets}");
+    assert!(presets.contains("km-1000: delay 5ms limit none"), "{presets}");
     let output = run(&["show", "/nonexistent.toml"]);
     assert_eq!(output.status.code(), Some(64));
 }

@@ -13,7 +13,7 @@ use hier_collectives::ids::RankId;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use units::ByteCount;
+use units::{ByteCount, Span};
 
 /// Measure running gateways.
 #[derive(Debug, Args)]
@@ -165,7 +165,7 @@ fn describe_measurement(measured: &Measurement) -> String {
         .zip(&measured.eta)
         .enumerate()
         .map(|(index, (seconds, eta))| {
-            [(index + 1).to_string(), format!("{seconds:.4} s"), format!("{eta:.3}")]
+            [(index + 1).to_string(), Span::from_secs_f64(*seconds).rounded(), format!("{eta:.3}")]
         })
         .collect();
     let Measurement { rank, operation, op, dtype, bytes, digest, max_abs_error, tolerance, .. } =
