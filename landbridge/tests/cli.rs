@@ -99,6 +99,29 @@ fn a_quickstart_over_an_impossible_link_exits_with_64() {
 }
 
 #[test]
+fn a_quickstart_whose_children_end_at_once_says_why() {
+    let started = std::time::Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("LANDBRIDGE_LOG", "debgu").output();
+    let output = output.expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = stderr.lines().find(|line| line.contains("gateway")).unwrap_or_default();
+    assert_eq!(code(&output), 64, "{stderr}");
+    assert!(first.contains("ended with exit code 64: LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let long = directory.path().join("d".repeat(100));
+    std::fs::create_dir(&long).expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("TMPDIR", &long).output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("set TMPDIR to a folder with a shorter path"), "{stderr}");
+    // Far below the 30 s that gateways have to meet.
+    assert!(started.elapsed().as_secs() < 25, "{:?}", started.elapsed());
+}
+
+#[test]
 fn an_impossible_link_is_reported_with_its_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("mine.toml").display().to_string();

@@ -69,6 +69,10 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
     };
     let expected = serde_json::json!({ "east_west": seen(1, 1000), "west_east": seen(1, 100) });
     assert_eq!(counters, expected);
+    say("fidelity");
+    let fidelity = json(&mut lines);
+    assert!(fidelity["deliveries"].is_u64(), "{fidelity}");
+    assert!(fidelity["void"].is_array() && fidelity["lateness_ns"]["p999"].is_u64(), "{fidelity}");
 
     say("set loss 100%");
     assert_eq!(json(&mut lines)["done"], "set loss 100%");

@@ -1,6 +1,6 @@
 //! The quickstart's deployment: a folder with fabric, region files, keys and sockets.
 
-use super::error::QuickstartError;
+use super::error::{QuickstartError, SOCKET_PATH_BYTES_MAX};
 use super::messages::JOB_NAME;
 use super::options::QuickstartOptions;
 use gateway::certs::{self, CertificateOptions, Validity};
@@ -22,6 +22,9 @@ const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 /// Memory of the job in a region: arenas of 8 ranks for the largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
+/// Names of the two regions, after which region files, logs and sockets are named.
+pub(super) const REGION_NAMES: [&str; 2] = ["east", "west"];
+
 /// Temporary folder with the files of a quickstart, removed on drop, and the addresses in them.
 pub(super) struct QuickstartDeployment {
     folder: tempfile::TempDir,
@@ -38,6 +41,12 @@ impl QuickstartDeployment {
     pub fn create(options: &QuickstartOptions) -> Result<Self, QuickstartError> {
         let folder = tempfile::Builder::new().prefix("landbridge-").tempdir();
         let folder = folder.map_err(QuickstartError::system("cannot make a folder"))?;
+        for name in REGION_NAMES {
+            let path = folder.path().join(format!("{name}.sock"));
+            if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+                return Err(QuickstartError::SocketPath { path });
+            }
+        }
         let block = || {
             ports::free_port_block().map_err(QuickstartError::system("no free ports on loopback"))
         };

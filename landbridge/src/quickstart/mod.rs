@@ -8,6 +8,7 @@ mod all_reduce_times;
 mod binomial;
 mod deployment;
 mod error;
+mod fidelity;
 mod messages;
 mod options;
 mod processes;

@@ -108,7 +108,11 @@ impl CommandError {
             | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
             | Self::Token(_)
-            | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::Quickstart(
+                QuickstartError::Fabric(_)
+                | QuickstartError::SocketPath { .. }
+                | QuickstartError::Process { exit_code: Some(64), .. },
+            )
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Start(StartError::Plan(_))
             | Self::Credentials(_) => Exit::Usage,
