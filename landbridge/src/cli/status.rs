@@ -83,14 +83,19 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     text.push_str(&render_table(["rank", "trainer", "samples"], &rows));
     if let Some(straggler) = &job.straggler {
         let (kind, name) = (&straggler.kind, &straggler.name);
-        let (behind, times) = (straggler.behind_seconds, straggler.collectives);
+        let behind = rounded_seconds(straggler.behind_seconds);
+        let (since, times) = (rounded_seconds(straggler.since_seconds), straggler.collectives);
         let line = format!(
-            "straggler: {kind} {name}, {behind:.3} s behind, {times} collectives in a row\n"
+            "straggler for {since}: {kind} {name}, {behind} behind, {times} collectives in a row\n"
         );
         text.push_str(&line);
     }
     if job.collectives.is_empty() {
-        text.push_str("no collective under way\n");
+        text.push_str("no collective under way");
+        if let Some(seconds) = job.completed_seconds_ago {
+            text.push_str(&format!("; the last completed {} ago", rounded_seconds(seconds)));
+        }
+        text.push('\n');
     } else {
         let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
         let rows: Vec<_> = job.collectives.iter().map(collective_row).collect();
@@ -225,6 +230,7 @@ mod tests {
             ranks: vec![],
             straggler: None,
             collectives: vec![],
+            completed_seconds_ago: Some(90.0),
             commits: vec![CommitReport {
                 rank: 1,
                 step: 7,
@@ -244,6 +250,7 @@ mod tests {
         let row = text.lines().last().unwrap_or_default();
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells, ["7", "1", "east,", "west", "2.25", "s"], "{text}");
+        assert!(text.contains("no collective under way; the last completed 1.5 min ago"), "{text}");
         job.commits.clear();
         job.draining =
             Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
