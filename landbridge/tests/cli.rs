@@ -145,6 +145,30 @@ fn an_average_of_integers_is_refused_before_files_are_read() {
 }
 
 #[test]
+fn bench_refuses_to_guess_among_several_jobs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml");
+    let text = std::fs::read_to_string(&east).expect("copied");
+    let other = "\n[job.other]\ntoken = \"keys/other.token\"\nmemory = \"1 GiB\"\n";
+    std::fs::write(&east, text + other).expect("ours");
+    let east = east.display().to_string();
+    let bench = ["bench", "all-reduce", "--config", &east, "--rank", "0"];
+    for (more, said) in [
+        (&[][..], "choose one with --job: other, train"),
+        (&["--job", "third"], "has no job `third`; it has: other, train"),
+    ] {
+        let output = landbridge(&[&bench[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 64, "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
 fn an_unknown_log_level_exits_with_64_and_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
     command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG", "debgu");
