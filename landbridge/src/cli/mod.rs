@@ -17,6 +17,8 @@ mod wan_sim;
 
 pub(crate) use output::exit::Exit;
 
+use output::exit::exit_instead_of_aborting;
+
 use clap::{Parser, Subcommand};
 
 /// Lets one training job span several data centres.
@@ -52,6 +54,8 @@ pub(crate) fn main() -> Exit {
             return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
         }
     };
+    // Without it an abort ends the process by its signal, which is no reason not to run.
+    let _ = exit_instead_of_aborting();
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),
         Command::QuickstartRank(command) => command.run(),

@@ -1,4 +1,5 @@
 //! Exit codes, and the code of each error. Error types lie in the modules that raise them.
+//! docs/exit-codes.md lists what gives which; `every_row_of_the_exit_codes_holds` runs the list.
 
 use crate::bench::BenchError;
 use crate::quickstart::QuickstartError;
@@ -10,7 +11,10 @@ use gateway::local::operator::OperatorError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
+use signal_hook::consts::SIGABRT;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Exit code of the process, on which scripts rely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +22,9 @@ use std::process::{ExitCode, Termination};
 pub(crate) enum Exit {
     /// The command succeeded.
     Good = 0,
-    /// A check failed.
+    /// A check failed, or something else that command line and files do not decide.
     CheckFailed = 1,
-    /// The command line or a config file is wrong.
+    /// The command line or a file is wrong: the same command fails again.
     Usage = 64,
     /// No gateway answers at the address.
     NothingAnswers = 69,
@@ -35,6 +39,14 @@ impl Termination for Exit {
     fn report(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
+}
+
+/// Makes an abort end the process with exit code 1 instead of a signal and a core dump. Rust aborts
+/// after it has printed that an allocation failed, so supervisors see a failure like any other.
+pub(crate) fn exit_instead_of_aborting() -> std::io::Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    let code = Exit::CheckFailed as i32;
+    signal_hook::flag::register_conditional_shutdown(SIGABRT, code, always).map(|_| ())
 }
 
 /// Why a command failed.
@@ -101,6 +113,10 @@ impl CommandError {
     /// Returns the exit code of the process for this error.
     pub(crate) fn exit_code(&self) -> Exit {
         match self {
+            // Another program has the socket, as it may have a port.
+            Self::Path { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                Exit::CheckFailed
+            }
             Self::Config(_)
             | Self::Gateway(_)
             | Self::Certs(_)

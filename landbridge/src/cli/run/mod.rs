@@ -3,6 +3,7 @@
 //! `run` answers signals: SIGHUP reads certificates again, SIGTERM drains, SIGINT stops at once.
 //! The thread in [`stop`] ends the process when the gateway does not.
 
+mod own_certificate;
 mod stop;
 
 use crate::cli::output::exit::{CommandError, Exit};
@@ -63,6 +64,8 @@ impl RunCommand {
         // Read before they are loaded, so that a change in between is noticed.
         let credential_files = read_credential_files(config);
         let mut spec = gateway_spec(&region, config)?;
+        let fabric = region.fabric().fabric().name();
+        own_certificate::warn_of_own_certificate(&spec.credentials, config, fabric);
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         let runtime =

@@ -23,6 +23,12 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
         Err(error) => {
             eprintln!("wan-sim relay: {error}");
             match error {
+                // Another program has the address, and may free it.
+                RelayFailure::Relay(RelayError::Listen { source, .. })
+                    if source.kind() == io::ErrorKind::AddrInUse =>
+                {
+                    EXIT_FAILED
+                }
                 RelayFailure::Spec(_)
                 | RelayFailure::Forward(_)
                 | RelayFailure::Seeds
