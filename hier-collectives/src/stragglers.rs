@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_departed_ranks_did_is_forgotten() {
+    fn departed_ranks_are_forgotten() {
         let mut stragglers = stragglers();
         for number in 0..5 {
             step(&mut stragglers, number, [500, 900, 500]);

@@ -170,8 +170,8 @@ impl fmt::Display for BitRate {
 }
 
 impl fmt::Display for ByteCount {
-    /// Prints the exact size with at most three decimals: in a binary unit where that gives a number
-    /// below 1000, such as `64 MiB`, otherwise such as `1 GB`. It parses back.
+    /// Prints the exact size with at most three decimals, such as `64 MiB` or `1 GB`. Binary units
+    /// come first where the number is below 1000. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&decimal::format_decimal(self.0, SIZE_UNITS))
     }

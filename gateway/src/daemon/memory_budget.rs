@@ -54,8 +54,8 @@ pub(super) fn divide_memory(spec: &GatewaySpec, networks: usize) -> MemoryParts 
     let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
     if let Some(needed) = memory_needed(spec.memory, reserved) {
         warn!(
-            "windows and lanes may take {}, and partials of each job {} more: `memory` of {} is too \
-             small to bound that; set at least {needed}",
+            "windows and lanes may take {}, and partials of each job {} more: `memory` of {} is \
+             too small to bound that; set at least {needed}",
             reserved.rounded(),
             parts.partials_per_job.rounded(),
             spec.memory

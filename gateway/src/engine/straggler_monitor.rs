@@ -28,8 +28,8 @@ const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
 /// 64: most buffer sizes for which the time that slow links add is cached; trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
-/// 60 s. After this time without a completed collective, or after [`STALE_INTERVALS`] of the last
-/// interval between two, the straggler is one of before and no longer reported.
+/// 60 s. After this time without a completed collective a straggler is one of before, and no longer
+/// reported. [`STALE_INTERVALS`] counts where it is longer.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
 /// 10 intervals between collectives: a job of long steps keeps its straggler for longer.
 const STALE_INTERVALS: u64 = 10;
@@ -250,8 +250,8 @@ impl StragglerMonitor {
             let (lost, window) = (lost.rounded(), LOST_TIME_WINDOW.rounded());
             warn!(
                 "job {job}: straggler: {kind} {name} cost the others {lost} of the last {window}: \
-                 look at the load of its host, give it a smaller share of the batch, or correct the \
-                 link's `rate`"
+                 look at the load of its host, give it a smaller share of the batch, or correct \
+                 the link's `rate`"
             );
         }
         straggler

@@ -31,8 +31,8 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
     }
 }
 
-/// Records a fault for each gateway whose address is IPv6 where an earlier gateway that connects to
-/// it has IPv4, or the other way round: a lane of one family cannot reach one of the other.
+/// Records a fault for each gateway that connects to an earlier one of the other address family,
+/// IPv4 or IPv6. A lane of one family cannot reach one of the other.
 pub(super) fn check_address_families(
     source: &ConfigSource<'_>,
     fabric: &Fabric,
