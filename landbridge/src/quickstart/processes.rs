@@ -102,7 +102,7 @@ impl ChildProcess {
     fn end_error(&self, status: ExitStatus) -> QuickstartError {
         let log = self.read_log_tail();
         let how = status.code().map_or(status.to_string(), |code| format!("exit code {code}"));
-        let problem = match log.trim_end().lines().last() {
+        let problem = match log.trim_end().lines().next_back() {
             Some(reason) => format!("ended with {how}: {reason}"),
             None => format!("ended with {how}"),
         };
