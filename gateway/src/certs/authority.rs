@@ -132,7 +132,8 @@ impl CertificateAuthority {
 fn generate_key_pair() -> Result<KeyPair, rcgen::Error> {
     let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
         .map_err(|_| rcgen::Error::RingUnspecified)?;
-    KeyPair::try_from(document.as_ref())
+    let der: &[u8] = document.as_ref();
+    KeyPair::try_from(der)
 }
 
 /// Returns a random secret of 32 bytes as 64 hexadecimal digits.
