@@ -110,8 +110,8 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
 
 
 def _print_report(text: str) -> bool:
-    """Prints a report to stdout. Returns whether it was written whole, and says why it was not unless
-    the reader has closed the pipe."""
+    """Prints a report to stdout. Returns whether it was written whole, and says why it was not
+    unless the reader has closed the pipe."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -386,8 +386,8 @@ def _parse_quantity(text: str, units: dict[str, float]) -> float:
 
 
 def _round_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """Returns a value in three significant digits, in the smallest of ``units`` in which they do not
-    reach the next unit or 1000, as the ``landbridge`` program prints it."""
+    """Returns a value in three significant digits, in the smallest of ``units`` in which they do
+    not reach the next unit or 1000, as the ``landbridge`` program prints it."""
     for (unit, scale), (_, larger) in zip(units, [*units[1:], ("", math.inf)]):
         number = float(f"{value / scale:.3g}")
         if number < min(larger / scale, 1000) or larger == math.inf:
