@@ -2,6 +2,7 @@
 
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::message::{LinkMessage, RateOverride};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::fec::parity_max;
@@ -248,7 +249,10 @@ pub fn local_response() -> Vec<Vec<u8>> {
     };
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
-        Response::Refused("the token is not that of job `train`".to_owned()),
+        Response::Refused(Refusal::new(
+            RefusalReason::Unauthorized,
+            "the token is not that of job `train`",
+        )),
         epoch_began(None),
         epoch_began(Some(Step(12))),
         Response::Event(RankEvent::ResultReady { sequence, timing }),

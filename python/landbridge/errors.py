@@ -23,11 +23,20 @@ class UnsupportedArray(LandbridgeError, TypeError):
 
 
 class AttachError(LandbridgeError):
-    """The rank could not be attached to its gateway."""
+    """The rank could not be attached to its gateway.
+
+    Attributes:
+        is_final: Whether another attempt would fail too, until somebody changes a file or a
+            program. ``connect`` and ``recover`` try until their timeout after any other error.
+    """
+
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
 
 
 class NoGateway(AttachError, ConnectionError):
-    """No gateway answers at the socket."""
+    """No gateway answers at the socket, or the connection ended without an answer."""
 
 
 class NotPermitted(AttachError, PermissionError):
@@ -97,6 +106,14 @@ class StepsDiffer(LandbridgeError):
             f"ranks are at different steps: {listed}; give every rank the weights and the "
             f"optimizer state of rank {self.furthest}, and continue after step {max(steps)}"
         )
+
+
+class StateNotTransferred(LandbridgeError, TypeError):
+    """The training state of the rank ahead cannot be sent, or a rank that is behind cannot load it.
+
+    ``landbridge.torch.resume`` raises it on every rank. The text names the rank, and on that rank
+    the part of the state.
+    """
 
 
 class WaitTimeout(LandbridgeError, TimeoutError):

@@ -68,7 +68,7 @@ pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> R
 /// Sends a request that the gateway must refuse. Returns its reason.
 pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> String {
     match ask(deployment, memory, request).await {
-        Response::Refused(why) => why,
+        Response::Refused(refusal) => refusal.why,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -124,8 +124,8 @@ impl RawClient {
     pub async fn refusal_at_end(&mut self) -> String {
         let mut last = String::new();
         while let Some(response) = self.receive().await {
-            if let Response::Refused(why) = response {
-                last = why;
+            if let Response::Refused(refusal) = response {
+                last = refusal.why;
             }
         }
         last

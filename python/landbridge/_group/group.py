@@ -36,6 +36,9 @@ def connect(
 ) -> Group:
     """Attaches a rank to the gateway on this host, and waits until all ranks are attached.
 
+    It tries until its timeout while the gateway does not run, starts, ends or refuses for a
+    while. An error that lasts, such as a wrong token, ends it at once.
+
     Args:
         config: The path of the region file, as for ``landbridge run``.
         rank: The number of this rank, from 0. Ranks are numbered through the regions of the
@@ -52,7 +55,8 @@ def connect(
 
     Raises:
         ConfigError: A file or an argument cannot be used.
-        AttachError: The gateway does not answer, refuses, or meets no other gateway.
+        AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
+            ``is_final`` says whether to try again makes sense.
         ArenaFull: The host has not enough memory for the arena.
         RanksTimedOut: A rank did not connect in time.
     """
@@ -113,7 +117,7 @@ class Group(CollectivePoster):
         All ranks call it, since all of them see a failure; a rank that was started again calls
         ``connect`` instead. Then ``agree`` or ``landbridge.torch.resume`` tells which step to
         begin. The call attaches again if the connection was lost, and ends the epoch if it has
-        not ended.
+        not ended. It tries until its timeout whatever gateways do meanwhile, as ``connect``.
 
         Args:
             failure: The exception of the failed step. Leave it out when this rank gave up for

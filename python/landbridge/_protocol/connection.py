@@ -278,7 +278,7 @@ def attach_rank(
         trusted: The users as whom the gateway may run.
 
     Raises:
-        NoGateway: No gateway answers at the socket.
+        NoGateway: No gateway answers at the socket, or the connection ended without an answer.
         NotPermitted: This process's user may not connect.
         UntrustedSocket: A third user may listen at the socket.
         Refused: The gateway refused the rank.
@@ -290,23 +290,34 @@ def attach_rank(
             _limit_next_socket_call(connected, deadline)
             connected.connect(str(path))
         except PermissionError as error:
-            raise errors.NotPermitted(describe_denied_access(path)) from error
+            raise errors.NotPermitted(describe_denied_access(path), is_final=True) from error
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
-            raise errors.NoGateway(text) from error
+            raise errors.NoGateway(text, is_final=_is_impossible_path(error)) from error
         check_socket_folder(path, trusted)
         check_socket_peer(path, connected, trusted)
         frames = FrameDecoder()
         try:
             attached = _request_attach(connected, frames, fd, request, deadline)
+        except errors.AttachError:
+            raise  # A `Refused` is an `OSError` as well.
         except socket.timeout as error:
             text = f"the gateway at {path} does not answer; is it stopped, or its host overloaded?"
+            raise errors.NoGateway(text) from error
+        except OSError as error:
+            text = f"the gateway at {path} ended the connection: {error}; is it starting or ending?"
             raise errors.NoGateway(text) from error
         connected.settimeout(None)
     except BaseException:
         connected.close()
         raise
     return Connection(connected, attached, frames)
+
+
+def _is_impossible_path(error: OSError) -> bool:
+    """Returns whether connecting failed because the path is no possible address of a socket."""
+    # A path that is too long has no error number, as a timeout has none.
+    return error.errno is None and not isinstance(error, socket.timeout)
 
 
 def _limit_next_socket_call(connected: socket.socket, deadline: float) -> None:
@@ -318,24 +329,27 @@ def _request_attach(
     connected: socket.socket, frames: FrameDecoder, fd: int, request: Attach, deadline: float
 ) -> Attached:
     """Sends the arena's descriptor and the request to attach. Returns the gateway's answer, and
-    raises ``Refused`` for any other one."""
+    raises ``Refused`` for any other one, or ``OSError`` if the connection ends before."""
+    same_release = "install the client and the gateway from one release"
+    socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
+    connected.sendall(REQUESTS.encode_frame(request))
     try:
-        socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
-        connected.sendall(REQUESTS.encode_frame(request))
         response = _read_first_response(connected, frames, deadline)
-    except socket.timeout:
-        raise
-    except (OSError, DecodeError) as error:
-        raise errors.Refused(f"the gateway ended the connection: {error}") from error
+    except DecodeError as error:
+        text = f"malformed first response from the gateway: {error}; {same_release}"
+        raise errors.Refused(text, is_final=True) from error
     if isinstance(response, Refused):
-        raise errors.Refused(f"the gateway refused: {response.why}")
+        is_final = not response.reason.is_temporary
+        raise errors.Refused(f"the gateway refused: {response.why}", is_final=is_final)
     if not isinstance(response, Attached):
-        raise errors.Refused(f"unexpected first response from the gateway: {response}")
+        text = f"unexpected first response from the gateway: {response}; {same_release}"
+        raise errors.Refused(text, is_final=True)
     if response.version != LOCAL_PROTOCOL_VERSION:
-        raise errors.Refused(
+        text = (
             f"the gateway speaks version {response.version} of the local protocol, this client "
-            f"version {LOCAL_PROTOCOL_VERSION}; install the client and the gateway from one release"
+            f"version {LOCAL_PROTOCOL_VERSION}; {same_release}"
         )
+        raise errors.Refused(text, is_final=True)
     return response
 
 

@@ -61,7 +61,8 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
             f"folder {path.parent} of the gateway's socket belongs to user "
             f"{_user_label(found.st_uid)}, who can put another socket there; trusted are "
             f"{trusted}: use a folder that only the gateway's user can make, or name that user in "
-            "`user` of the gateway in the region file"
+            "`user` of the gateway in the region file",
+            is_final=True,
         )
     # A group of the owner's own number is taken for its private one.
     group_writes = found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid
@@ -69,7 +70,8 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
         raise errors.UntrustedSocket(
             f"others may write to folder {path.parent} (mode {stat.S_IMODE(found.st_mode):04o}, "
             f"group {_group_label(found.st_gid)}) of the gateway's socket, and so put another "
-            f"socket there: run `chmod go-w {path.parent}`, or use another folder"
+            f"socket there: run `chmod go-w {path.parent}`, or use another folder",
+            is_final=True,
         )
 
 
@@ -86,7 +88,8 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
         raise errors.UntrustedSocket(
             f"the process that listens at {path} runs as user {_user_label(user)}; trusted are "
             f"{trusted}: no token was sent to it. If it is the gateway, name its user in `user` of "
-            "the gateway in the region file"
+            "the gateway in the region file",
+            is_final=True,
         )
 
 

@@ -104,7 +104,7 @@ def test_invalid_sizes_and_ranks_are_refused(region, wrong):
 
 def test_a_gateway_that_is_not_there_is_named(region):
     with pytest.raises(landbridge.NoGateway, match="east.sock"):
-        landbridge.connect(config=region, rank=0, arena=4096)
+        landbridge.connect(config=region, rank=0, arena=4096, timeout=0.3)
 
 
 @pytest.mark.parametrize(

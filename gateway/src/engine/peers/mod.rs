@@ -67,7 +67,8 @@ struct Peer {
     last_problem_lane: u16,
     /// Groups in the peer's messages that are not served here.
     unknown_groups: BTreeSet<GroupId>,
-    /// Counters of each lane's connection at the last sample.
+    /// Counters of each lane's connection at the last sample; at first those of its handshake.
+    /// Handshakes that nobody answered are no loss of the link: the peer had not started.
     lane_counters: BTreeMap<ConnectionId, LinkTraffic>,
     /// Sum of all connections so far, and the part of it that the gauges have seen.
     total: LinkTraffic,
@@ -189,6 +190,7 @@ impl Peers {
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
         peer.problems.remove(&seen.lane);
+        peer.lane_counters.insert(handle.id, handle.count_traffic());
         peer.lanes.insert(seen.lane, handle);
         peer.select_control_connection();
         first

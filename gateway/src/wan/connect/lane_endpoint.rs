@@ -9,7 +9,7 @@ use super::connection::{ConnectionOrigin, EstablishedConnection, PendingSlot, se
 use super::dial::Dialler;
 use super::gso_limit;
 use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
-use super::quic_config::lane_transport_config;
+use super::quic_config::{lane_endpoint_config, lane_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
 use crate::host::{BoxFuture, LaneThread};
@@ -114,7 +114,7 @@ fn bind_lane_endpoint(
     let socket = spec.host.bind_udp(address, SOCKET_BUFFER_BYTES).map_err(error)?;
     let datagram = sizes.longest_packet_bytes();
     let socket = gso_limit::limit_gso(socket, datagram, spec.one_by_one);
-    let mut config = quinn::EndpointConfig::default();
+    let mut config = lane_endpoint_config(&spec.credentials.borrow(), address);
     config.rng_seed(Some(spec.host.random_bytes()));
     let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");

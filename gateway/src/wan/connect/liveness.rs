@@ -27,11 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram from a peer: the peer is lost. Three of the peer's keep-alives are then
-/// missing. QUIC's own timeout would take up to 20 s.
+/// 15 s without a datagram from a peer: the peer is lost, since outages of some seconds are common.
+/// QUIC's own timeout counts from the first keep-alive of this side, so it would take longer.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// 5 s: the interval between keep-alive packets of a lane that sends nothing else.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// 1 s: the interval between keep-alive packets of a lane that sends nothing else. A peer that was
+/// started again answers one with a stateless reset, so an idle lane to the old process ends that
+/// soon.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// 25 ms: how long a peer may delay an acknowledgement (QUIC's `max_ack_delay`). The liveness
 /// monitor adds this time to the RTT.
 const ACK_DELAY_MAX: Span = Span::from_ms(25);
