@@ -9,6 +9,7 @@ use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
+use crate::wan::connect::path_probe::path_check::LanePaths;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::pacing::pair_pacer::PairPacer;
@@ -28,6 +29,10 @@ pub struct PeerLink {
     pub id: GatewayId,
     /// The addresses of its lanes.
     pub addresses: LaneAddresses,
+    /// The addresses that this gateway's lanes to it listen on.
+    pub local: LaneAddresses,
+    /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover it.
+    pub pinned_mtu: Option<u16>,
     /// The link to its region, at the rate that the pair alone could send.
     pub link: Link,
     /// The segments to it.
@@ -99,6 +104,15 @@ impl PeerLink {
             segment_bytes: spec.segment_bytes,
             receive_window_max: spec.receive_windows_max.get() / connections.max(1),
         }
+    }
+
+    /// Returns the paths of all lanes to this peer, to be checked. `fabric` gives their number, and the
+    /// MTU that plans assume.
+    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
+        let lanes = 0..plan::lane_count(fabric);
+        let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
+        let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
+        LanePaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
     }
 
     /// Returns the rate that the pair alone could send, within the present limit of the link.

@@ -141,7 +141,8 @@ pub async fn check_path(host: &dyn Host, paths: &LanePaths) -> io::Result<PathFi
         let prober = VersionProber::bind(host, own, paths.rtt)?;
         let ports = paths.lanes.iter().filter(|(from, _)| *from == own).map(|(_, to)| *to);
         let ports: Vec<SocketAddr> = ports.collect();
-        let probe = |to: &SocketAddr| VersionProbe { to: *to, payload_bytes: SERVER_ANSWERS_BYTES_MIN };
+        let probe =
+            |to: &SocketAddr| VersionProbe { to: *to, payload_bytes: SERVER_ANSWERS_BYTES_MIN };
         let answers = prober.send_probes(&ports.iter().map(probe).collect::<Vec<_>>()).await?;
         let mut searched = BTreeSet::new();
         for (to, answer) in ports.into_iter().zip(answers) {
@@ -188,7 +189,8 @@ pub fn describe_ports(ports: &[SocketAddr]) -> String {
     for port in ports {
         by_address.entry(port.ip()).or_default().insert(port.port());
     }
-    let texts = by_address.iter().map(|(ip, ports)| format!("{} of {ip}", describe_port_numbers(ports)));
+    let texts =
+        by_address.iter().map(|(ip, ports)| format!("{} of {ip}", describe_port_numbers(ports)));
     texts.collect::<Vec<_>>().join("; ")
 }
 

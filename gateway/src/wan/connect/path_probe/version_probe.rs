@@ -207,8 +207,7 @@ mod tests {
     #[test]
     fn only_answers_of_the_round_count() {
         let start = TimeNs::from_ns(5);
-        let mut round =
-            ProbeRound { nonce: [9; 32], sent: vec![start], answers: vec![None, None] };
+        let mut round = ProbeRound { nonce: [9; 32], sent: vec![start], answers: vec![None, None] };
         let (id, later) = (round.id(0, 1), start + Span::from_ms(80));
         let answer = [&[0xff, 0, 0, 0, 0, 8][..], &id, &[8], &id, &[0, 0, 0, 1]].concat();
         assert_eq!(decode_answer(&answer), Some(id));
