@@ -29,7 +29,7 @@
 //! | in-process connector | listener | `AcceptedConnection` | `PENDING_ACCEPTS_MAX` (64) | the connector waits |
 //! | client's callers | client's writer | requests | `CLIENT_REQUESTS_MAX` (64) | the caller waits |
 //!
-//! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
+//! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials, jobs), or by a
 //! cancellation token (shutdown, leases, slots).
 
 // They panic or wait where a stream is closed, full or not read: use `stdio`.

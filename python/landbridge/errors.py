@@ -59,7 +59,13 @@ class NoEpoch(AttachError, TimeoutError):
 
 
 class ArenaFull(LandbridgeError, MemoryError):
-    """The arena has no room. Connect with a larger ``arena``."""
+    """The arena has no room, or the system has none for the arena. The text says which, names the
+    limit, and whether to connect with a larger or a smaller ``arena``."""
+
+
+class LimitReached(LandbridgeError, OSError):
+    """A limit of the system on descriptors or threads is reached. The text names it. Nothing was
+    attached, and another attempt may succeed once the limit is raised."""
 
 
 class Closed(LandbridgeError, RuntimeError):

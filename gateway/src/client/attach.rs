@@ -76,7 +76,7 @@ pub enum AttachError {
     /// The gateway closed the connection before the first epoch.
     #[error("the gateway went away: {0}")]
     Lost(String),
-    /// The system has no memory for the arena.
+    /// The system has no memory for the arena, or no descriptor for it or the connection.
     #[error(transparent)]
     Memory(#[from] ArenaError),
     /// The gateways did not meet in time.
@@ -153,9 +153,10 @@ impl Client {
         let trusted = TrustedUsers::new(options.gateway_user);
         let mut connected = handover.connect(trusted).await.map_err(|error| match error {
             ConnectError::Access(error) => AttachError::Access(error),
-            ConnectError::NoAnswer(source) => {
-                AttachError::NoGateway { address: handover.address(), source }
-            }
+            ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
+                Some(limit) => AttachError::Memory(limit),
+                None => AttachError::NoGateway { address: handover.address(), source },
+            },
         })?;
         let world_size = send_attach_request(&mut connected, options).await?;
         let connection = start_connection(connected, options, world_size);

@@ -62,6 +62,17 @@ pub(super) fn divide_memory(spec: &GatewaySpec, networks: usize) -> MemoryParts 
     parts
 }
 
+/// Returns the memory for partials of each job, of `memory` for a number of jobs and of networks.
+pub(super) fn partials_per_job(
+    memory: ByteCount,
+    plan: &Plan,
+    fabric: &Fabric,
+    me: GatewayId,
+    of: (usize, usize),
+) -> ByteCount {
+    memory_parts(memory, reserved_bytes(plan, fabric, me, of), of).partials_per_job
+}
+
 /// Divides `memory`, `reserved` bytes of which are reserved, for a number of jobs and of networks.
 fn memory_parts(
     memory: ByteCount,

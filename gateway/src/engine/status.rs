@@ -22,7 +22,8 @@ impl Engine {
         let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
-            sessions.iter().all(in_all)
+            let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
+            served.all(|(_, status)| in_all(status))
         };
         let peers = self.shared.peers.peer_ids();
         let mut jobs: Vec<JobReport> = self
@@ -42,6 +43,7 @@ impl Engine {
             jobs,
             lost_log_lines: self.metrics.lost_log_lines.get(),
             socket_problem: None,
+            restart_needed: self.restart_needed.clone(),
         }
     }
 
@@ -121,6 +123,7 @@ impl Engine {
                 .map(|found| job.stragglers.straggler_report(found)),
             collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
+            removed: job.removed,
             draining: session.draining.as_ref().map(|drain| drain_report(drain, now)),
         }
     }

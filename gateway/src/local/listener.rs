@@ -69,7 +69,7 @@ impl ReceivedArena {
     pub fn open(self, claimed_bytes: u64) -> Result<Arc<Arena>, ArenaError> {
         match self {
             Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
-            Self::Undeliverable => Err(ArenaError::NoDescriptor),
+            Self::Undeliverable => Err(ArenaError::Undeliverable),
             Self::InProcess(arena) if arena.mapped_bytes() == claimed_bytes => Ok(arena),
             Self::InProcess(arena) => {
                 Err(ArenaError::OtherSize { actual: arena.mapped_bytes(), claimed: claimed_bytes })

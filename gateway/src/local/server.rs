@@ -225,7 +225,7 @@ impl LocalServer {
             let why = format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}");
             return Err(Refusal::new(RefusalReason::Version, why));
         }
-        let job = self.find_authenticated_job(&attach)?;
+        let job = &self.find_authenticated_job(&attach)?;
         if !self.spec.ranks.contains(&attach.rank.0) {
             let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
             let why = format!("rank {rank} is not served here; this gateway serves {start}..{end}");
@@ -250,13 +250,18 @@ impl LocalServer {
 
     /// Finds the job of an attach request if its token is right. An unknown job and a wrong token
     /// take the same time and give the same answer, so that nobody learns which jobs exist.
-    fn find_authenticated_job(&self, attach: &Attach) -> Result<&JobSpec, Refusal> {
-        let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
+    fn find_authenticated_job(&self, attach: &Attach) -> Result<JobSpec, Refusal> {
+        let jobs = Arc::clone(&self.spec.jobs.borrow());
+        let known = jobs.iter().find(|known| known.name == attach.job);
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
         let authenticated = known.filter(|_| same);
-        authenticated.ok_or_else(|| {
-            let why = format!("job `{}`: no such job, or a wrong token", attach.job);
+        authenticated.cloned().ok_or_else(|| {
+            let why = format!(
+                "job `{}`: no such job, or a wrong token; the gateway reads a changed region file \
+                 on SIGHUP",
+                attach.job
+            );
             Refusal::new(RefusalReason::Unauthorized, why)
         })
     }
@@ -273,7 +278,13 @@ impl LocalServer {
             Refusal::new(RefusalReason::NoResources, "the arena could not be mapped")
         })?;
         opened.map_err(|error| {
-            let is_of_host = matches!(error, ArenaError::System(_) | ArenaError::NoDescriptor);
+            let is_of_host = matches!(
+                error,
+                ArenaError::System(_)
+                    | ArenaError::Undeliverable
+                    | ArenaError::NoDescriptor { .. }
+                    | ArenaError::Limited { .. }
+            );
             let reason =
                 if is_of_host { RefusalReason::NoResources } else { RefusalReason::BadArena };
             Refusal::new(reason, error.to_string())
@@ -309,7 +320,8 @@ mod tests {
     async fn a_connection_flood_is_accepted_at_a_bounded_rate() {
         let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
         let listener = Arc::new(Flooded(AtomicU64::new(0)));
-        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs: vec![] };
+        let (_jobs, jobs) = tokio::sync::watch::channel(Arc::default());
+        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs };
         let (events, _inbox) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
         let serving = serve_local_plane(

@@ -5,7 +5,7 @@
 //! the start.
 
 use super::attachments::RankReservation;
-use super::job::LocalSpec;
+use super::job::{JobSpec, LocalSpec};
 use super::listener::Duplex;
 use super::protocol::{
     LOCAL_VERSION, POSTS_MAX, Request, Response, frame_local_message, read_local_message,
@@ -16,6 +16,7 @@ use super::slots::{PostSlots, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
+use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
 use std::sync::Arc;
 use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
@@ -78,6 +79,7 @@ pub(super) async fn serve_trainer(
         biased;
         () = context.shutdown.cancelled() => shutting_down(),
         () = overflowed.cancelled() => detached("it does not read its events"),
+        () = wait_until_job_removed(context.spec, group) => job_removed(),
         refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
         refusal = read_requests(&attachment, reader, &slots, context.events) => refusal,
     };
@@ -107,6 +109,23 @@ fn shutting_down() -> Refusal {
 /// Makes the last message to a trainer that is gone or too slow, for the reason `why`.
 fn detached(why: impl Into<String>) -> Refusal {
     Refusal::new(RefusalReason::Detached, why)
+}
+
+/// Makes the last message to a trainer whose job is no longer served.
+fn job_removed() -> Refusal {
+    let why = "the job was removed from the gateway's region file";
+    Refusal::new(RefusalReason::Unauthorized, why)
+}
+
+/// Waits until the region file has the job of a trainer no more.
+async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
+    let mut jobs = spec.jobs.clone();
+    let is_removed = |jobs: &Arc<Vec<JobSpec>>| jobs.iter().all(|job| job.group() != group);
+    let removed = jobs.wait_for(is_removed).await.is_ok();
+    if !removed {
+        // Nobody replaces the jobs any more: the gateway stops.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns

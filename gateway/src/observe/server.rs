@@ -113,7 +113,7 @@ async fn get_readiness(observed: &Observed) -> (StatusCode, String) {
             (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
         }
         (Ok(_), Some(problem)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
-        (Ok(status), None) if status.jobs.iter().all(|job| job.epoch.is_some()) => {
+        (Ok(status), None) if status.jobs.iter().all(|job| job.removed || job.epoch.is_some()) => {
             (StatusCode::OK, "ready\n".to_owned())
         }
         (Ok(_), None) => {

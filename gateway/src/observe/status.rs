@@ -22,6 +22,9 @@ pub struct GatewayReport {
     /// adds it to what the engine says.
     #[serde(default)]
     pub socket_problem: Option<String>,
+    /// Keys of its files whose values have changed since the start and need a restart.
+    #[serde(default)]
+    pub restart_needed: Vec<String>,
 }
 
 /// One job on this gateway.
@@ -43,6 +46,9 @@ pub struct JobReport {
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,
+    /// Whether the region file has the job no more, so that no trainer may attach.
+    #[serde(default)]
+    pub removed: bool,
     /// Set while the gateway finishes posted collectives before it exits.
     #[serde(default)]
     pub draining: Option<DrainReport>,

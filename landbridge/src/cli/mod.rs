@@ -5,7 +5,7 @@
 
 mod bench;
 mod certs;
-mod check;
+mod config;
 mod doctor;
 mod output;
 mod plan;
@@ -31,7 +31,8 @@ struct CommandLine {
 enum Command {
     Quickstart(quickstart::QuickstartCommand),
     Certs(certs::CertsCommand),
-    Check(check::CheckCommand),
+    Check(config::CheckCommand),
+    Config(config::ConfigCommand),
     Plan(plan::PlanCommand),
     Run(run::RunCommand),
     Status(status::StatusCommand),
@@ -67,6 +68,7 @@ fn run_command_line() -> Exit {
         Command::WanSim(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Config(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Status(command) => command.run(),

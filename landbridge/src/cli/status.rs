@@ -52,6 +52,10 @@ fn describe_gateway_status(status: &observed::GatewayReport) -> String {
         let lost = status.lost_log_lines;
         text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
     }
+    if !status.restart_needed.is_empty() {
+        let keys = status.restart_needed.join(", ");
+        text.push_str(&format!("changed in its files, and taken up by a restart only: {keys}\n"));
+    }
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
     text.push_str(&render_table(
@@ -74,6 +78,9 @@ fn describe_gateway_status(status: &observed::GatewayReport) -> String {
 fn describe_job_status(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
+    if job.removed {
+        text.push_str("removed from the region file: no trainer may attach\n");
+    }
     if let Some(drain) = &job.draining {
         text.push_str(&describe_drain_status(drain, job.commits.len()));
     }
@@ -248,6 +255,7 @@ mod tests {
                 awaited: vec!["east".to_owned(), "west".to_owned()],
                 seconds: 2.25,
             }],
+            removed: false,
             draining: Some(DrainReport {
                 seconds_left: 12.34,
                 collectives: vec![8, 9],

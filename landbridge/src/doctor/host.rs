@@ -4,11 +4,14 @@ use super::finding::Finding;
 use gateway::access::{
     self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
 };
-use gateway::config::{GatewayConfig, JobConfig};
+use gateway::config::{GatewayConfig, JobConfig, RegionFile};
+use gateway::daemon::{check_descriptor_limit, descriptors_needed};
 use gateway::local::token_file::{self, TokenFileError};
+use gateway::memory::limits::budget_limit_below;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use units::ByteCount;
 
 /// Checks that the limits of the kernel allow the socket buffers of a lane.
 pub(super) fn check_socket_buffers() -> Vec<Finding> {
@@ -29,6 +32,39 @@ fn check_socket_buffer(setting: &'static str) -> Finding {
             let advice = format!("as root: sysctl -w {setting}={SOCKET_BUFFER_BYTES}");
             Finding::ok(check, setting, found).into_warning(advice)
         }
+    }
+}
+
+/// Checks that no limit of the host, of cgroups or of the process is below the memory of the gateway
+/// and the arenas of its jobs. The doctor's own limits are the gateway's only if both run alike.
+pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+    let own = gateway.memory.get();
+    let arenas: u64 = region.jobs().map(|job| job.memory.get()).fold(0, u64::saturating_add);
+    let finding =
+        |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
+    if let Some(limit) = budget_limit_below(own) {
+        let advice = format!("{}, or lower `memory` of the gateway", limit.remedy);
+        return finding(format!("gateway: {}; {limit}", gateway.memory)).into_failure(advice);
+    }
+    let sum = ByteCount::new(own.saturating_add(arenas));
+    match budget_limit_below(sum.get()) {
+        Some(limit) => {
+            let advice = format!("{}, or lower `memory` of jobs", limit.remedy);
+            finding(format!("gateway and jobs: {sum}; {limit}")).into_warning(advice)
+        }
+        None => finding(format!("gateway and jobs: {sum}, below every limit")),
+    }
+}
+
+/// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
+pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+    let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
+    let needed = descriptors_needed(region.fabric().fabric(), gateway.id, of);
+    let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
+    match check_descriptor_limit(needed) {
+        Ok(()) => finding(format!("{needed} are enough, and allowed")),
+        Err(error) => finding(error.to_string())
+            .into_warning("raise the hard limit: ulimit -Hn, or LimitNOFILE= of the service"),
     }
 }
 

@@ -19,6 +19,8 @@ use gateway::config::{GatewayConfig, RegionFile};
 /// Returns all findings.
 pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings = host::check_socket_buffers();
+    findings.push(host::check_memory_limits(region, gateway));
+    findings.push(host::check_descriptors(region, gateway));
     findings.push(host::check_local_socket(gateway));
     // A group that this host lacks is a finding of the socket.
     let group = gateway.group_id().unwrap_or_default();

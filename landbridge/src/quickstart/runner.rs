@@ -25,8 +25,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
-/// three attempts to connect.
-const EPOCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// three attempts to connect. On long links it is [`EPOCH_ROUND_TRIPS`].
+const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+/// 30 round trips: the longest wait until the gateways of a quickstart have agreed on an epoch on
+/// long links, enough for three attempts of ten round trips.
+const EPOCH_ROUND_TRIPS: u32 = 30;
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.
 ///
@@ -148,12 +151,14 @@ impl QuickstartRunner {
         Ok(())
     }
 
-    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT`].
+    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT_MIN`] or [`EPOCH_ROUND_TRIPS`].
     async fn wait_for_epoch(
         &self,
         deployment: &QuickstartDeployment,
     ) -> Result<(), QuickstartError> {
-        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT;
+        let rtts = deployment.fabric.links().iter().map(|link| link.rtt.duration());
+        let round_trips = rtts.max().unwrap_or_default() * EPOCH_ROUND_TRIPS;
+        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT_MIN.max(round_trips);
         for (gateway, address) in self.gateways.iter().zip(deployment.status) {
             loop {
                 let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;

@@ -4,6 +4,7 @@
 mod deployment;
 mod memory;
 mod rate;
+mod reload;
 mod renew;
 mod secrets;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import errors
+from .._memory.limits import describe_os_error
 from .._waiting import Latch
 from .socket_access import (
     TrustedUsers,
@@ -101,9 +102,14 @@ class Connection:
         )  # Messages may have come right behind the first response.
         if reason is not None:
             self._stop_reading(reason)
-        threading.Thread(
+        reader = threading.Thread(
             target=self._run_reader_thread, name="landbridge-reader", daemon=True
-        ).start()
+        )
+        try:
+            reader.start()
+        except RuntimeError as error:
+            text = "limits on threads (ulimit -u, pids.max) and address space (ulimit -v)"
+            raise errors.LimitReached(f"no reader thread: {error}; raise the {text}") from error
 
     def send(self, request: Request) -> None:
         """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
@@ -282,9 +288,14 @@ def attach_rank(
         NotPermitted: This process's user may not connect.
         UntrustedSocket: A third user may listen at the socket.
         Refused: The gateway refused the rank.
+        LimitReached: This process has no descriptor left.
     """
     deadline = min(deadline, time.monotonic() + _FIRST_RESPONSE_TIMEOUT_S)
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        text = f"no socket for the gateway at {path}: {describe_os_error(error)}"
+        raise errors.LimitReached(text) from error
     try:
         try:
             _limit_next_socket_call(connected, deadline)

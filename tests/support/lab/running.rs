@@ -105,6 +105,12 @@ impl Lab {
         self.0.restart_without_job(me, job, credentials).await.expect("starts");
     }
 
+    /// Gives a running gateway other jobs, by name and weight.
+    pub async fn set_jobs(&self, me: GatewayId, jobs: &[(&str, u32)]) {
+        let jobs = jobs_of(jobs, JOB_MEMORY);
+        self.gateways[usize::from(me.0)].update_jobs(jobs, Vec::new()).await;
+    }
+
     /// The status of a gateway.
     pub async fn status(&self, gateway: GatewayId) -> GatewayReport {
         self.0.status(gateway).await.expect("a status")

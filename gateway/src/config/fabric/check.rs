@@ -3,7 +3,8 @@
 use super::entry::GatewayEntry;
 use crate::config::source::ConfigSource;
 use crate::config::values::LANES_MAX;
-use hier_collectives::topology::{FabricError, LinkSpec};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, FabricError, LinkSpec};
 use std::net::SocketAddr;
 
 /// Records a fault for gateways whose lanes would use the same UDP ports of one IP address.
@@ -25,6 +26,36 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
                 source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted);
             }
             earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
+        }
+    }
+}
+
+/// Records a fault for two gateways of linked regions whose WAN addresses are of different IP
+/// families: a lane has one socket, which reaches one family.
+pub(super) fn check_address_families(
+    source: &ConfigSource<'_>,
+    fabric: &Fabric,
+    gateways: &[GatewayEntry],
+) {
+    let entry = |id: u16| {
+        let name = &fabric.gateway(GatewayId(id)).name;
+        let entry = gateways.iter().find(|entry| entry.name == *name)?;
+        Some((entry, entry.addresses.wan.as_ref()?.first()))
+    };
+    for link in fabric.links() {
+        for one in fabric.region(link.a).gateways.clone().filter_map(entry) {
+            for other in fabric.region(link.b).gateways.clone().filter_map(entry) {
+                if one.1.is_ipv4() == other.1.is_ipv4() {
+                    continue;
+                }
+                let family = |address: SocketAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+                let (own, theirs) = (family(other.1), family(one.1));
+                let name = &one.0.name;
+                let problem =
+                    format!("is {own}, but gateway `{name}` of a linked region has {theirs}");
+                let accepted = format!("addresses of one IP family, such as {theirs}");
+                source.record_fault(&format!("{}.wan", other.0.key), problem, accepted);
+            }
         }
     }
 }

@@ -52,6 +52,7 @@ fn one_slip_makes_one_fault() {
         ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "[::1]:7500", "region.west.gateway.west-0.wan"),
         ("wan = \"127.0.0.1:7500\"\n", "", "region.west.gateway.west-0.wan"),
         ("egress = \"500 Mbit/s\"", "egress = \"5 kbit/s\"", "region.east.gateway.east-0.egress"),
         ("rate = \"500 Mbit/s\"", "rate = \"1 bit/s\"", "link.east-west.rate"),

@@ -9,15 +9,17 @@ pub(super) mod report;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
-use crate::events::{LocalEvent, Placement};
+use crate::events::{JobSession, LocalEvent, Placement};
 use crate::log_throttle::LogThrottle;
 use crate::memory::buffers::BufferTable;
-use crate::observe::metrics::JobMetrics;
+use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
+use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use units::TimeNs;
@@ -35,6 +37,9 @@ pub(super) struct Job {
     pub session: Session,
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
+    /// Whether the region file has the job no more: its trainers are disconnected, and its session
+    /// stays until the gateway ends, since segments of it may still arrive.
+    pub removed: bool,
     buffers: BufferTable,
     ranks: AttachedRanks,
     /// Segments that are arriving, and the tokens that end their leases.
@@ -79,6 +84,7 @@ impl Job {
             session,
             metrics,
             stragglers,
+            removed: false,
             buffers,
             ranks: AttachedRanks::default(),
             leases: BTreeMap::new(),
@@ -88,6 +94,19 @@ impl Job {
             epoch_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
             attach_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
         }
+    }
+
+    /// Makes the job of a new session of gateway `me`.
+    pub fn of_session(
+        job: JobSession,
+        fabric: &Arc<Fabric>,
+        me: GatewayId,
+        metrics: &MetricsRegistry,
+    ) -> Self {
+        let JobSession { name, config } = job;
+        let job_metrics = metrics.job_metrics(&name);
+        let stragglers = StragglerMonitor::new(Arc::clone(fabric), me);
+        Self::new(name, Session::new(config), job_metrics, stragglers)
     }
 
     /// Handles an event of a trainer's task. Posts and commits of an attachment that another has

@@ -147,6 +147,11 @@ impl Peers {
         self.peers.keys().copied()
     }
 
+    /// Whether a lane to a peer is up.
+    pub fn has_lane(&self, peer: GatewayId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| !peer.lanes.is_empty())
+    }
+
     /// Whether a hello shows that the peer restarted since its lanes came up.
     pub fn has_restarted(&self, seen: PeerSeen) -> bool {
         let peer = self.peers.get(&seen.peer);

@@ -56,10 +56,12 @@ fn example() -> GatewayReport {
                 awaited: vec!["west".to_owned()],
                 seconds: 0.5,
             }],
+            removed: false,
             draining: None,
         }],
         lost_log_lines: 0,
         socket_problem: None,
+        restart_needed: vec![],
     }
 }
 

@@ -3,6 +3,7 @@
 //! One task for each lane and peer, on the lane's thread, until shutdown.
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};
+use super::handshake::handshake_timeout;
 use super::packet_size::PacketSize;
 use super::quic_config::lane_transport_config;
 use super::tls;
@@ -13,9 +14,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::Span;
 
-/// 10 s: an attempt to connect a lane to a peer is given up this long after the peer's first answer,
-/// and repeated.
-const DIAL_TIMEOUT: Span = Span::from_secs(10);
 /// 2 s: the first attempts to connect a lane without any answer are given up after this time, or
 /// after [`DIAL_ANSWER_ROUNDS`]. QUIC doubles the time between its packets, so a new attempt reaches
 /// a peer that starts meanwhile sooner. Each next attempt takes twice as long, since a busy peer
@@ -83,7 +81,7 @@ impl Dialler {
     /// first answer.
     ///
     /// # Errors
-    /// The reason, with the address, at most 10 s after the first answer.
+    /// The reason, with the address, at most [`handshake_timeout`] after the first answer.
     async fn dial_once(&self, patience: Span) -> Result<quinn::Connection, DialError> {
         let Self { spec, peer, .. } = self;
         let address: SocketAddr = peer.addresses.of_lane(self.lane);
@@ -110,11 +108,12 @@ impl Dialler {
             }
             () = spec.shutdown.cancelled() => return Err(answered("shutting down".to_owned())),
         }
+        let handshake_time = handshake_timeout(peer.link.rtt);
         tokio::select! {
             biased;
             result = connecting => result.map_err(|error| answered(format!("{address}: {error}"))),
-            () = spec.host.sleep_until(spec.host.now() + DIAL_TIMEOUT) => {
-                Err(answered(format!("{address}: no handshake within {DIAL_TIMEOUT}")))
+            () = spec.host.sleep_until(spec.host.now() + handshake_time) => {
+                Err(answered(format!("{address}: no handshake within {handshake_time}")))
             }
             () = spec.shutdown.cancelled() => Err(answered("shutting down".to_owned())),
         }
@@ -134,20 +133,20 @@ struct DialError {
 #[derive(Debug)]
 struct AnswerPatience {
     current: Span,
+    /// The longest time, after dials without an answer.
+    longest: Span,
 }
 
 impl AnswerPatience {
     /// Makes the time of a first dial over a link with this round-trip time.
     fn new(rtt: Span) -> Self {
         let rounds = Span::from_ns(rtt.ns().saturating_mul(DIAL_ANSWER_ROUNDS));
-        Self { current: rounds.max(DIAL_ANSWER_TIMEOUT_MIN) }
+        Self { current: rounds.max(DIAL_ANSWER_TIMEOUT_MIN), longest: handshake_timeout(rtt) }
     }
 
-    /// Doubles the time after a dial without an answer, up to [`DIAL_TIMEOUT`]; a time that was
-    /// longer from the start stays.
+    /// Doubles the time after a dial without an answer, up to [`handshake_timeout`].
     fn grow(&mut self) {
-        let doubled = (self.current + self.current).min(DIAL_TIMEOUT);
-        self.current = self.current.max(doubled);
+        self.current = (self.current + self.current).min(self.longest);
     }
 }
 
@@ -171,7 +170,6 @@ impl DialBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wan::connect::handshake::HELLO_TIMEOUT;
 
     #[test]
     fn dials_without_answer_take_longer_each_time() {
@@ -186,7 +184,7 @@ mod tests {
         };
         assert_eq!(seconds(Span::from_ms(80)), [2, 4, 8, 10]);
         assert_eq!(seconds(Span::from_ms(500)), [4, 8, 10, 10]);
-        assert_eq!(seconds(Span::from_secs(12)), [96; 4]);
+        assert_eq!(seconds(Span::from_secs(12)), [96, 120, 120, 120]);
     }
 
     #[test]
@@ -195,15 +193,16 @@ mod tests {
         let pauses = |backoff: &mut DialBackoff, met, lived, count: usize| -> Vec<u64> {
             (0..count).map(|_| backoff.next_pause(met, lived).ns() / 1_000_000).collect()
         };
+        let dial_timeout = handshake_timeout(Span::from_ms(80));
         let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
         // Nobody answers: each dial takes until its timeout.
-        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 8), growing);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 8), growing);
         // A peer that answers and never sends a hello, or that refuses us at once.
-        assert_eq!(pauses(&mut backoff, false, HELLO_TIMEOUT, 1), [5000]);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 1), [5000]);
         assert_eq!(pauses(&mut backoff, false, Span::from_ms(40), 1), [5000]);
         // A peer that dies as soon as it is met.
         assert_eq!(pauses(&mut backoff, true, Span::from_ms(40), 1), [5000]);
         assert_eq!(pauses(&mut backoff, true, Span::from_secs(3600), 1), [100]);
-        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 2), [200, 400]);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 2), [200, 400]);
     }
 }

@@ -1,7 +1,7 @@
 //! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts;
 //! and the keys by which a restarted gateway ends the connections of its predecessor.
 
-use super::liveness::{IDLE_TIMEOUT, KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES};
+use super::liveness::{KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES, idle_timeout};
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
@@ -73,7 +73,9 @@ pub(super) fn lane_transport_config(
         .send_fairness(false)
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
         .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
-        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("seconds")))
+        .max_idle_timeout(Some(
+            IdleTimeout::try_from(idle_timeout(path.link.rtt)).expect("minutes"),
+        ))
         .packet_threshold(REORDERING_PACKETS)
         .ack_frequency_config(None::<AckFrequencyConfig>)
         .congestion_controller_factory(Arc::new(LaneControllerFactory::new(path, controller)));
