@@ -18,6 +18,7 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -122,6 +123,12 @@ impl PeerLink {
 }
 
 impl LaneSpec {
+    /// Returns the peer whose lane has the address `from`, if there is one.
+    pub(crate) fn peer_at(&self, lane: u16, from: SocketAddr) -> Option<GatewayId> {
+        let mut peers = self.peers.values();
+        peers.find(|peer| peer.addresses.of_lane(lane) == from).map(|peer| peer.id)
+    }
+
     /// Returns the longest round trip to a peer by the fabric.
     pub(crate) fn longest_rtt(&self) -> Span {
         self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)

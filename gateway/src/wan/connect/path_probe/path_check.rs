@@ -178,7 +178,7 @@ async fn search_mtu(prober: &VersionProber<'_>, to: SocketAddr, wanted: u16) -> 
 }
 
 /// Returns the bytes of IP and UDP headers in a packet to `address`.
-pub(super) fn ip_udp_header_bytes(address: IpAddr) -> u16 {
+pub fn ip_udp_header_bytes(address: IpAddr) -> u16 {
     if address.is_ipv4() { IPV4_UDP_HEADER_BYTES } else { IPV6_UDP_HEADER_BYTES }
 }
 
