@@ -415,13 +415,13 @@ lan = "[fd00::2]:7400"
 [region.us-west]
 ranks = 1
 [region.us-west.gateway.c]
-wan = "192.0.2.1:65520"
+wan = "[2001:db8:2::1]:65520"
 egress = "10Gbit/s"
 ingress = "10Gbit/s"
 [region.eu]
 ranks = 1
 [region.eu.gateway.d]
-wan = "192.0.2.1:65504"
+wan = "[2001:db8:2::1]:65504"
 egress = "8 kbit/s"
 ingress = "8 kbit/s"
 [link.us-east-us-west]

@@ -209,6 +209,26 @@ fn a_quickstart_over_an_impossible_link_exits_with_64() {
 }
 
 #[test]
+fn a_quickstart_whose_children_end_at_once_says_why() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("LANDBRIDGE_LOG", "debgu").output();
+    let output = output.expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = stderr.lines().find(|line| line.contains("gateway")).unwrap_or_default();
+    assert_eq!(code(&output), 64, "{stderr}");
+    assert!(first.contains("ended with exit code 64: LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let long = directory.path().join("d".repeat(100));
+    std::fs::create_dir(&long).expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("TMPDIR", &long).output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("set TMPDIR to a folder with a shorter path"), "{stderr}");
+}
+
+#[test]
 fn an_impossible_link_is_reported_with_its_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("mine.toml").display().to_string();
@@ -232,6 +252,30 @@ fn an_average_of_integers_is_refused_before_files_are_read() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), 64, "{stderr}");
     assert!(stderr.contains("--op avg") && stderr.contains("--dtype i32"), "{stderr}");
+}
+
+#[test]
+fn bench_refuses_to_guess_among_several_jobs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml");
+    let text = std::fs::read_to_string(&east).expect("copied");
+    let other = "\n[job.other]\ntoken = \"keys/other.token\"\nmemory = \"1 GiB\"\n";
+    std::fs::write(&east, text + other).expect("ours");
+    let east = east.display().to_string();
+    let bench = ["bench", "all-reduce", "--config", &east, "--rank", "0"];
+    for (more, said) in [
+        (&[][..], "choose one with --job: other, train"),
+        (&["--job", "third"], "has no job `third`; it has: other, train"),
+    ] {
+        let output = landbridge(&[&bench[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 64, "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
 }
 
 #[test]

@@ -125,11 +125,8 @@ impl Engine {
                 hash: format!("{:016x}", plan.hash()),
             }),
             ranks: session.ranks.iter().map(rank).collect(),
-            straggler: job
-                .stragglers
-                .detection
-                .straggler()
-                .map(|found| job.stragglers.straggler_report(found)),
+            straggler: job.stragglers.current_straggler(now),
+            completed_seconds_ago: job.stragglers.seconds_since_completed(now),
             collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
             removed: job.removed,

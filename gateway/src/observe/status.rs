@@ -81,11 +81,14 @@ pub struct JobReport {
     pub plan: Option<PlanReport>,
     /// The ranks that this gateway serves.
     pub ranks: Vec<RankReport>,
-    /// The straggler of the last collectives, as this gateway sees it.
+    /// The straggler of the collectives that go on now, as this gateway sees it.
     #[serde(default)]
     pub straggler: Option<StragglerReport>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveReport>,
+    /// Seconds since the last collective completed; `None` before the first.
+    #[serde(default)]
+    pub completed_seconds_ago: Option<f64>,
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,
@@ -219,8 +222,8 @@ pub struct RankReport {
     pub rank: u32,
     /// Whether a trainer is attached for it.
     pub attached: bool,
-    /// Its compute speed: the weight that it posts, per second between the last result and its
-    /// next post.
+    /// The compute speed of the attached trainer: the weight that it posts, per second between the
+    /// last result and its next post.
     #[serde(default)]
     pub samples_per_second: Option<f64>,
 }
@@ -236,6 +239,9 @@ pub struct StragglerReport {
     pub behind_seconds: f64,
     /// Number of consecutive collectives that it delayed.
     pub collectives: u32,
+    /// Seconds since it became the straggler.
+    #[serde(default)]
+    pub since_seconds: f64,
 }
 
 /// The progress of a collective.

@@ -17,6 +17,8 @@ mod wan_sim;
 
 pub(crate) use output::exit::Exit;
 
+use output::exit::exit_instead_of_aborting;
+
 use clap::{Parser, Subcommand};
 
 /// Lets one training job span several data centres.
@@ -60,6 +62,8 @@ fn run_command_line() -> Exit {
             return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
         }
     };
+    // Without it an abort ends the process by its signal, which is no reason not to run.
+    let _ = exit_instead_of_aborting();
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),
         Command::QuickstartRank(command) => command.run(),

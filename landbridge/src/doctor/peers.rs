@@ -80,10 +80,10 @@ fn compare_with_fabric(
     want: ExpectedPath,
     measured: &PathMeasurement,
 ) -> Vec<Finding> {
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
+    let time = |duration: Duration| Span::from_secs_f64(duration.as_secs_f64()).rounded();
+    let handshake = format!("QUIC handshake in {}", time(measured.handshake));
     let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
-    let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
+    let rtt = format!("{}, fabric says {}", time(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
     findings.push(
         if measured.rtt > link.rtt.duration().mul_f64(RTT_WARNING_FACTOR) + RTT_WARNING_MARGIN {
@@ -102,13 +102,13 @@ fn compare_with_fabric(
     } else {
         mtu
     });
-    let sent = format!("sent {}", measured.sent);
+    let sent = format!("sent {}", measured.sent.rounded());
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
             .into_warning("try again while no collective is in progress"),
         Some(rate) => {
             let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
-            let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
+            let found = format!("{sent} at {}, fabric says {}", rate.rounded(), want.rate);
             let finding = Finding::ok("rate", subject, found);
             if got < RATE_WARNING_FRACTION * wanted {
                 finding.into_warning("lower `rate`, `egress` or `ingress`, or fix the path")

@@ -2,6 +2,7 @@
 
 #[path = "../deployment/mod.rs"]
 mod deployment;
+mod exit_codes;
 mod memory;
 mod rate;
 mod reload;

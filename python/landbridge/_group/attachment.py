@@ -20,7 +20,8 @@ from .state import GroupState
 
 _log = logging.getLogger("landbridge")
 
-#: 0.1 s: first pause between two attempts to attach to a gateway; each failure to attach doubles it.
+#: 0.1 s: first pause between two attempts to attach to a gateway. Each failure to attach doubles
+#: it.
 _RETRY_PAUSE_MIN_S = 0.1
 #: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
 #: found.

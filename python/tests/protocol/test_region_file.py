@@ -155,7 +155,7 @@ CORPUS = list(corpus())
     ids=[item[0] for item in CORPUS],
 )
 def test_trainers_and_gateways_read_the_same_files(region, region_text, fabric_text):
-    """A trainer takes the files that ``landbridge check`` takes, and refuses others in its words."""
+    """A trainer takes what ``landbridge check`` takes, and refuses the rest in its words."""
     for path, text in ((region, region_text), (region.parent / "fabric.toml", fabric_text)):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     command = [program.find_program(), "check", str(region)]

@@ -3,7 +3,8 @@
 use super::entry::GatewayEntry;
 use crate::config::source::ConfigSource;
 use crate::config::values::LANES_MAX;
-use hier_collectives::ids::GatewayId;
+use crate::wan::connect::addresses::LaneAddresses;
+use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{Fabric, FabricError, LinkSpec};
 use std::net::SocketAddr;
 
@@ -30,34 +31,48 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
     }
 }
 
-/// Records a fault for two gateways of linked regions whose WAN addresses are of different IP
-/// families: a lane has one socket, which reaches one family.
+/// Records a fault for each gateway that connects to an earlier one of the other address family,
+/// IPv4 or IPv6. A lane of one family cannot reach one of the other.
 pub(super) fn check_address_families(
     source: &ConfigSource<'_>,
     fabric: &Fabric,
     gateways: &[GatewayEntry],
 ) {
-    let entry = |id: u16| {
-        let name = &fabric.gateway(GatewayId(id)).name;
-        let entry = gateways.iter().find(|entry| entry.name == *name)?;
-        Some((entry, entry.addresses.wan.as_ref()?.first()))
-    };
-    for link in fabric.links() {
-        for one in fabric.region(link.a).gateways.clone().filter_map(entry) {
-            for other in fabric.region(link.b).gateways.clone().filter_map(entry) {
-                if one.1.is_ipv4() == other.1.is_ipv4() {
-                    continue;
-                }
-                let family = |address: SocketAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
-                let (own, theirs) = (family(other.1), family(one.1));
-                let name = &one.0.name;
-                let problem =
-                    format!("is {own}, but gateway `{name}` of a linked region has {theirs}");
-                let accepted = format!("addresses of one IP family, such as {theirs}");
-                source.record_fault(&format!("{}.wan", other.0.key), problem, accepted);
-            }
-        }
+    let entry = |id| gateways.iter().find(|entry| entry.name == fabric.gateway(id).name);
+    let entries: Vec<(RegionId, &GatewayEntry)> = fabric
+        .gateway_ids()
+        .filter_map(|id| Some((fabric.gateway(id).region, entry(id)?)))
+        .collect();
+    for (index, (region, gateway)) in entries.iter().enumerate() {
+        let clash = entries[..index].iter().find_map(|(other_region, other)| {
+            let (key, one, two) = addresses_between(gateway, other, region == other_region)?;
+            let joined = region == other_region || fabric.link(*region, *other_region).is_some();
+            (one.is_ipv4() != two.is_ipv4() && joined).then_some((key, one, two, &other.name))
+        });
+        let Some((key, own, theirs, other)) = clash else { continue };
+        let family = |address: SocketAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        let problem = format!(
+            "is {}, but gateway `{other}`, to which it connects, has {theirs}, which is {}",
+            family(own),
+            family(theirs)
+        );
+        let accepted = "an address of one family with those of all gateways that it connects to";
+        source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted.to_owned());
     }
+}
+
+/// Returns the key and the addresses by which two gateways connect, if they do: `lan` within a
+/// region where both have it, else `wan`.
+fn addresses_between(
+    one: &GatewayEntry,
+    other: &GatewayEntry,
+    same_region: bool,
+) -> Option<(&'static str, SocketAddr, SocketAddr)> {
+    let first = |addresses: &Option<LaneAddresses>| addresses.as_ref().map(LaneAddresses::first);
+    let lan = first(&one.addresses.lan).zip(first(&other.addresses.lan));
+    let wan = first(&one.addresses.wan).zip(first(&other.addresses.wan));
+    let lan = lan.filter(|_| same_region).map(|(one, other)| ("lan", one, other));
+    lan.or(wan.map(|(one, other)| ("wan", one, other)))
 }
 
 /// Records a fault of the fabric as a whole at the key that has to change.

@@ -49,6 +49,7 @@ fn one_slip_makes_one_fault() {
         ("gateway.west-0", "gateway.East", "region.west.gateway.East"),
         ("gateway.west-0", "gateway.east-0", "region.west.gateway.east-0"),
         ("127.0.0.1:7500", "127.0.0.1:7415", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "[2001:db8::1]:7500", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),

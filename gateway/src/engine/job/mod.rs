@@ -10,7 +10,7 @@ pub(super) mod report;
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
 use crate::events::{JobSession, LocalEvent, Placement};
-use crate::log_throttle::LogThrottle;
+use crate::log_throttle::{LogThrottle, WarningTimes};
 use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
@@ -54,6 +54,8 @@ pub(super) struct Job {
     epoch_lines: LogThrottle,
     /// Limits log lines about ranks that attach and detach.
     attach_lines: LogThrottle,
+    /// Decides which of these lines are warnings.
+    warnings: WarningTimes,
 }
 
 /// A permission to write an arriving segment into the buffers.
@@ -93,6 +95,7 @@ impl Job {
             failure_lines: LogThrottle::default(),
             epoch_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
             attach_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
+            warnings: WarningTimes::default(),
         }
     }
 
@@ -118,6 +121,7 @@ impl Job {
                     info!("job {}: rank {rank} attached{suppressed}", self.name);
                 }
                 self.ranks.attach(rank, attachment, events);
+                self.stragglers.detection.handle_departure(rank);
                 self.session.handle_attach(rank, now);
             }
             LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
@@ -137,6 +141,7 @@ impl Job {
                     if let Some(suppressed) = self.attach_lines.permit(now) {
                         info!("job {}: rank {rank} detached{suppressed}", self.name);
                     }
+                    self.stragglers.detection.handle_departure(rank);
                     self.session.handle_detach(rank, now);
                 }
             }

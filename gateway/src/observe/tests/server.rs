@@ -48,6 +48,7 @@ pub(super) fn example() -> GatewayReport {
                 name: "0".to_owned(),
                 behind_seconds: 0.25,
                 collectives: 3,
+                since_seconds: 30.0,
             }),
             collectives: vec![CollectiveReport {
                 sequence: 7,
@@ -58,6 +59,7 @@ pub(super) fn example() -> GatewayReport {
                 awaited: vec![2, 3],
                 seconds: 1.5,
             }],
+            completed_seconds_ago: Some(0.5),
             commits: vec![CommitReport {
                 rank: 0,
                 step: 6,

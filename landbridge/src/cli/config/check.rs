@@ -152,7 +152,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
             (jobs.len(), file.fabric().count_lane_networks(gateway.id)),
         )
     };
-    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();
+    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default().rounded();
     let short = |gateway: &GatewayConfig| {
         let wanted = memory_needed(gateway.memory, windows_and_lanes(gateway))?;
         let GatewayConfig { name, memory, .. } = gateway;

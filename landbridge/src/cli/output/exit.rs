@@ -1,4 +1,5 @@
 //! Exit codes, and the code of each error. Error types lie in the modules that raise them.
+//! docs/exit-codes.md lists what gives which; `every_row_of_the_exit_codes_holds` runs the list.
 
 use crate::bench::BenchError;
 use crate::quickstart::QuickstartError;
@@ -12,7 +13,10 @@ use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
+use signal_hook::consts::SIGABRT;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use stdio::UnwrittenReport;
 
 /// Exit code of the process, on which scripts rely.
@@ -21,9 +25,9 @@ use stdio::UnwrittenReport;
 pub(crate) enum Exit {
     /// The command succeeded.
     Good = 0,
-    /// A check failed.
+    /// A check failed, or something else that command line and files do not decide.
     CheckFailed = 1,
-    /// The command line or a config file is wrong.
+    /// The command line or a file is wrong: the same command fails again.
     Usage = 64,
     /// No gateway answers at the address.
     NothingAnswers = 69,
@@ -51,6 +55,14 @@ impl Termination for Exit {
     fn report(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
+}
+
+/// Makes an abort end the process with exit code 1 instead of a signal and a core dump. Rust aborts
+/// after it has printed that an allocation failed, so supervisors see a failure like any other.
+pub(crate) fn exit_instead_of_aborting() -> std::io::Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    let code = Exit::CheckFailed as i32;
+    signal_hook::flag::register_conditional_shutdown(SIGABRT, code, always).map(|_| ())
 }
 
 /// Why a command failed.
@@ -146,7 +158,11 @@ impl CommandError {
             | Self::Listen(
                 ListenError::Access(_) | ListenError::Group { .. } | ListenError::File { .. },
             )
-            | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::Quickstart(
+                QuickstartError::Fabric(_)
+                | QuickstartError::SocketPath { .. }
+                | QuickstartError::Process { exit_code: Some(64), .. },
+            )
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Start(StartError::Plan(_))
             | Self::Credentials(_) => Exit::Usage,

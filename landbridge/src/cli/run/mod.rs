@@ -4,6 +4,7 @@
 //! once. The thread in [`stop`] ends the process when the gateway does not.
 
 mod limits;
+mod own_certificate;
 mod reload;
 mod secrets;
 mod stop;
@@ -72,6 +73,8 @@ impl RunCommand {
         secrets::check_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
         let files = RunningFiles { region: &region, config, credentials, jobs: spec.jobs.clone() };
+        let fabric = region.fabric().fabric().name();
+        own_certificate::warn_of_own_certificate(&spec.credentials, config, fabric);
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         let runtime =
