@@ -12,7 +12,9 @@ use hier_collectives::ids::{
 use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::topology::LinkState;
-use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
+use hier_collectives::wire::{
+    Envelope, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
+};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
 /// Descriptor of the collective in all seeds: an average of 25,000,000 bfloat16 elements.
@@ -32,6 +34,11 @@ const KEY: SegmentKey =
 fn matrix_descriptor() -> Descriptor {
     let shape = ArrayShape::new(&[5_000, 5_000]).expect("two dimensions");
     Descriptor { shape, ..DESCRIPTOR }
+}
+
+/// Returns the facts about the job of all seeds.
+fn job_facts() -> JobFacts {
+    JobFacts { name: "train".to_owned(), weight: 3, token_digest: [0x5a; 16] }
 }
 
 /// Puts the id of a job before a body, as in all messages between gateways.
@@ -96,6 +103,8 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Change { epoch, change: 2, from: sequence, plan: four_trees_plan() },
         Message::Link { epoch, to: RegionId(1), state },
         Message::Moving { epoch },
+        Message::Serves { boot: BootId(9), job: job_facts() },
+        Message::Unserved { boot: BootId(9) },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));

@@ -59,6 +59,7 @@ impl Gateway {
             fabric: Arc::clone(&spec.fabric),
             identity: spec.identity,
             me: spec.me,
+            boot,
             jobs: job_settings.sessions(&spec.jobs),
             peers: peers.clone(),
             policies: spec.policies.clone(),

@@ -43,6 +43,7 @@ impl JobSettings {
         let partials = partials_per_job(self.memory, &self.plan, &self.fabric, self.me, of);
         let session = |job: &JobSpec| JobSession {
             name: job.name.clone(),
+            facts: job.facts(),
             config: SessionConfig {
                 fabric: Arc::clone(&self.fabric),
                 me: self.me,

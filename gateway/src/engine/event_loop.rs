@@ -1,12 +1,13 @@
 //! The engine's event loop.
 //!
 //! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
-//! methods for lanes and peers (`peer_events`), links (`link_control`), the status (`status`), and
-//! problems (`health`).
+//! methods for lanes and peers (`peer_events`), jobs of peers (`peer_jobs`), links (`link_control`),
+//! the status (`status`), and problems (`health`).
 
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::actions::EngineShared;
+use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession};
 use crate::host::Host;
@@ -16,7 +17,7 @@ use crate::wan::PeerLink;
 use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
-use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::session::Session;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub struct EngineSpec {
     pub identity: [u8; 32],
     /// This gateway.
     pub me: GatewayId,
+    /// The random number of this start, which other gateways know it by.
+    pub boot: BootId,
     /// The jobs.
     pub jobs: Vec<JobSession>,
     /// The gateways that this one has lanes to.
@@ -66,7 +69,10 @@ pub struct Engine {
     pub(super) fabric: Arc<Fabric>,
     pub(super) identity: [u8; 32],
     pub(super) me: GatewayId,
+    pub(super) boot: BootId,
     pub(super) jobs: BTreeMap<GroupId, Job>,
+    /// The jobs of other gateways, as they said.
+    pub(super) peer_jobs: PeerJobs,
     pub(super) shared: EngineShared,
     pub(super) links: LinkLimits,
     pub(super) metrics: Arc<MetricsRegistry>,
@@ -89,7 +95,8 @@ struct Timers {
 impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
-        let EngineSpec { host, fabric, identity, me, metrics, status_requests, events, inbox, .. } = spec;
+        let EngineSpec { host, fabric, identity, me, boot, metrics, .. } = spec;
+        let EngineSpec { status_requests, events, inbox, .. } = spec;
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
@@ -99,7 +106,9 @@ impl Engine {
             fabric,
             identity,
             me,
+            boot,
             jobs,
+            peer_jobs: PeerJobs::default(),
             shared,
             links,
             metrics,
@@ -313,6 +322,7 @@ mod tests {
                 fabric,
                 identity: [1; 32],
                 me: GatewayId(0),
+                boot: BootId(1),
                 jobs: vec![],
                 peers: BTreeMap::new(),
                 policies: LinkPolicies::new(),

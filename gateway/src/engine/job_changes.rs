@@ -1,11 +1,17 @@
-//! Jobs that come, go or change while the gateway runs.
+//! Jobs that come, go or change while the gateway runs, here and at other gateways.
 //!
-//! The event loop calls it when the daemon has read the region file again.
+//! The event loop calls it when the daemon has read the region file again, and for messages of other
+//! gateways about their jobs. Each gateway introduces its jobs to all others, so that each knows in
+//! which jobs their files differ.
 
 use super::event_loop::Engine;
 use super::job::Job;
+use super::peer_jobs::{DifferingJob, PeerJob};
 use crate::events::{JobSession, JobsUpdate};
-use hier_collectives::ids::{GatewayId, GroupId};
+use crate::observe::status::JobDifference;
+use hier_collectives::ids::{BootId, GatewayId, GroupId};
+use hier_collectives::session::PeerError;
+use hier_collectives::wire::{JobFacts, Message};
 use std::collections::BTreeSet;
 use tracing::{info, warn};
 use units::TimeNs;
@@ -24,11 +30,60 @@ impl Engine {
         }
         for job in jobs {
             match self.jobs.get_mut(&GroupId::of_job(&job.name)) {
-                Some(known) => known.session.set_share(job.config.partials, job.config.one_in),
+                Some(known) => {
+                    known.facts = job.facts;
+                    known.session.set_share(job.config.partials, job.config.one_in);
+                }
                 None => self.add_job(job, now),
             }
         }
         self.restart_needed = restart_needed;
+        self.introduce_jobs();
+    }
+
+    /// Notes that another gateway serves a job, and answers if this one does not.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the name is not that of the group.
+    pub(super) fn handle_peer_serves(
+        &mut self,
+        from: GatewayId,
+        boot: BootId,
+        group: GroupId,
+        facts: JobFacts,
+    ) -> Result<(), PeerError> {
+        if facts.group() != group {
+            return Err(PeerError::NotYours("the name of another job"));
+        }
+        self.peer_jobs.note_job(from, boot, group, PeerJob::Served(facts));
+        if self.jobs.get(&group).is_none_or(|job| job.removed) {
+            let answer = Message::Unserved { boot: self.boot };
+            self.shared.peers.send_job_message(from, group, &answer);
+        }
+        Ok(())
+    }
+
+    /// Returns the jobs in which this gateway differs from others that it can reach.
+    pub(super) fn job_differences(&self) -> Vec<JobDifference> {
+        let served = self.jobs.values().filter(|job| !job.removed);
+        let own = served.map(|job| (job.group, &job.facts)).collect();
+        let found = self.peer_jobs.differences(&own).into_iter();
+        let found = found.filter(|differing| self.shared.peers.is_reachable(differing.gateway));
+        let named = found.map(|DifferingJob { gateway, job, kind }| {
+            let gateway = self.fabric.gateway(gateway).name.clone();
+            JobDifference { job, gateway, kind }
+        });
+        named.collect()
+    }
+
+    /// Tells all other gateways which jobs this one serves, and which it serves no more.
+    fn introduce_jobs(&self) {
+        let others = self.fabric.gateway_ids().filter(|id| *id != self.me);
+        for to in others {
+            for job in self.jobs.values() {
+                self.shared.peers.send_job_message(to, job.group, &job.introduction());
+            }
+        }
     }
 
     /// Begins the session of a new job, which meets the peers whose lanes are up.

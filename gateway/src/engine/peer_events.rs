@@ -4,6 +4,7 @@
 //! and closes the connections of peers that break the protocol.
 
 use super::event_loop::Engine;
+use super::peer_jobs::PeerJob;
 use crate::events::{ConnectionId, Event, Placement};
 use crate::wan::{LaneHandle, PeerSeen};
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -89,13 +90,18 @@ impl Engine {
         if to != self.me {
             return self.shared.peers.send_message(envelope, &message);
         }
-        match self.with_job(group, |job| job.handle_message(from, message, now)) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                let origin = Origin { from, neighbour, connection };
-                self.handle_peer_error(origin, group, &error, now);
+        let handled = match message {
+            Message::Serves { boot, job } => Some(self.handle_peer_serves(from, boot, group, job)),
+            Message::Unserved { boot } => {
+                self.peer_jobs.note_job(from, boot, group, PeerJob::Unserved);
+                None
             }
-            None => self.shared.peers.warn_unknown_group(from, group),
+            // A gateway introduces each job, so that one that is not served here is known by name.
+            message => self.with_job(group, |job| job.handle_message(from, message, now)),
+        };
+        if let Some(Err(error)) = handled {
+            let origin = Origin { from, neighbour, connection };
+            self.handle_peer_error(origin, group, &error, now);
         }
     }
 
@@ -181,10 +187,7 @@ impl Engine {
                     self.handle_peer_error(origin, group, &error, now);
                     return Placement::Discard(Discard::Failed);
                 }
-                None => {
-                    self.shared.peers.warn_unknown_group(from, group);
-                    Placement::Discard(Discard::Group)
-                }
+                None => Placement::Discard(Discard::Group),
             };
         if let Placement::Discard(why) = placement {
             self.metrics.dropped_segments(why).inc();

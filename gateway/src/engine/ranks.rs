@@ -31,6 +31,11 @@ impl AttachedRanks {
         current
     }
 
+    /// Iterates over the ranks that are attached.
+    pub fn ids(&self) -> impl Iterator<Item = RankId> {
+        self.attached.keys().copied()
+    }
+
     /// Queues an event of a collective or epoch for a rank's trainer, if the rank is attached.
     pub fn notify(&self, rank: RankId, event: RankEvent) {
         if let Some((_, events)) = self.attached.get(&rank) {

@@ -44,6 +44,7 @@ impl Engine {
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
+            job_differences: self.job_differences(),
             lost_log_lines: self.metrics.lost_log_lines.get(),
             socket_problem: None,
             restart_needed: self.restart_needed.clone(),

@@ -1,12 +1,15 @@
 //! Jobs that come, go or change while the gateway runs.
 
 use hier_collectives::session::SessionConfig;
+use hier_collectives::wire::JobFacts;
 
 /// A job and the settings of its session.
 #[derive(Debug)]
 pub struct JobSession {
     /// The job's name.
     pub name: String,
+    /// The facts about the job that other gateways may know.
+    pub facts: JobFacts,
     /// The session's settings.
     pub config: SessionConfig,
 }

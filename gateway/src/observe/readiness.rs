@@ -3,7 +3,10 @@
 //! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status` and
 //! `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
 
-use super::status::{GatewayReport, JobReport, PeerReport, PeerState, ProblemCause, ProblemReport};
+use super::status::{
+    GatewayReport, JobDifference, JobDifferenceKind, JobReport, PeerReport, PeerState,
+    ProblemCause, ProblemReport,
+};
 use std::fmt;
 
 impl fmt::Display for ProblemReport {
@@ -34,7 +37,9 @@ pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
     let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, !waiting.is_empty()));
     problems.extend(peers);
-    problems.extend(waiting.iter().map(|job| judge_waiting_job(job, &report.peers)));
+    problems.extend(report.job_differences.iter().map(judge_job_difference));
+    let unexplained = waiting.iter().filter(|job| missing_elsewhere(job, report).next().is_none());
+    problems.extend(unexplained.map(|job| judge_waiting_job(job, &report.peers)));
     problems.extend(report.peers.iter().filter_map(judge_loss));
     if !report.restart_needed.is_empty() {
         let keys = report.restart_needed.join(", ");
@@ -49,6 +54,19 @@ pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
     // A stable sort keeps the order of causes within both parts.
     problems.sort_by_key(|problem| !problem.blocks);
     problems
+}
+
+/// Returns what keeps a job without an epoch from its epoch, for its trainers; `None` for a job that
+/// has one. Other jobs are not named.
+pub fn describe_awaited_epoch(report: &GatewayReport, job: &str) -> Option<String> {
+    let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
+    let job = report.jobs.iter().find(waits)?;
+    let files = missing_elsewhere(job, report).map(judge_job_difference);
+    let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, true));
+    let found: Vec<ProblemReport> = files.chain(peers.filter(|problem| problem.blocks)).collect();
+    let found = if found.is_empty() { vec![judge_waiting_job(job, &report.peers)] } else { found };
+    let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Some(texts.join("; "))
 }
 
 /// Whether a gateway with these problems is ready: collectives of its trainers can run.
@@ -87,6 +105,49 @@ fn judge_peer(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
     let subject = format!("gateway {}", peer.gateway);
     let remedy = peer.remedy.clone();
     Some(ProblemReport { cause, blocks, subject, found, remedy })
+}
+
+/// Iterates over the gateways that a job of this gateway waits for in vain: their region files do
+/// not have it.
+fn missing_elsewhere<'a>(
+    job: &'a JobReport,
+    report: &'a GatewayReport,
+) -> impl Iterator<Item = &'a JobDifference> {
+    let is_missing = move |found: &&JobDifference| {
+        found.job == job.job && found.kind == JobDifferenceKind::MissingThere
+    };
+    report.job_differences.iter().filter(is_missing)
+}
+
+/// Returns the problem that the region files of two gateways differ in a job. A job that this
+/// gateway serves and another does not keeps it from being ready.
+fn judge_job_difference(difference: &JobDifference) -> ProblemReport {
+    let JobDifference { job, gateway, kind } = difference;
+    let (found, remedy) = match kind {
+        JobDifferenceKind::MissingThere => (
+            "not in its region file, so that the job gets no epoch".to_owned(),
+            format!("add `[job.{job}]` there and send that gateway SIGHUP, or remove the job here"),
+        ),
+        JobDifferenceKind::MissingHere => (
+            "not in the region file here, so that the job gets no epoch there".to_owned(),
+            format!("add `[job.{job}]` here and send this gateway SIGHUP, or remove it there"),
+        ),
+        JobDifferenceKind::OtherToken => (
+            "its token differs from the one here".to_owned(),
+            "if it is one job, copy one token file to both; if it is two, rename one".to_owned(),
+        ),
+        JobDifferenceKind::OtherWeight { here, there } => (
+            format!("its weight is {there} there and {here} here: each end shares links otherwise"),
+            "give it one weight in all region files".to_owned(),
+        ),
+    };
+    ProblemReport {
+        cause: ProblemCause::JobFiles,
+        blocks: *kind == JobDifferenceKind::MissingThere,
+        subject: format!("job {job} of gateway {gateway}"),
+        found,
+        remedy: Some(remedy),
+    }
 }
 
 /// Returns the problem that a job has no epoch, with the gateways that it waits for.

@@ -22,6 +22,9 @@ pub struct GatewayReport {
     pub links: Vec<LinkReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
+    /// Jobs in which it differs from gateways that it can reach.
+    #[serde(default)]
+    pub job_differences: Vec<JobDifference>,
     /// Log lines lost since its start, because they could not be written or nobody read them.
     #[serde(default)]
     pub lost_log_lines: u64,
@@ -48,6 +51,8 @@ pub enum ProblemCause {
     Lanes,
     /// A job has no epoch.
     Job,
+    /// The region files of two gateways differ in a job.
+    JobFiles,
     /// The way to a peer loses more than the fabric expects.
     Loss,
     /// Its files have changed, and the changes need a restart.
@@ -68,6 +73,36 @@ pub struct ProblemReport {
     pub found: String,
     /// The action to take, where one is known.
     pub remedy: Option<String>,
+}
+
+/// A job in which the gateway and another one differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDifference {
+    /// The job's name.
+    pub job: String,
+    /// The name of the other gateway.
+    pub gateway: String,
+    /// The difference.
+    pub kind: JobDifferenceKind,
+}
+
+/// The difference between a job's entries in the region files of two gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobDifferenceKind {
+    /// The file of the other gateway does not have the job, which therefore has no epoch.
+    MissingThere,
+    /// The file of this gateway does not have the job, which therefore has no epoch elsewhere.
+    MissingHere,
+    /// The tokens differ.
+    OtherToken,
+    /// The weights differ.
+    OtherWeight {
+        /// The weight in the file of this gateway.
+        here: u32,
+        /// The weight in the file of the other gateway.
+        there: u32,
+    },
 }
 
 /// One job on this gateway.

@@ -85,6 +85,12 @@ pub struct TailParity {
 /// same task, lease, scratch or peer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
+    /// Tell a gateway, in order with the messages to it, which job this session is of. The engine
+    /// knows the facts about the job.
+    Introduce {
+        /// The gateway.
+        to: GatewayId,
+    },
     /// Deliver a control message, after every earlier one to the same peer.
     Message {
         /// The peer.

@@ -113,6 +113,7 @@ impl Session {
         if !self.epoch.members().is_up(peer) {
             return;
         }
+        self.actions.push(Action::Introduce { to: peer });
         let committed = self.commits.committed();
         self.epoch.repeat_entry(peer, committed, &mut self.actions);
         if self.epoch.is_active() {

@@ -123,6 +123,9 @@ impl Session {
     /// epoch begins once all peers are reachable.
     pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
         self.epoch.members_mut().mark_up(peer);
+        for to in self.epoch.members().peers_through(peer) {
+            self.actions.push(Action::Introduce { to });
+        }
         self.epoch.members().ask_to_repeat(peer, &mut self.actions);
         self.request_entry();
         self.open_epoch_if_all_joined(now);

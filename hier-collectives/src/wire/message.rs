@@ -1,5 +1,6 @@
 //! Control messages between gateways; their wire form is in `message_encoding.rs`.
 
+use super::job_facts::JobFacts;
 use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
 use crate::plan::Plan;
@@ -160,5 +161,17 @@ pub enum Message {
     Moving {
         /// The epoch.
         epoch: Epoch,
+    },
+    /// The sender serves the job.
+    Serves {
+        /// Boot id of the sender.
+        boot: BootId,
+        /// The job as the sender's region file has it.
+        job: JobFacts,
+    },
+    /// The sender does not serve the job: the answer to `Serves`, or the job was removed.
+    Unserved {
+        /// Boot id of the sender.
+        boot: BootId,
     },
 }

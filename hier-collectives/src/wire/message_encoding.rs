@@ -1,5 +1,6 @@
 //! The wire form of control messages.
 
+use super::job_facts::JobFacts;
 use super::message::Message;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::descriptor::Descriptor;
@@ -73,7 +74,7 @@ impl Message {
         out
     }
 
-    /// Appends the fields of a message about plans or links to the message `out`.
+    /// Appends the fields of a message about plans, links or jobs to the message `out`.
     fn write_plan_message(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
@@ -96,6 +97,11 @@ impl Message {
                 write_u16(out, to.0);
                 state.write_to(out);
             }
+            Self::Serves { boot, job } => {
+                write_u64(out, boot.0);
+                job.write_to(out);
+            }
+            Self::Unserved { boot } => write_u64(out, boot.0),
             _ => {}
         }
     }
@@ -120,6 +126,8 @@ impl Message {
             Self::Change { .. } => 15,
             Self::Link { .. } => 16,
             Self::Moving { .. } => 17,
+            Self::Serves { .. } => 18,
+            Self::Unserved { .. } => 19,
         }
     }
 
@@ -191,7 +199,7 @@ impl Message {
     }
 }
 
-/// Reads the fields of a message about plans, links or forwarding, of wire code `kind`.
+/// Reads the fields of a message about plans, links, forwarding or jobs, of wire code `kind`.
 fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
     Ok(match kind {
         11 => {
@@ -216,6 +224,10 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             plan: Plan::read_from(reader)?,
         },
         17 => Message::Moving { epoch: Epoch(reader.read_u64()?) },
+        18 => {
+            Message::Serves { boot: BootId(reader.read_u64()?), job: JobFacts::read_from(reader)? }
+        }
+        19 => Message::Unserved { boot: BootId(reader.read_u64()?) },
         _ => return Err(DecodeError::Unknown("message")),
     })
 }

@@ -8,6 +8,7 @@
 mod envelope;
 mod header;
 mod hello;
+mod job_facts;
 mod limits;
 mod message;
 mod message_encoding;
@@ -18,5 +19,6 @@ mod tests;
 pub use envelope::Envelope;
 pub use header::{SegmentHeader, SegmentKey};
 pub use hello::Hello;
+pub use job_facts::JobFacts;
 pub use limits::{MAX_MESSAGE_BYTES, WIRE_VERSION};
 pub use message::Message;

@@ -3,7 +3,7 @@
 use super::problem_log::ProblemLine;
 use crate::engine::event_loop::Engine;
 use crate::events::Event;
-use crate::observe::readiness::is_ready;
+use crate::observe::readiness::{describe_awaited_epoch, is_ready};
 use crate::wan::connect::path_probe::path_check::check_path;
 use std::sync::Arc;
 use tracing::{debug, info, warn};
@@ -28,11 +28,17 @@ impl Engine {
         }
     }
 
-    /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that end.
+    /// Judges the gateway, and tells trainers without an epoch why. Sets the metrics of the
+    /// judgement, and logs problems that last and that end.
     pub(in crate::engine) fn note_problems(&mut self, now: TimeNs) {
-        let problems = self.gateway_report().problems;
-        self.metrics.ready.set(i64::from(is_ready(&problems)));
-        for line in self.problem_log.note_problems(&problems, now) {
+        let report = self.gateway_report();
+        for job in self.jobs.values_mut() {
+            job.tell_awaited_epoch(describe_awaited_epoch(&report, &job.name), now);
+        }
+        let differences = report.job_differences.len();
+        self.metrics.job_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
+        self.metrics.ready.set(i64::from(is_ready(&report.problems)));
+        for line in self.problem_log.note_problems(&report.problems, now) {
             match line {
                 ProblemLine::Lasts(text) => warn!("{text}"),
                 ProblemLine::LastsStill(text) | ProblemLine::Ended(text) => info!("{text}"),

@@ -73,7 +73,9 @@ impl ProblemLog {
 /// Whether nothing else logs problems of this cause.
 fn has_no_line(cause: ProblemCause) -> bool {
     match cause {
-        ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job => true,
+        ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {
+            true
+        }
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
         | ProblemCause::Loss

@@ -43,6 +43,9 @@ impl Job {
     fn perform_action(&mut self, action: Action, shared: &EngineShared) {
         let peers = &shared.peers;
         match action {
+            Action::Introduce { to } => {
+                peers.send_job_message(to, self.group, &self.introduction());
+            }
             Action::Message { to, message } => peers.send_job_message(to, self.group, &message),
             Action::Send { to, header, source, priority, tail } => {
                 trace_segment("sent", self.group, to, header.key, u64::from(header.bytes));

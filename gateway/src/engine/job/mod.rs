@@ -2,9 +2,11 @@
 //! nothing else.
 //!
 //! The event loop hands a job its events and then lets it perform the session's actions
-//! (`actions`). `report` logs and counts what happens.
+//! (`actions`). `report` logs and counts what happens, `awaited_epoch` tells ranks what their job
+//! waits for.
 
 pub(super) mod actions;
+mod awaited_epoch;
 pub(super) mod report;
 
 use super::ranks::AttachedRanks;
@@ -14,10 +16,11 @@ use crate::log_throttle::{LogThrottle, WarningTimes};
 use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
-use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use awaited_epoch::AwaitedEpoch;
+use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
+use hier_collectives::wire::{JobFacts, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -40,8 +43,14 @@ pub(super) struct Job {
     /// Whether the region file has the job no more: its trainers are disconnected, and its session
     /// stays until the gateway ends, since segments of it may still arrive.
     pub removed: bool,
+    /// The facts about the job that other gateways may know.
+    pub facts: JobFacts,
+    /// The random number of the gateway's start.
+    boot: BootId,
     buffers: BufferTable,
     ranks: AttachedRanks,
+    /// The ranks that were told what the job without an epoch waits for.
+    awaited_epoch: AwaitedEpoch,
     /// Segments that are arriving, and the tokens that end their leases.
     leases: BTreeMap<LeaseId, Lease>,
     /// Ranks that the gauges show as awaited.
@@ -72,23 +81,27 @@ struct LoggedWait {
 }
 
 impl Job {
-    /// Makes a job without attached ranks.
-    pub fn new(
-        name: String,
-        session: Session,
-        metrics: JobMetrics,
-        stragglers: StragglerMonitor,
+    /// Makes the job of a new session of gateway `me`, without attached ranks.
+    pub fn of_session(
+        job: JobSession,
+        fabric: &Arc<Fabric>,
+        me: GatewayId,
+        metrics: &MetricsRegistry,
     ) -> Self {
-        let buffers = BufferTable::new(metrics.mapped.clone());
+        let JobSession { name, facts, config } = job;
+        let metrics = metrics.job_metrics(&name);
         Self {
             group: GroupId::of_job(&name),
             name,
-            session,
+            facts,
+            boot: config.boot,
+            session: Session::new(config),
+            buffers: BufferTable::new(metrics.mapped.clone()),
             metrics,
-            stragglers,
+            stragglers: StragglerMonitor::new(Arc::clone(fabric), me),
             removed: false,
-            buffers,
             ranks: AttachedRanks::default(),
+            awaited_epoch: AwaitedEpoch::default(),
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
             wait: None,
@@ -99,17 +112,14 @@ impl Job {
         }
     }
 
-    /// Makes the job of a new session of gateway `me`.
-    pub fn of_session(
-        job: JobSession,
-        fabric: &Arc<Fabric>,
-        me: GatewayId,
-        metrics: &MetricsRegistry,
-    ) -> Self {
-        let JobSession { name, config } = job;
-        let job_metrics = metrics.job_metrics(&name);
-        let stragglers = StragglerMonitor::new(Arc::clone(fabric), me);
-        Self::new(name, Session::new(config), job_metrics, stragglers)
+    /// Returns the message that tells another gateway whether this one serves the job.
+    pub fn introduction(&self) -> Message {
+        let boot = self.boot;
+        if self.removed {
+            Message::Unserved { boot }
+        } else {
+            Message::Serves { boot, job: self.facts.clone() }
+        }
     }
 
     /// Handles an event of a trainer's task. Posts and commits of an attachment that another has
@@ -121,6 +131,7 @@ impl Job {
                     info!("job {}: rank {rank} attached{suppressed}", self.name);
                 }
                 self.ranks.attach(rank, attachment, events);
+                self.awaited_epoch.forget_rank(rank);
                 self.stragglers.detection.handle_departure(rank);
                 self.session.handle_attach(rank, now);
             }

@@ -24,15 +24,11 @@ use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use path_state::PathState;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 use units::Span;
-
-/// 64 group ids of unknown jobs: the most remembered for each peer. Each remembered id is logged
-/// once, and no peer can fill memory or log.
-const UNKNOWN_GROUPS_MAX: usize = 64;
 
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
@@ -79,8 +75,6 @@ struct Peer {
     last_problem_lane: u16,
     /// Checks of the path, while lanes are missing.
     path: PathState,
-    /// Groups in the peer's messages that are not served here.
-    unknown_groups: BTreeSet<GroupId>,
     /// Counters of each lane's connection at the last sample; at first those of its handshake.
     /// Handshakes that nobody answered are no loss of the link: the peer had not started.
     lane_counters: BTreeMap<ConnectionId, LinkTraffic>,
@@ -155,7 +149,6 @@ impl Peers {
             problems: BTreeMap::new(),
             last_problem_lane: 0,
             path: PathState::default(),
-            unknown_groups: BTreeSet::new(),
             lane_counters: BTreeMap::new(),
             total: LinkTraffic::default(),
             total_in_gauges: LinkTraffic::default(),
@@ -173,6 +166,12 @@ impl Peers {
     /// Whether a lane to a peer is up.
     pub fn has_lane(&self, peer: GatewayId) -> bool {
         self.peers.get(&peer).is_some_and(|peer| !peer.lanes.is_empty())
+    }
+
+    /// Whether control messages to another gateway get on their way: a lane to it, or to the next
+    /// gateway on the route to it, is up.
+    pub fn is_reachable(&self, gateway: GatewayId) -> bool {
+        self.has_lane(self.routes.next_hop(gateway))
     }
 
     /// Whether a hello shows that the peer restarted since its lanes came up.
@@ -356,19 +355,6 @@ impl Peers {
     pub fn cancel_segments(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let peers = self.peers.values();
         peers.flat_map(|peer| peer.link.send_queue.cancel_collective(group, sequence)).collect()
-    }
-
-    /// Logs once that a peer serves a job that this gateway does not serve.
-    pub fn warn_unknown_group(&mut self, id: GatewayId, group: GroupId) {
-        let name = self.fabric.gateway(id).name.clone();
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        let groups = &mut peer.unknown_groups;
-        if groups.len() < UNKNOWN_GROUPS_MAX && groups.insert(group) {
-            warn!(
-                "gateway {name} serves a job (group {group}) that this region's file does not \
-                 have; name the same jobs in every region"
-            );
-        }
     }
 
     /// Returns the state of a peer's lanes for the status.

@@ -35,6 +35,8 @@ pub struct MetricsRegistry {
     pub segments: Counter,
     /// 1 while collectives can run, else 0. The problem of a socket is not part of it.
     pub ready: Gauge,
+    /// Differences between the jobs of this gateway and of others.
+    pub job_differences: Gauge,
     /// Log lines that could not be written, or that nobody read.
     pub lost_log_lines: Counter,
     collectives: Family<CollectiveLabel, Counter>,
@@ -78,6 +80,7 @@ impl MetricsRegistry {
             draining: Family::default(),
             segments: Counter::default(),
             ready: Gauge::default(),
+            job_differences: Gauge::default(),
             lost_log_lines: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
@@ -224,6 +227,8 @@ impl MetricsRegistry {
         registry.register("lanes_missing", help, self.lanes_missing.clone());
         let help = "1 while collectives can run: every job has an epoch, and none drains; else 0";
         registry.register("ready", help, self.ready.clone());
+        let help = "Differences between the jobs of this gateway and those of others";
+        registry.register("job_differences", help, self.job_differences.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
     }

@@ -212,7 +212,7 @@ impl World {
                     let (plan, now) = (make_plan(&as_found).ok(), self.now);
                     self.session(me).handle_planned(&as_found, plan, now);
                 }
-                Action::Receipted { .. } | Action::Note(_) => {}
+                Action::Introduce { .. } | Action::Receipted { .. } | Action::Note(_) => {}
             }
         }
     }

@@ -141,6 +141,13 @@ fn messages() -> impl Strategy<Value = Message> {
             Message::Grant { epoch, sequence, tree: TreeIndex(tree), limit }
         }),
         receipts(),
+        (any::<u64>(), "\\PC{1,15}", any::<u32>(), any::<[u8; 16]>()).prop_map(
+            |(boot, name, weight, token_digest)| {
+                let job = JobFacts { name, weight, token_digest };
+                Message::Serves { boot: BootId(boot), job }
+            }
+        ),
+        any::<u64>().prop_map(|boot| Message::Unserved { boot: BootId(boot) }),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
             sequence,
@@ -241,6 +248,19 @@ fn a_plan_has_one_wire_form() {
     for other_order in [[0, 2, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 1, 0, 0]] {
         bytes[edges..].copy_from_slice(&other_order);
         assert_eq!(Message::decode(&bytes), Err(DecodeError::Invalid("order of parents")));
+    }
+}
+
+#[test]
+fn a_name_that_no_job_has_is_refused() {
+    let decode = |name: &str| {
+        let (name, boot) = (name.to_owned(), BootId(1));
+        let job = JobFacts { name, weight: 1, token_digest: [7; 16] };
+        Message::decode(&Message::Serves { boot, job }.encode()).map(|_| ())
+    };
+    assert_eq!(decode(&"a".repeat(JobFacts::NAME_BYTES_MAX)), Ok(()));
+    for name in ["", "two\nlines", &"a".repeat(JobFacts::NAME_BYTES_MAX + 1)] {
+        assert_eq!(decode(name), Err(DecodeError::Invalid("name of a job")), "{name:?}");
     }
 }
 

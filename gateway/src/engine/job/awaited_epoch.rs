@@ -1,0 +1,94 @@
+//! Tells the attached ranks of a job without an epoch what it waits for.
+
+use super::Job;
+use hier_collectives::ids::RankId;
+use hier_collectives::post::{Failure, RankEvent};
+use std::collections::BTreeMap;
+use units::{Span, TimeNs};
+
+/// 1 s: the shortest time between two texts to a rank. Each further text comes after the wait has
+/// doubled, so that a trainer that reads nothing for an hour has a dozen unread ones.
+const TOLD_AGAIN_AFTER: Span = Span::from_secs(1);
+
+/// The texts that attached ranks were told since the last epoch.
+#[derive(Debug, Default)]
+pub(super) struct AwaitedEpoch {
+    wait: Option<Wait>,
+    told: BTreeMap<RankId, String>,
+}
+
+/// A wait for an epoch.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    since: TimeNs,
+    /// When ranks are told of another text.
+    due: TimeNs,
+}
+
+impl AwaitedEpoch {
+    /// Forgets what a rank was told, since another trainer is attached as it.
+    pub fn forget_rank(&mut self, rank: RankId) {
+        self.told.remove(&rank);
+    }
+
+    /// Returns which of the attached ranks have to be told `why` there is no epoch: new ones at
+    /// once, others of a text that has changed.
+    fn ranks_to_tell(
+        &mut self,
+        attached: impl Iterator<Item = RankId>,
+        why: &str,
+        now: TimeNs,
+    ) -> Vec<RankId> {
+        let wait = *self.wait.get_or_insert(Wait { since: now, due: now });
+        let is_due = now >= wait.due;
+        let has_news = |rank: &RankId| match self.told.get(rank) {
+            None => true,
+            Some(told) => is_due && told != why,
+        };
+        let ranks: Vec<RankId> = attached.filter(has_news).collect();
+        if !ranks.is_empty() {
+            let due = now + now.since(wait.since).max(TOLD_AGAIN_AFTER);
+            self.wait = Some(Wait { due, ..wait });
+        }
+        self.told.extend(ranks.iter().map(|rank| (*rank, why.to_owned())));
+        ranks
+    }
+}
+
+impl Job {
+    /// Tells attached ranks why there is no epoch; `None` while there is one.
+    pub fn tell_awaited_epoch(&mut self, why: Option<String>, now: TimeNs) {
+        let Some(why) = why.map(Failure::truncate_text) else {
+            self.awaited_epoch = AwaitedEpoch::default();
+            return;
+        };
+        for rank in self.awaited_epoch.ranks_to_tell(self.ranks.ids(), &why, now) {
+            self.ranks.notify(rank, RankEvent::EpochAwaited { why: why.clone() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_hear_news_ever_more_rarely() {
+        let (mut awaited, mut told) = (AwaitedEpoch::default(), Vec::new());
+        for second in 0..1000 {
+            let now = TimeNs::from_ns(5) + Span::from_secs(second);
+            let ranks = (0..if second < 100 { 1 } else { 2 }).map(RankId);
+            // The text changes all the time.
+            for rank in awaited.ranks_to_tell(ranks, &second.to_string(), now) {
+                told.push((second, rank.0));
+            }
+        }
+        let first: Vec<u64> = told.iter().filter(|(_, rank)| *rank == 0).map(|t| t.0).collect();
+        assert_eq!(first[..5], [0, 1, 2, 4, 8], "{told:?}");
+        assert!(first.len() < 12, "{told:?}");
+        assert!(told.contains(&(100, 1)), "a new rank at once: {told:?}");
+        awaited.forget_rank(RankId(0));
+        let now = TimeNs::from_ns(6) + Span::from_secs(999);
+        assert_eq!(awaited.ranks_to_tell([RankId(0)].into_iter(), "x", now), [RankId(0)]);
+    }
+}
