@@ -89,7 +89,9 @@ struct Timers {
 impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
-        let EngineSpec { host, fabric, identity, me, metrics, status_requests, events, inbox, .. } = spec;
+        let EngineSpec {
+            host, fabric, identity, me, metrics, status_requests, events, inbox, ..
+        } = spec;
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);

@@ -10,7 +10,8 @@ use tracing::{debug, info, warn};
 use units::TimeNs;
 
 impl Engine {
-    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its end.
+    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its
+    /// end.
     pub(in crate::engine) fn check_paths(&mut self, now: TimeNs) {
         for (peer, paths) in self.shared.peers.paths_to_check(now) {
             let (host, events) = (Arc::clone(&self.shared.host), self.shared.events.clone());
@@ -28,7 +29,8 @@ impl Engine {
         }
     }
 
-    /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that end.
+    /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that
+    /// end.
     pub(in crate::engine) fn note_problems(&mut self, now: TimeNs) {
         let problems = self.gateway_report().problems;
         self.metrics.ready.set(i64::from(is_ready(&problems)));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_log_has_no_line() {
+    fn problems_that_others_log_have_no_line() {
         let loss = ProblemReport { cause: ProblemCause::Loss, ..missing("loses 3 %") };
         assert!(note(&mut ProblemLog::default(), 0..100, Some(&loss)).is_empty());
     }

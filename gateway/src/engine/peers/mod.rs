@@ -1,8 +1,8 @@
 //! The other gateways, and the lanes to them.
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
-//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths to
-//! peers with missing lanes checked.
+//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
+//! to peers with missing lanes checked.
 
 mod path_state;
 mod paths;

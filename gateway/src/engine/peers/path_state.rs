@@ -5,10 +5,11 @@
 use crate::wan::connect::path_probe::path_check::{PathFault, PathFindings};
 use units::{Span, TimeNs};
 
-/// 10 s: lanes that are missing for so long have their path checked. A peer that starts or restarts is
-/// back sooner.
+/// 10 s: lanes that are missing for so long have their path checked. A peer that starts or restarts
+/// is back sooner.
 const PATH_CHECK_DELAY: Span = Span::from_secs(10);
-/// 60 s: the time between two checks while lanes are missing, after which what was corrected is seen.
+/// 60 s: the time between two checks while lanes are missing, after which what was corrected is
+/// seen.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.

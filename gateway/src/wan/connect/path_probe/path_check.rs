@@ -1,7 +1,7 @@
 //! Checks which UDP ports of a peer answer, and how long the packets are that get to it.
 //!
-//! The engine calls [`check_path`] while lanes to a peer are missing, and `landbridge doctor` for each
-//! peer. So the status of a gateway and the doctor say the same of a path.
+//! The engine calls [`check_path`] while lanes to a peer are missing, and `landbridge doctor` for
+//! each peer. So the status of a gateway and the doctor say the same of a path.
 
 use super::mtu_search::MtuSearch;
 use super::version_probe::{VersionProbe, VersionProber};
@@ -129,8 +129,8 @@ impl fmt::Display for PathFault {
     }
 }
 
-/// Checks the path to the lanes of a peer. It sends a few dozen datagrams, and takes a few round trips
-/// where all ports answer.
+/// Checks the path to the lanes of a peer. It sends a few dozen datagrams, and takes a few round
+/// trips where all ports answer.
 ///
 /// # Errors
 /// An address of `paths` is not one of this host, or the system receives nothing.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_of_a_narrow_path_is_found_to_the_byte() {
+    fn the_narrow_mtu_of_a_path_is_found() {
         for path_mtu in [1228, 1400, 1420, 1499] {
             let found = check(&[0, 1, 2, 3], path_mtu.into(), 1500, Fraction::default());
             assert_eq!((found.silent.len(), found.mtu), (0, Some(path_mtu)));
