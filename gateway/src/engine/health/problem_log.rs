@@ -5,9 +5,12 @@ use crate::observe::status::{ProblemCause, ProblemReport};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 30 s: a problem that lasts longer is logged. Gateways that start within 20 s of each other, and
-/// lanes that are lost, are connected sooner without an operator.
-const LOGGED_AFTER: Span = Span::from_secs(30);
+/// 30 s, or [`LOGGED_AFTER_ROUNDS`] if that is longer: a problem that lasts so long is logged.
+/// Gateways that start within 20 s of each other, and lanes that are lost, are connected sooner.
+/// Tested by `start_orders_within_20_s_need_no_warning`.
+const LOGGED_AFTER_MIN: Span = Span::from_secs(30);
+/// 20 round trips of the longest link, in which gateways meet even if packets are lost.
+const LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,13 +32,22 @@ struct Lasting {
 }
 
 /// The problems that the gateway has now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::engine) struct ProblemLog {
+    /// How long a problem lasts before it is logged.
+    patience: Span,
     lasting: BTreeMap<(ProblemCause, String), Lasting>,
     warnings: WarningTimes,
 }
 
 impl ProblemLog {
+    /// Makes the log of a gateway without problems. `rtt` is the round trip of the longest link.
+    pub fn new(rtt: Span) -> Self {
+        let rounds = Span::from_ns(rtt.ns().saturating_mul(LOGGED_AFTER_ROUNDS));
+        let patience = rounds.max(LOGGED_AFTER_MIN);
+        Self { patience, lasting: BTreeMap::new(), warnings: WarningTimes::default() }
+    }
+
     /// Notes the problems of the gateway at `now`; returns the lines to log.
     pub fn note_problems(&mut self, problems: &[ProblemReport], now: TimeNs) -> Vec<ProblemLine> {
         let mut lines = Vec::new();
@@ -54,7 +66,7 @@ impl ProblemLog {
         for problem in present {
             let lasting =
                 self.lasting.entry(key(problem)).or_insert(Lasting { since: now, logged: None });
-            if now.since(lasting.since) < LOGGED_AFTER {
+            if now.since(lasting.since) < self.patience {
                 continue;
             }
             let text = problem.to_string();
@@ -115,7 +127,7 @@ mod tests {
 
     #[test]
     fn only_what_lasts_is_a_warning_once() {
-        let (mut log, problem) = (ProblemLog::default(), missing("1 of 4 lanes"));
+        let (mut log, problem) = (ProblemLog::new(Span::from_ms(80)), missing("1 of 4 lanes"));
         assert!(note(&mut log, 0..30, Some(&problem)).is_empty());
         assert!(note(&mut log, 30..40, None).is_empty(), "it ended in time");
         let text = "gateway west-0: 1 of 4 lanes".to_owned();
@@ -133,6 +145,6 @@ mod tests {
     #[test]
     fn problems_that_others_log_have_no_line() {
         let loss = ProblemReport { cause: ProblemCause::Loss, ..missing("loses 3 %") };
-        assert!(note(&mut ProblemLog::default(), 0..100, Some(&loss)).is_empty());
+        assert!(note(&mut ProblemLog::new(Span::ZERO), 0..100, Some(&loss)).is_empty());
     }
 }
