@@ -12,7 +12,7 @@ use units::TimeNs;
 impl Engine {
     /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its
     /// end.
-    pub(in crate::engine) fn check_paths(&mut self, now: TimeNs) {
+    pub(crate) fn check_paths(&mut self, now: TimeNs) {
         for (peer, paths) in self.shared.peers.paths_to_check(now) {
             let (host, events) = (Arc::clone(&self.shared.host), self.shared.events.clone());
             let check = async move {
@@ -31,7 +31,7 @@ impl Engine {
 
     /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that
     /// end.
-    pub(in crate::engine) fn note_problems(&mut self, now: TimeNs) {
+    pub(crate) fn note_problems(&mut self, now: TimeNs) {
         let problems = self.gateway_report().problems;
         self.metrics.ready.set(i64::from(is_ready(&problems)));
         for line in self.problem_log.note_problems(&problems, now) {

@@ -14,7 +14,7 @@ const LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) enum ProblemLine {
+pub(crate) enum ProblemLine {
     /// A problem has lasted: a warning.
     Lasts(String),
     /// A problem has lasted of which an operator was warned less than ten minutes ago.
@@ -33,7 +33,7 @@ struct Lasting {
 
 /// The problems that the gateway has now.
 #[derive(Debug)]
-pub(in crate::engine) struct ProblemLog {
+pub(crate) struct ProblemLog {
     /// How long a problem lasts before it is logged.
     patience: Span,
     lasting: BTreeMap<(ProblemCause, String), Lasting>,
