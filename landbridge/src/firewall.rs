@@ -38,8 +38,8 @@ pub(crate) struct FirewallRule {
     pub purpose: String,
 }
 
-/// Returns the rules for one gateway of a region file: its lanes, in both directions, and its status
-/// address if other hosts can reach that.
+/// Returns the rules for one gateway of a region file: its lanes, in both directions, and its
+/// status address if other hosts can reach that.
 pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Vec<FirewallRule> {
     let fabric = region.fabric().fabric();
     let lanes = plan::lane_count(fabric);

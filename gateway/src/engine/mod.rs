@@ -8,9 +8,9 @@
 //! its session, buffers and attached ranks. `peers` are the other gateways and the lanes to them,
 //! of which `control_channel` selects the one for control messages. `link_control` applies rate
 //! limits and reports measured links, `straggler_monitor` names what delays a job, `lost_time` sums
-//! what that costs. `job_changes` adds and removes jobs and exchanges them with other gateways, of which
-//! `peer_jobs` keeps what they say. `health` checks paths and logs problems, and `status` shows all
-//! of it.
+//! what that costs. `job_changes` adds and removes jobs and exchanges them with other gateways,
+//! of which `peer_jobs` keeps what they say. `health` checks paths and logs problems, and `status`
+//! shows all of it.
 
 mod control_channel;
 mod event_loop;

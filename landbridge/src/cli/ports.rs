@@ -11,7 +11,8 @@ use hier_collectives::plan;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Print what firewalls have to let through for a gateway: direction, protocol, addresses and ports.
+/// Print what firewalls have to let through for a gateway: direction, protocol, addresses and
+/// ports.
 ///
 /// The rules follow from the region file and its fabric; nothing is sent. `landbridge doctor` tries
 /// the ports of all peers and names those that do not answer.

@@ -1,8 +1,8 @@
 //! Finds what keeps a gateway from working on this host, and what to change.
 //!
 //! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the certificate of the
-//! gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats the
-//! problems that the gateway has, if it runs ([`running`]).
+//! gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
+//! the problems that the gateway has, if it runs ([`running`]).
 
 mod finding;
 mod host;
@@ -17,8 +17,8 @@ pub(crate) use finding::{Finding, Verdict};
 
 use gateway::config::{GatewayConfig, RegionFile};
 
-/// Checks the host, the running gateway, the certificate and the peers of one gateway, some seconds for
-/// each peer. Returns all findings.
+/// Checks the host, the running gateway, the certificate and the peers of one gateway, some seconds
+/// for each peer. Returns all findings.
 pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings = host::check_socket_buffers();
     findings.push(host::check_memory_limits(region, gateway));

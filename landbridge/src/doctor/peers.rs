@@ -18,8 +18,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use units::Span;
 
-/// Checks the paths to all peers to which `gateway` has lanes. Peers are measured one after the other,
-/// since they would share the link.
+/// Checks the paths to all peers to which `gateway` has lanes. Peers are measured one after the
+/// other, since they would share the link.
 pub(super) async fn check_peers(
     region: &RegionFile,
     gateway: &GatewayConfig,
@@ -37,8 +37,8 @@ pub(super) async fn check_peers(
     findings
 }
 
-/// Checks the UDP ports of a peer and the MTU of the path to it. To a peer of another region it then
-/// measures the path, on the first lane whose port answers.
+/// Checks the UDP ports of a peer and the MTU of the path to it. To a peer of another region it
+/// then measures the path, on the first lane whose port answers.
 async fn check_peer(
     region: &RegionFile,
     me: GatewayId,
@@ -151,8 +151,8 @@ async fn measure_peer(
     }
 }
 
-/// Compares RTT, MTU and rate of a measured path with the configuration of its link, and with the MTU
-/// that the fabric file states, if it does.
+/// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
+/// file, if the file states one.
 fn compare_with_fabric(
     subject: &str,
     link: &Link,
@@ -205,8 +205,8 @@ fn compare_mtu(subject: &str, pinned: Option<u16>, carried: u16) -> Finding {
     }
 }
 
-/// Turns the error of a path probe into a finding with advice. The arguments are the paths of all lanes
-/// to the peer, and the check of them.
+/// Turns the error of a path probe into a finding with advice. The arguments are the paths of all
+/// lanes to the peer, and the check of them.
 fn explain_probe_failure(
     subject: &str,
     (paths, checked): (&LanePaths, &PathFindings),

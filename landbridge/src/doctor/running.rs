@@ -31,8 +31,8 @@ pub(super) async fn check_running_gateway(
     }
 }
 
-/// Returns the findings on the status of a running gateway: whether it is the one of the file, and its
-/// problems.
+/// Returns the findings on the status of a running gateway: whether it is the one of the file, and
+/// its problems.
 fn describe_report(
     region: &RegionFile,
     gateway: &GatewayConfig,
@@ -68,8 +68,8 @@ fn describe_report(
     findings
 }
 
-/// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from being
-/// ready.
+/// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from
+/// being ready.
 fn describe_problem(problem: &ProblemReport) -> Finding {
     let finding = Finding::ok(CHECK, &problem.subject, &problem.found);
     let advice = problem.remedy.as_deref().unwrap_or("remove the cause given above");

@@ -84,8 +84,8 @@ fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
     endpoint
 }
 
-/// Returns a socket on the first port of a block of its own, and its address. Nothing listens on the
-/// others.
+/// Returns a socket on the first port of a block of its own, and its address. Nothing listens on
+/// the others.
 fn socket() -> (std::net::UdpSocket, SocketAddr) {
     let address = free_port_block().expect("free ports");
     (std::net::UdpSocket::bind(address).expect("a free port"), address)

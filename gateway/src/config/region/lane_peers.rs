@@ -28,8 +28,8 @@ pub struct LanePeer {
 }
 
 impl LanePeer {
-    /// Returns the paths of all lanes to the peer, to be checked. A path within a region counts as one
-    /// without distance.
+    /// Returns the paths of all lanes to the peer, to be checked. A path within a region counts as
+    /// one without distance.
     pub fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
         let lanes = 0..plan::lane_count(fabric);
         let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));
@@ -39,8 +39,8 @@ impl LanePeer {
 }
 
 impl RegionFile {
-    /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a WAN
-    /// port, if it has one, and all of its own region.
+    /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a
+    /// WAN port, if it has one, and all of its own region.
     pub fn lane_peers(&self, gateway: &GatewayConfig) -> Vec<LanePeer> {
         let (file, me) = (self.fabric(), gateway.id);
         let fabric = file.fabric();

@@ -10,8 +10,9 @@ use tracing::{debug, info, warn};
 use units::TimeNs;
 
 impl Engine {
-    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its end.
-    pub(in crate::engine) fn check_paths(&mut self, now: TimeNs) {
+    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its
+    /// end.
+    pub(crate) fn check_paths(&mut self, now: TimeNs) {
         for (peer, paths) in self.shared.peers.paths_to_check(now) {
             let (host, events) = (Arc::clone(&self.shared.host), self.shared.events.clone());
             let check = async move {
@@ -30,7 +31,7 @@ impl Engine {
 
     /// Judges the gateway, and tells trainers without an epoch why. Sets the metrics of the
     /// judgement, and logs problems that last and that end.
-    pub(in crate::engine) fn note_problems(&mut self, now: TimeNs) {
+    pub(crate) fn note_problems(&mut self, now: TimeNs) {
         let report = self.gateway_report();
         for job in self.jobs.values_mut() {
             job.tell_awaited_epoch(describe_awaited_epoch(&report, &job.name), now);

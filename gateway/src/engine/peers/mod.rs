@@ -1,8 +1,8 @@
 //! The other gateways, and the lanes to them.
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
-//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths to
-//! peers with missing lanes checked.
+//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
+//! to peers with missing lanes checked.
 
 mod path_state;
 mod paths;
@@ -142,13 +142,13 @@ impl Peers {
         let peer = |link: Arc<PeerLink>| Peer {
             loss_alarm: LossAlarm::new(link.link.loss),
             capacity: fabric.link(link.link.a, link.link.b).cloned().map(LinkCapacity::new),
+            path: PathState::new(link.link.rtt),
             link,
             boot: None,
             lanes: BTreeMap::new(),
             control: ControlChannel::default(),
             problems: BTreeMap::new(),
             last_problem_lane: 0,
-            path: PathState::default(),
             lane_counters: BTreeMap::new(),
             total: LinkTraffic::default(),
             total_in_gauges: LinkTraffic::default(),

@@ -71,6 +71,7 @@ pub(super) fn example() -> GatewayReport {
         }],
         lost_log_lines: 0,
         socket_problem: None,
+        job_differences: vec![],
         restart_needed: vec![],
     }
 }
