@@ -1,24 +1,15 @@
 //! The reason why a benchmark does not go on, from the status of its gateway.
 
-use gateway::observe::status::{GatewayReport, PeerState};
+use gateway::observe::readiness::describe_awaited_epoch;
+use gateway::observe::status::GatewayReport;
 use units::Span;
 
 /// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
 /// for nothing but the network.
 pub(crate) fn describe_wait(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
-    if report.epoch.is_none() {
-        let missing = status.peers.iter().filter(|peer| peer.state != PeerState::Up);
-        let missing: Vec<String> = missing
-            .map(|peer| match &peer.problem {
-                Some(problem) => format!("{} ({problem})", peer.gateway),
-                None => peer.gateway.clone(),
-            })
-            .collect();
-        return Some(match missing.is_empty() {
-            true => "waiting for the gateways to agree on an epoch".to_owned(),
-            false => format!("waiting for gateways: {}", missing.join(", ")),
-        });
+    if let Some(why) = describe_awaited_epoch(status, job) {
+        return Some(format!("waiting for an epoch: {why}"));
     }
     let waiting = report.collectives.iter().find(|collective| !collective.awaited.is_empty())?;
     let ranks: Vec<String> = waiting.awaited.iter().map(u32::to_string).collect();
@@ -77,7 +68,8 @@ mod tests {
         let ranks = describe_wait(&status(Some(1), vec![1, 3]), "train").expect("waits");
         assert!(ranks.starts_with("waiting for ranks 1, 3 of job train, for 12.3 s"), "{ranks}");
         let gateways = describe_wait(&status(None, vec![]), "train").expect("waits");
-        assert_eq!(gateways, "waiting for gateways: west-0 (timed out)");
+        let missing = "gateway west-0: no lane is connected: timed out";
+        assert_eq!(gateways, format!("waiting for an epoch: {missing}"));
         assert_eq!(describe_wait(&status(Some(1), vec![]), "train"), None);
         assert_eq!(describe_wait(&status(None, vec![]), "other"), None);
     }

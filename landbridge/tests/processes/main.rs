@@ -3,6 +3,7 @@
 #[path = "../deployment/mod.rs"]
 mod deployment;
 mod exit_codes;
+mod jobs;
 mod memory;
 mod paths;
 mod rate;

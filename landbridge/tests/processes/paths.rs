@@ -30,14 +30,14 @@ fn relay_first_lane(deployment: &Deployment) -> Relay {
 }
 
 /// Runs a command on the region file of a gateway.
-fn run(deployment: &Deployment, command: &str, region: &str, rest: &[&str]) -> Output {
+pub(super) fn run(deployment: &Deployment, command: &str, region: &str, rest: &[&str]) -> Output {
     let mut line = Command::new(BINARY);
     line.args([command, "--config"]).arg(deployment.path(&format!("{region}.toml"))).args(rest);
     line.output().expect("runs")
 }
 
 /// Returns verdict and observation of each finding of the doctor with this name.
-fn findings(output: &Output, check: &str) -> Vec<(String, String)> {
+pub(super) fn findings(output: &Output, check: &str) -> Vec<(String, String)> {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let all = report["findings"].as_array().expect("findings").iter();
     let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();

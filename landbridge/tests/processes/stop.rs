@@ -73,7 +73,7 @@ fn a_draining_gateway_reports_what_it_waits_for() {
 }
 
 /// Returns the response of an HTTP server to a GET request.
-fn get(address: SocketAddr, path: &str) -> String {
+pub(super) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");
     let mut answer = String::new();

@@ -43,6 +43,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.commit_awaited_seconds.set(2.5);
     metrics.segments.inc();
     metrics.ready.set(1);
+    metrics.job_differences.set(2);
     metrics.lost_log_lines.inc_by(3);
     job.collective_counter("sum", CollectiveOutcome::Completed).inc();
     job.seconds_histogram("sum").observe(0.5);
@@ -61,6 +62,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_lanes_up{peer=\"west-0\"} 1",
         "landbridge_lanes_missing{peer=\"west-0\"} 3",
         "landbridge_ready 1",
+        "landbridge_job_differences 2",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",
         "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",

@@ -1,6 +1,8 @@
 use super::server::example;
-use crate::observe::readiness::{is_ready, judge_problems};
-use crate::observe::status::{DrainReport, GatewayReport, PeerState, ProblemCause};
+use crate::observe::readiness::{describe_awaited_epoch, is_ready, judge_problems};
+use crate::observe::status::{
+    DrainReport, GatewayReport, JobDifference, JobDifferenceKind, PeerState, ProblemCause,
+};
 
 /// Returns cause and text of each problem, and whether the gateway is ready.
 fn judged(report: &GatewayReport) -> (Vec<(ProblemCause, String)>, bool) {
@@ -74,4 +76,62 @@ fn blocking_problems_stand_first() {
         ProblemCause::Restart,
     ];
     assert_eq!((&causes[..], ready), (&expected[..], false));
+}
+
+/// Returns a difference of west's region file in a job.
+fn differing(job: &str, kind: JobDifferenceKind) -> JobDifference {
+    JobDifference { job: job.to_owned(), gateway: "west-0".to_owned(), kind }
+}
+
+#[test]
+fn a_job_missing_elsewhere_blocks_and_explains_its_wait() {
+    let mut report = example();
+    report.jobs[0].epoch = None;
+    report.peers[0].state = PeerState::Meeting;
+    report.job_differences = vec![
+        differing("train", JobDifferenceKind::MissingThere),
+        differing("zoo", JobDifferenceKind::MissingHere),
+    ];
+    let there = "job train of gateway west-0: not in its region file, so that the job gets no \
+                 epoch; add `[job.train]` there and send that gateway SIGHUP, or remove the job \
+                 here";
+    let here = "job zoo of gateway west-0: not in the region file here, so that the job gets no \
+                epoch there; add `[job.zoo]` here and send this gateway SIGHUP, or remove it there";
+    let expected = [there, here].map(|text| (ProblemCause::JobFiles, text.to_owned()));
+    assert_eq!(judged(&report), (expected.to_vec(), false));
+    assert_eq!(describe_awaited_epoch(&report, "train").as_deref(), Some(there));
+    report.job_differences.remove(0);
+    assert!(!judged(&report).1, "without an epoch");
+    report.jobs[0].epoch = Some(1);
+    assert!(judged(&report).1, "the job of another gateway is a warning");
+}
+
+#[test]
+fn other_tokens_and_weights_are_warnings() {
+    let mut report = example();
+    let weights = JobDifferenceKind::OtherWeight { here: 1, there: 3 };
+    report.job_differences =
+        vec![differing("train", JobDifferenceKind::OtherToken), differing("train", weights)];
+    let (problems, ready) = judged(&report);
+    assert!(ready && problems.len() == 2, "{problems:?}");
+    assert!(problems[0].1.contains("its token differs from the one here"), "{problems:?}");
+    assert!(problems[1].1.contains("its weight is 3 there and 1 here"), "{problems:?}");
+}
+
+#[test]
+fn trainers_hear_what_keeps_their_job_alone_waiting() {
+    let mut report = example();
+    assert_eq!(describe_awaited_epoch(&report, "train"), None, "in its epoch");
+    assert_eq!(describe_awaited_epoch(&report, "zoo"), None, "no such job");
+    report.jobs[0].epoch = None;
+    report.peers[0].state = PeerState::Connecting;
+    report.peers[0].problem = Some("3 of 4 UDP ports do not answer".to_owned());
+    report.job_differences = vec![differing("zoo", JobDifferenceKind::MissingThere)];
+    let text = "gateway west-0: no lane is connected: 3 of 4 UDP ports do not answer";
+    assert_eq!(describe_awaited_epoch(&report, "train").as_deref(), Some(text));
+    report.peers[0].state = PeerState::Meeting;
+    let why = describe_awaited_epoch(&report, "train").expect("waits");
+    assert!(why.starts_with("job train: no epoch: connected to west-0"), "{why}");
+    report.jobs[0].removed = true;
+    assert_eq!(describe_awaited_epoch(&report, "train"), None);
 }
