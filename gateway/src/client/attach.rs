@@ -90,7 +90,7 @@ pub enum AttachError {
 pub struct EpochTimeout {
     /// How long the rank waited.
     pub timeout: Span,
-    /// What the gateway was waiting for, in its words; `None` if it did not say.
+    /// The reason in the words of the gateway; `None` if it did not say.
     pub why: Option<String>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct ConnectionState {
     /// The reason of the last epoch's end, if posts of ranks were at fault and no collective of
     /// this rank failed for it.
     untold: Option<Failure>,
-    /// What the gateway waits for while no epoch is under way.
+    /// The reason why no epoch is under way, in the words of the gateway.
     pub awaited: Option<String>,
     /// Why the connection ended.
     pub ended: Option<String>,

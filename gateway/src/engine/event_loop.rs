@@ -1,8 +1,8 @@
 //! The engine's event loop.
 //!
 //! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
-//! methods for lanes and peers (`peer_events`), jobs of peers (`peer_jobs`), links (`link_control`),
-//! the status (`status`), and problems (`health`).
+//! methods for lanes and peers (`peer_events`), jobs (`job_changes`), links (`link_control`), the
+//! status (`status`), and problems (`health`).
 
 use super::health::problem_log::ProblemLog;
 use super::job::Job;

@@ -1,8 +1,8 @@
 //! Jobs that come, go or change while the gateway runs, here and at other gateways.
 //!
-//! The event loop calls it when the daemon has read the region file again, and for messages of other
-//! gateways about their jobs. Each gateway introduces its jobs to all others, so that each knows in
-//! which jobs their files differ.
+//! The event loop calls it when the daemon has read the region file again, and for messages of
+//! other gateways about their jobs. Each gateway introduces its jobs to all others, so that each
+//! knows in which jobs their files differ.
 
 use super::event_loop::Engine;
 use super::job::Job;

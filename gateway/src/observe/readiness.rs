@@ -56,8 +56,8 @@ pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
     problems
 }
 
-/// Returns what keeps a job without an epoch from its epoch, for its trainers; `None` for a job that
-/// has one. Other jobs are not named.
+/// Returns what keeps a job without an epoch from its epoch, for its trainers; `None` for a job
+/// that has one. Other jobs are not named.
 pub fn describe_awaited_epoch(report: &GatewayReport, job: &str) -> Option<String> {
     let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
     let job = report.jobs.iter().find(waits)?;

@@ -4,6 +4,17 @@ use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use units::Span;
 
+/// Returns a rank that delays its job.
+fn straggling_rank() -> StragglerReport {
+    StragglerReport {
+        kind: "rank".to_owned(),
+        name: "7".to_owned(),
+        behind_seconds: 0.5,
+        collectives: 3,
+        since_seconds: 2.0,
+    }
+}
+
 #[test]
 fn metrics_have_the_names_that_dashboards_use() {
     let metrics = MetricsRegistry::new();
@@ -26,13 +37,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.set_awaited_seconds(RankId(3), Some(1.5));
     job.set_awaited_seconds(RankId(4), Some(1.5));
     job.set_awaited_seconds(RankId(4), None);
-    let mut straggler = StragglerReport {
-        kind: "rank".to_owned(),
-        name: "7".to_owned(),
-        behind_seconds: 0.5,
-        collectives: 3,
-        since_seconds: 2.0,
-    };
+    let mut straggler = straggling_rank();
     job.set_straggler(Some(&straggler));
     job.add_straggler_loss(&straggler, Span::from_ms(250));
     job.add_straggler_loss(&straggler, Span::from_ms(500));
