@@ -1,14 +1,15 @@
-//! Tells the attached ranks of a job without an epoch what it waits for.
+//! The attached ranks of a job without an epoch, and the texts that they were told.
 
-use super::Job;
 use hier_collectives::ids::RankId;
-use hier_collectives::post::{Failure, RankEvent};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
 /// 1 s: the shortest time between two texts to a rank. Each further text comes after the wait has
-/// doubled, so that a trainer that reads nothing for an hour has a dozen unread ones.
-const TOLD_AGAIN_AFTER: Span = Span::from_secs(1);
+/// doubled, so that a trainer that reads nothing for a minute has few unread ones.
+const TOLD_AGAIN_MIN: Span = Span::from_secs(1);
+/// 60 s: the longest time after which ranks hear of another text. A stopped trainer may leave texts
+/// of many hours unread.
+const TOLD_AGAIN_MAX: Span = Span::from_secs(60);
 
 /// The texts that attached ranks were told since the last epoch.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ impl AwaitedEpoch {
 
     /// Returns which of the attached ranks have to be told `why` there is no epoch: new ones at
     /// once, others of a text that has changed.
-    fn ranks_to_tell(
+    pub fn ranks_to_tell(
         &mut self,
         attached: impl Iterator<Item = RankId>,
         why: &str,
@@ -47,24 +48,11 @@ impl AwaitedEpoch {
         };
         let ranks: Vec<RankId> = attached.filter(has_news).collect();
         if !ranks.is_empty() {
-            let due = now + now.since(wait.since).max(TOLD_AGAIN_AFTER);
+            let due = now + now.since(wait.since).clamp(TOLD_AGAIN_MIN, TOLD_AGAIN_MAX);
             self.wait = Some(Wait { due, ..wait });
         }
         self.told.extend(ranks.iter().map(|rank| (*rank, why.to_owned())));
         ranks
-    }
-}
-
-impl Job {
-    /// Tells attached ranks why there is no epoch; `None` while there is one.
-    pub fn tell_awaited_epoch(&mut self, why: Option<String>, now: TimeNs) {
-        let Some(why) = why.map(Failure::truncate_text) else {
-            self.awaited_epoch = AwaitedEpoch::default();
-            return;
-        };
-        for rank in self.awaited_epoch.ranks_to_tell(self.ranks.ids(), &why, now) {
-            self.ranks.notify(rank, RankEvent::EpochAwaited { why: why.clone() });
-        }
     }
 }
 
@@ -85,7 +73,8 @@ mod tests {
         }
         let first: Vec<u64> = told.iter().filter(|(_, rank)| *rank == 0).map(|t| t.0).collect();
         assert_eq!(first[..5], [0, 1, 2, 4, 8], "{told:?}");
-        assert!(first.len() < 12, "{told:?}");
+        assert!(first.windows(2).all(|pair| pair[1] - pair[0] <= 96), "{told:?}");
+        assert!(first.len() < 25, "{told:?}");
         assert!(told.contains(&(100, 1)), "a new rank at once: {told:?}");
         awaited.forget_rank(RankId(0));
         let now = TimeNs::from_ns(6) + Span::from_secs(999);

@@ -2,8 +2,8 @@
 //! nothing else.
 //!
 //! The event loop hands a job its events and then lets it perform the session's actions
-//! (`actions`). `report` logs and counts what happens, `awaited_epoch` tells ranks what their job
-//! waits for.
+//! (`actions`). `report` logs and counts what happens, `awaited_epoch` knows which ranks have to
+//! hear what their job waits for.
 
 pub(super) mod actions;
 mod awaited_epoch;
@@ -18,6 +18,7 @@ use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
 use awaited_epoch::AwaitedEpoch;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message, SegmentHeader, SegmentKey};
@@ -119,6 +120,18 @@ impl Job {
             Message::Unserved { boot }
         } else {
             Message::Serves { boot, job: self.facts.clone() }
+        }
+    }
+
+    /// Tells attached ranks why there is no epoch; `None` while there is one.
+    pub fn tell_awaited_epoch(&mut self, why: Option<String>, now: TimeNs) {
+        let Some(why) = why.map(Failure::truncate_text) else {
+            self.awaited_epoch = AwaitedEpoch::default();
+            return;
+        };
+        let ranks = self.awaited_epoch.ranks_to_tell(self.ranks.ids(), &why, now);
+        for rank in ranks {
+            self.ranks.notify(rank, RankEvent::EpochAwaited { why: why.clone() });
         }
     }
 
