@@ -95,8 +95,7 @@ struct Timers {
 impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
-        let EngineSpec { host, fabric, identity, me, boot, metrics, .. } = spec;
-        let EngineSpec { status_requests, events, inbox, .. } = spec;
+        let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
@@ -105,9 +104,9 @@ impl Engine {
         let longest_rtt = fabric.links().iter().map(|link| link.rtt).max();
         Self {
             fabric,
-            identity,
+            identity: spec.identity,
             me,
-            boot,
+            boot: spec.boot,
             jobs,
             peer_jobs: PeerJobs::default(),
             shared,

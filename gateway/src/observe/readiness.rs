@@ -133,18 +133,24 @@ fn judge_job_difference(difference: &JobDifference) -> ProblemReport {
             format!("add `[job.{job}]` here and send this gateway SIGHUP, or remove it there"),
         ),
         JobDifferenceKind::OtherToken => (
-            "its token differs from the one here".to_owned(),
+            "it differs from the one here".to_owned(),
             "if it is one job, copy one token file to both; if it is two, rename one".to_owned(),
         ),
         JobDifferenceKind::OtherWeight { here, there } => (
-            format!("its weight is {there} there and {here} here: each end shares links otherwise"),
+            format!("it is {there} there and {here} here: each end shares links otherwise"),
             "give it one weight in all region files".to_owned(),
         ),
+    };
+    // The log knows problems of one cause by their subjects.
+    let part = match kind {
+        JobDifferenceKind::MissingThere | JobDifferenceKind::MissingHere => "",
+        JobDifferenceKind::OtherToken => "token of ",
+        JobDifferenceKind::OtherWeight { .. } => "weight of ",
     };
     ProblemReport {
         cause: ProblemCause::JobFiles,
         blocks: *kind == JobDifferenceKind::MissingThere,
-        subject: format!("job {job} of gateway {gateway}"),
+        subject: format!("{part}job {job} of gateway {gateway}"),
         found,
         remedy: Some(remedy),
     }
