@@ -296,7 +296,7 @@ mod tests {
         let (epoch, next) = (Epoch(1), Sequence(0));
         vec![
             Response::Attached { version, world_size: 2, fabric },
-            Response::Event(RankEvent::EpochBegan { epoch, next, committed: None }),
+            Response::Event(RankEvent::EpochBegan { epoch, next, committed: None, ended: None }),
         ]
     }
 

@@ -71,7 +71,7 @@ impl Simulation {
             let job = SimulationSpec::JOB_NAME;
             match gateways.attach_folded(job, rank, arena, patience).await {
                 Err(AttachError::NoEpoch(waited)) => {
-                    return Err(explain_missing_epoch(&gateways, waited).await);
+                    return Err(explain_missing_epoch(&gateways, waited.timeout).await);
                 }
                 attached => clients.push(attached?),
             }
