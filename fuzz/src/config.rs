@@ -128,6 +128,12 @@ fn region_text(file: &RegionFile) -> String {
         line(format!("socket = {}\nmemory = \"{}\"", path(&gateway.socket), gateway.memory));
         line(format!("certificate = {}", path(&gateway.certificate)));
         line(format!("key = {}\nca = {}", path(&gateway.key), path(&gateway.ca)));
+        line(format!("segmentation_offload = {}", gateway.segmentation_offload));
+        for (key, account) in [("user", &gateway.user), ("group", &gateway.group)] {
+            if let Some(account) = account {
+                line(format!("{key} = \"{account}\""));
+            }
+        }
         if let Some(listen) = &gateway.listen {
             line(format!("listen = {}", address_list(listen)));
         }

@@ -2,6 +2,7 @@
 
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::message::{LinkMessage, RateOverride};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::fec::parity_max;
@@ -248,7 +249,10 @@ pub fn local_response() -> Vec<Vec<u8>> {
     };
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
-        Response::Refused("the token is not that of job `train`".to_owned()),
+        Response::Refused(Refusal::new(
+            RefusalReason::Unauthorized,
+            "the token is not that of job `train`",
+        )),
         epoch_began(None),
         epoch_began(Some(Step(12))),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
@@ -278,7 +282,8 @@ pub fn fabric_config() -> Vec<Vec<u8>> {
 /// Returns seeds of region files: the examples, and keys that they lack.
 pub fn region_config() -> Vec<Vec<u8>> {
     let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
-    let full = full.replace("status =", "listen = \"[::]:7400\"\nstatus =");
+    let more = "user = \"landbridge\"\ngroup = \"1000\"\nlisten = \"[::]:7400\"\nstatus =";
+    let full = full.replace("status =", more);
     text_seeds(&[EAST, WEST, &full, "fabric = \"fabric.toml\"\n[gateway]\n[job]\n"])
 }
 
@@ -410,13 +415,13 @@ lan = "[fd00::2]:7400"
 [region.us-west]
 ranks = 1
 [region.us-west.gateway.c]
-wan = "192.0.2.1:65520"
+wan = "[2001:db8:2::1]:65520"
 egress = "10Gbit/s"
 ingress = "10Gbit/s"
 [region.eu]
 ranks = 1
 [region.eu.gateway.d]
-wan = "192.0.2.1:65504"
+wan = "[2001:db8:2::1]:65504"
 egress = "8 kbit/s"
 ingress = "8 kbit/s"
 [link.us-east-us-west]

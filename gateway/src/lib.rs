@@ -13,8 +13,8 @@
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
 //! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
-//! each other. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in
-//! virtual time.
+//! each other. [`access`] judges who may use sockets and secret files. [`config`] and [`certs`] read
+//! and write files, [`simulate`] runs whole gateways in virtual time.
 //!
 //! # Queues
 //!
@@ -29,13 +29,14 @@
 //! | in-process connector | listener | `AcceptedConnection` | `PENDING_ACCEPTS_MAX` (64) | the connector waits |
 //! | client's callers | client's writer | requests | `CLIENT_REQUESTS_MAX` (64) | the caller waits |
 //!
-//! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials), or by a
+//! Single values travel by a oneshot (replies, ends of tasks), by a watch (credentials, jobs), or by a
 //! cancellation token (shutdown, leases, slots).
 
 // They panic or wait where a stream is closed, full or not read: use `stdio`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod accept_errors;
+pub mod access;
 mod admission;
 pub mod certs;
 pub mod client;

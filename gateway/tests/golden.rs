@@ -7,6 +7,7 @@
 mod golden_file;
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
+use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
@@ -93,12 +94,15 @@ fn responses() -> Vec<Response> {
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
         Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
-        Response::Refused("job `train`: no such job, or a wrong token".to_owned()),
         epoch_began(None),
         epoch_began(Some(Step(1 << 40))),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
     ];
+    for reason in RefusalReason::ALL {
+        let why = "job `train`: no such job, or a wrong token";
+        responses.push(Response::Refused(Refusal::new(reason, why)));
+    }
     for code in FailureCode::ALL {
         let failure = Failure::new(code, format!("straße {}", code as u8).repeat(80));
         responses.push(Response::Event(RankEvent::Failed { sequence, failure }));
@@ -147,7 +151,9 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             let fields = json!({ "version": version, "world_size": world_size, "fabric": fabric });
             ("Attached", fields)
         }
-        Response::Refused(why) => ("Refused", json!({ "why": why })),
+        Response::Refused(Refusal { reason, why }) => {
+            ("Refused", json!({ "reason": *reason as u8, "why": why }))
+        }
         Response::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
             let fields = json!({
                 "epoch": epoch.0, "next_sequence": next.0,
@@ -208,8 +214,10 @@ fn refused() -> Vec<Value> {
         side("response", &[200]),
         // A step where it says that there is none.
         side("response", &[&[3][..], &[0; 16], &[0, 0, 0, 0, 0, 0, 0, 0, 1]].concat()),
-        side("response", &[2, 0, 2, 0xc3, 0x28]),
-        side("response", &[2, 0, 3, b'a', b'b']),
+        side("response", &[2, 1, 0, 2, 0xc3, 0x28]),
+        side("response", &[2, 1, 0, 3, b'a', b'b']),
+        // An unknown reason.
+        side("response", &[2, 99, 0, 1, b'a']),
         side("response", &unknown_code),
         side("response", &too_long),
         side("response", &[&failed[..], &[0]].concat()),

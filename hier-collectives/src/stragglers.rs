@@ -170,6 +170,15 @@ impl Stragglers {
         self.end_collective(sequence);
     }
 
+    /// Forgets the speed of a local rank whose trainer has left or been replaced. With the last one
+    /// the lateness of all parties is forgotten: no collective goes on.
+    pub fn handle_departure(&mut self, rank: RankId) {
+        self.speeds.remove(&rank);
+        if self.speeds.is_empty() {
+            (self.posts, self.links) = (LateRuns::default(), LateRuns::default());
+        }
+    }
+
     /// Returns the party that has delayed the others in the last collectives: of a poster and a
     /// link the one with the longer delay.
     ///
@@ -423,6 +432,20 @@ mod tests {
         assert_eq!(stragglers.straggler().expect("named").party, Party::Link(OTHER));
         stragglers.handle_slowed(&BTreeMap::new());
         assert_eq!(stragglers.straggler(), None, "it is as it should be");
+    }
+
+    #[test]
+    fn departed_ranks_are_forgotten() {
+        let mut stragglers = stragglers();
+        for number in 0..5 {
+            step(&mut stragglers, number, [500, 900, 500]);
+            stragglers.handle_result(Sequence(number), ms(1000 * number + 950));
+        }
+        assert_eq!((stragglers.speeds().count(), stragglers.straggler().is_some()), (2, true));
+        stragglers.handle_departure(RankId(1));
+        assert_eq!((stragglers.speeds().count(), stragglers.straggler().is_some()), (1, true));
+        stragglers.handle_departure(RankId(0));
+        assert_eq!((stragglers.speeds().count(), stragglers.straggler()), (0, None));
     }
 
     #[test]

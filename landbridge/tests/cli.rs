@@ -59,7 +59,7 @@ fn wrong_command_lines_exit_with_64_and_help_with_0() {
         assert_eq!(code(&output), 64, "{wrong:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
-    for command in ["certs", "check", "doctor", "plan", "status"] {
+    for command in ["certs", "check", "config", "doctor", "plan", "status"] {
         let output = landbridge(&[command, "--help"]);
         assert_eq!(code(&output), 0, "{command}");
         let help = String::from_utf8(output.stdout).expect("text");
@@ -125,6 +125,57 @@ fn an_error_that_nobody_reads_delays_no_command() {
 }
 
 #[test]
+fn config_names_every_rank_by_region_and_local_rank() {
+    let east = configs().join("two-region/east.toml").display().to_string();
+    let output = landbridge(&["config", "--config", &east, "--json"]);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let found = json(&output);
+    let names = |key: &str| {
+        let ranks = found["ranks"].as_array().expect("ranks").iter();
+        ranks.map(|rank| rank[key].to_string().replace('"', "")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("rank"), "0 1 2 3");
+    assert_eq!(names("region"), "east east east west");
+    assert_eq!(names("local_rank"), "0 1 2 0");
+    assert_eq!(names("gateway"), "east-0 east-0 east-0 west-0");
+    assert_eq!(found["gateways"][0]["gateway"], "east-0");
+    assert!(found["jobs"][0]["token"].as_str().expect("a path").ends_with("keys/train.token"));
+    let text = landbridge(&["config", "--config", &east]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("LOCAL RANK"), "{text:?}");
+    let wrong = landbridge(&["config", "--config", "no/such.toml", "--json"]);
+    assert_eq!((code(&wrong), wrong.stdout.len()), (64, 0));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.starts_with("no/such.toml: cannot be read"), "{said}");
+}
+
+#[test]
+fn a_memory_above_every_limit_starts_no_gateway() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |name: &str| std::fs::read_to_string(configs().join("two-region").join(name));
+    let text = read("east.toml").expect("there");
+    let text = text.replace("memory = \"1 GiB\"", "memory = \"1000 TiB\"");
+    std::fs::write(folder.path().join("fabric.toml"), read("fabric.toml").expect("there"))
+        .expect("written");
+    let east = folder.path().join("east.toml");
+    std::fs::write(&east, text).expect("written");
+    let east = east.display().to_string();
+    let output = landbridge(&["run", "--config", &east]);
+    assert_eq!(code(&output), 64, "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("does not fit: ") && said.contains("lower `memory`"), "{said}");
+    let summary = json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"].to_string();
+    assert!(summary.contains("does not fit this host"), "{summary}");
+}
+
+#[test]
+fn check_lists_the_ranks_of_each_region() {
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let output = landbridge(&["check", &fabric, "--json"]);
+    let summary = json(&output)["files"][0]["summary"].to_string();
+    assert!(summary.contains("ranks: east 0-2, west 3"), "{summary}");
+}
+
+#[test]
 fn wan_sim_errors_exit_with_the_same_codes() {
     let relay = ["wan-sim", "relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--netem"];
     for netem in ["loss 101%", "delay 1ms\u{7}", "delay 40ms\nloss 1%x"] {
@@ -158,6 +209,26 @@ fn a_quickstart_over_an_impossible_link_exits_with_64() {
 }
 
 #[test]
+fn a_quickstart_whose_children_end_at_once_says_why() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("LANDBRIDGE_LOG", "debgu").output();
+    let output = output.expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = stderr.lines().find(|line| line.contains("gateway")).unwrap_or_default();
+    assert_eq!(code(&output), 64, "{stderr}");
+    assert!(first.contains("ended with exit code 64: LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let long = directory.path().join("d".repeat(100));
+    std::fs::create_dir(&long).expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    let output = command.arg("quickstart").env("TMPDIR", &long).output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("set TMPDIR to a folder with a shorter path"), "{stderr}");
+}
+
+#[test]
 fn an_impossible_link_is_reported_with_its_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("mine.toml").display().to_string();
@@ -181,6 +252,30 @@ fn an_average_of_integers_is_refused_before_files_are_read() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(code(&output), 64, "{stderr}");
     assert!(stderr.contains("--op avg") && stderr.contains("--dtype i32"), "{stderr}");
+}
+
+#[test]
+fn bench_refuses_to_guess_among_several_jobs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml");
+    let text = std::fs::read_to_string(&east).expect("copied");
+    let other = "\n[job.other]\ntoken = \"keys/other.token\"\nmemory = \"1 GiB\"\n";
+    std::fs::write(&east, text + other).expect("ours");
+    let east = east.display().to_string();
+    let bench = ["bench", "all-reduce", "--config", &east, "--rank", "0"];
+    for (more, said) in [
+        (&[][..], "choose one with --job: other, train"),
+        (&["--job", "third"], "has no job `third`; it has: other, train"),
+    ] {
+        let output = landbridge(&[&bench[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 64, "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
 }
 
 #[test]

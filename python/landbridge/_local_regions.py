@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ._config import program
 from .errors import LandbridgeError
 
 #: 16 UDP ports: the most that one gateway uses, one for each lane.
@@ -219,17 +219,18 @@ class LocalRegions:
 
 
 def find_program() -> str:
-    """Returns the path of the ``landbridge`` program: ``LANDBRIDGE_BIN``, or the one on the PATH.
+    """Returns the path of the ``landbridge`` program: ``LANDBRIDGE_BIN``, the one that was
+    installed with this package, or the one on the PATH.
 
     Raises:
         LocalRegionsError: There is none.
     """
-    program = os.environ.get("LANDBRIDGE_BIN") or shutil.which("landbridge")
-    if not program:
+    found = program.find_program()
+    if not found:
         raise LocalRegionsError(
             "no `landbridge` program on the PATH; install it with `pip install .`"
         )
-    return program
+    return found
 
 
 def _answers_http(url: str) -> bool:

@@ -23,11 +23,31 @@ class UnsupportedArray(LandbridgeError, TypeError):
 
 
 class AttachError(LandbridgeError):
-    """The rank could not be attached to its gateway."""
+    """The rank could not be attached to its gateway.
+
+    Attributes:
+        is_final: Whether another attempt would fail too, until somebody changes a file or a
+            program. ``connect`` and ``recover`` try until their timeout after any other error.
+    """
+
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
 
 
 class NoGateway(AttachError, ConnectionError):
-    """No gateway answers at the socket."""
+    """No gateway answers at the socket, or the connection ended without an answer."""
+
+
+class NotPermitted(AttachError, PermissionError):
+    """This process's user may not connect to the gateway's socket. Trying again does not help."""
+
+
+class UntrustedSocket(AttachError, PermissionError):
+    """A third user may listen at the gateway's socket, or may put another one there.
+
+    The job's token was not sent.
+    """
 
 
 class Refused(AttachError, ConnectionError):
@@ -39,7 +59,13 @@ class NoEpoch(AttachError, TimeoutError):
 
 
 class ArenaFull(LandbridgeError, MemoryError):
-    """The arena has no room. Connect with a larger ``arena``."""
+    """The arena has no room, or the system has none for the arena. The text says which, names the
+    limit, and whether to connect with a larger or a smaller ``arena``."""
+
+
+class LimitReached(LandbridgeError, OSError):
+    """A limit of the system on descriptors or threads is reached. The text names it. Nothing was
+    attached, and another attempt may succeed once the limit is raised."""
 
 
 class Closed(LandbridgeError, RuntimeError):
@@ -86,6 +112,14 @@ class StepsDiffer(LandbridgeError):
             f"ranks are at different steps: {listed}; give every rank the weights and the "
             f"optimizer state of rank {self.furthest}, and continue after step {max(steps)}"
         )
+
+
+class StateNotTransferred(LandbridgeError, TypeError):
+    """The training state of the rank ahead cannot be sent, or a rank that is behind cannot load it.
+
+    ``landbridge.torch.resume`` raises it on every rank. The text names the rank, and on that rank
+    the part of the state.
+    """
 
 
 class WaitTimeout(LandbridgeError, TimeoutError):

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import math
 import os
 import re
 import statistics
@@ -109,8 +110,8 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
 
 
 def _print_report(text: str) -> bool:
-    """Prints a report to stdout. Returns whether it was written whole, and says why it was not unless
-    the reader has closed the pipe."""
+    """Prints a report to stdout. Returns whether it was written whole, and says why it was not
+    unless the reader has closed the pipe."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -384,6 +385,16 @@ def _parse_quantity(text: str, units: dict[str, float]) -> float:
     return float(match.group(1)) * units[match.group(2)]
 
 
+def _round_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """Returns a value in three significant digits, in the smallest of ``units`` in which they do
+    not reach the next unit or 1000, as the ``landbridge`` program prints it."""
+    for (unit, scale), (_, larger) in zip(units, [*units[1:], ("", math.inf)]):
+        number = float(f"{value / scale:.3g}")
+        if number < min(larger / scale, 1000) or larger == math.inf:
+            break
+    return f"{number:g} {unit}"
+
+
 def _list_quickstart_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Yields each check of the report: the claim, the value found, and whether it passes."""
     found = "identical" if report["identical"] else "different"
@@ -405,15 +416,16 @@ def _format_quickstart_table(report: dict[str, Any]) -> str:
         ("samples of a batch per rank", shares, ""),
         ("loss, last batch", f"{report['loss']:.4f}", ""),
         ("link", f"RTT {link['rtt']}, {link['rate']}, loss {link['loss']}", ""),
-        (f"{timed['iterations']} all-reduces of", f"{timed['bytes'] / (1 << 20):.3f} MiB", ""),
-        ("median time", f"{median:.3f} s", ""),
-        ("bound T*", f"{timed['bound_seconds']:.3f} s", ""),
+        (f"{timed['iterations']} all-reduces of", _round_quantity(timed["bytes"], _SIZES), ""),
+        ("median time", _round_quantity(median, _TIMES), ""),
+        ("bound T*", _round_quantity(timed["bound_seconds"], _TIMES), ""),
         ("eta", f"{timed['eta']:.3f}", ""),
-        ("goodput", f"{timed['goodput_bits_per_second'] / 1e6:.1f} Mbit/s", ""),
+        ("goodput", _round_quantity(timed["goodput_bits_per_second"], _RATES), ""),
     ]
     for stage, words in (("local_reduce", "local reduce"), ("wan", "WAN"), ("deliver", "deliver")):
         spent = timed["stage_seconds"][stage]
-        rows.append((f"time in {words}", f"{spent:.3f} s ({spent / median * 100:.1f} %)", ""))
+        found = f"{_round_quantity(spent, _TIMES)} ({spent / median * 100:.1f} %)"
+        rows.append((f"time in {words}", found, ""))
     rows += [
         (claim, found, "pass" if good else "FAIL")
         for claim, found, good in _list_quickstart_checks(report)
@@ -422,6 +434,12 @@ def _format_quickstart_table(report: dict[str, Any]) -> str:
     return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)
 
 
+#: Units of printed sizes in bytes, smallest first.
+_SIZES = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30))
+#: Units of printed times in seconds, smallest first.
+_TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0))
+#: Units of printed rates in bits per second, smallest first.
+_RATES = (("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9))
 #: Bits per second of each unit in which ``--rate`` may be given.
 _BITS_PER_SECOND_BY_UNIT = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
 #: Seconds of each unit in which ``--rtt`` may be given.

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from landbridge import quickstart
+
 #: Limit on one run of the quickstart, in seconds, far above its usual time.
 RUN_TIMEOUT_S = 300
 #: Names of the table's rows between the first one and the checks, as `landbridge quickstart` words
@@ -66,6 +68,15 @@ def test_a_report_that_is_not_written_exits_with_1():
     done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+def test_quantities_are_rounded_as_the_program_rounds_them():
+    """The same values stand in the tests of the crate ``units``."""
+    sizes = {0: "0 B", 999: "999 B", 1000: "0.977 KiB", 56_316_576: "53.7 MiB", 1 << 30: "1 GiB"}
+    for value, text in sizes.items():
+        assert quickstart._round_quantity(value, quickstart._SIZES) == text
+    times = {0: "0 ns", 76.373e-6: "76.4 us", 1.1804: "1.18 s", 90: "1.5 min"}
+    for value, text in times.items():
+        assert quickstart._round_quantity(value, quickstart._TIMES) == text
+    assert quickstart._round_quantity(447.4e6, quickstart._RATES) == "447 Mbit/s"
 
 
 def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():

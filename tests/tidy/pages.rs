@@ -96,7 +96,8 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
         let known = if constant {
             declared(format!("const {words}"))
         } else if let Some(metric) = span.strip_prefix("landbridge_") {
-            declared(format!(" {metric}"))
+            // OpenMetrics has the suffix behind the name of a counter.
+            declared(format!(" {}", metric.strip_suffix("_total").unwrap_or(metric)))
         } else if test {
             declared(format!("fn {span}")) || declared(format!("def {span}"))
         } else if span.ends_with(".rs") {

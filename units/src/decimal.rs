@@ -25,21 +25,62 @@ pub(crate) fn scale_decimal(number: &str, scale: u64) -> Option<u64> {
     u64::try_from(scaled / denominator).ok()
 }
 
-/// Formats `value` in the largest of `units` that shows it with at most three decimals.
+/// Formats `value` exactly, in the first of `units` that shows it as a number below 1000 with at
+/// most three decimals. Where none does, the number may be larger.
+///
+/// `units` holds scale and name of each unit; the last has scale 1.
+pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
+    let below = |most: u64| {
+        units.iter().find_map(|(scale, unit)| {
+            let thousandths = u128::from(value) * 1000;
+            let fits = value >= *scale && value / scale < most;
+            if !fits || !thousandths.is_multiple_of(u128::from(*scale)) {
+                return None;
+            }
+            let thousandths = thousandths / u128::from(*scale);
+            let number = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+            Some(format!("{} {unit}", without_trailing_zeros(&number)))
+        })
+    };
+    let shown = below(1000).or_else(|| below(u64::MAX));
+    shown.unwrap_or_else(|| format!("{value} {}", units[units.len() - 1].1))
+}
+
+/// Formats `value` for people: in three significant digits, in the smallest of `units` in which
+/// they do not reach the next unit or 1000. Zeros at the end of a fraction are left out.
 ///
 /// `units` holds scale and name of each unit, largest first.
-pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
-    for (scale, unit) in units {
-        let thousandths = u128::from(value) * 1000;
-        if value >= *scale && thousandths.is_multiple_of(u128::from(*scale)) {
-            let thousandths = thousandths / u128::from(*scale);
-            let (whole, rest) = (thousandths / 1000, thousandths % 1000);
-            let rest = format!("{rest:03}");
-            let rest = rest.trim_end_matches('0');
-            let dot = if rest.is_empty() { "" } else { "." };
-            return format!("{whole}{dot}{rest} {unit}");
+pub(crate) fn format_rounded(value: u64, units: &[(u64, &str)]) -> String {
+    let mut larger = units.iter().rev().skip(1);
+    for (scale, unit) in units.iter().rev() {
+        let number = round_to_three_digits(value as f64 / *scale as f64);
+        let reaches_next = larger.next().is_some_and(|(next, _)| {
+            let most = (*next as f64 / *scale as f64).min(1000.0);
+            number.parse::<f64>().is_ok_and(|rounded| rounded >= most)
+        });
+        if !reaches_next {
+            return format!("{number} {unit}");
         }
     }
-    let (scale, unit) = units[units.len() - 1];
-    format!("{} {unit}", value / scale)
+    String::new()
+}
+
+/// Formats a number of at least 0 in three significant digits, but with all digits before the
+/// decimal point.
+fn round_to_three_digits(value: f64) -> String {
+    let decimals = match value {
+        _ if value >= 99.95 => 0,
+        _ if value >= 9.995 => 1,
+        _ if value >= 0.9995 => 2,
+        _ => 3,
+    };
+    without_trailing_zeros(&format!("{value:.decimals$}")).to_owned()
+}
+
+/// Returns a decimal number without the zeros at the end of its fraction.
+fn without_trailing_zeros(number: &str) -> &str {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    }
 }

@@ -4,6 +4,11 @@
 //! "0.1 %". The space is optional. Each type parses that spelling exactly, in integers, and prints
 //! it again. Nothing is clamped or rounded: a value that cannot be represented is an error, which
 //! names the accepted spelling.
+//!
+//! There are two ways to print: `Display` is exact and parses back, for files, flags, JSON and the
+//! repetition of what somebody has written. `rounded` has three significant digits, for people who
+//! read a measurement or a forecast. Both use the units of the parser, but rounded sizes are always
+//! binary, so that two of them can be compared.
 
 mod decimal;
 mod quantity;

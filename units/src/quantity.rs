@@ -55,6 +55,10 @@ impl BitRate {
     pub fn bytes_per_second(self) -> f64 {
         self.0 as f64 / 8.0
     }
+    /// Returns the rate in three significant digits, such as `447 Mbit/s`.
+    pub fn rounded(self) -> String {
+        decimal::format_rounded(self.0, RATE_UNITS)
+    }
 }
 
 /// A number of bytes.
@@ -75,6 +79,18 @@ const SIZE_UNITS: &[(u64, &str)] = &[
     (1, "B"),
 ];
 
+/// Each unit of a rounded size: its scale in bytes, and its name. Largest first. Sums over a whole
+/// training run exceed what a file may say.
+const ROUNDED_SIZE_UNITS: &[(u64, &str)] = &[
+    (1 << 60, "EiB"),
+    (1 << 50, "PiB"),
+    (1 << 40, "TiB"),
+    (1 << 30, "GiB"),
+    (1 << 20, "MiB"),
+    (1 << 10, "KiB"),
+    (1, "B"),
+];
+
 impl ByteCount {
     /// Makes a count of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
@@ -83,6 +99,10 @@ impl ByteCount {
     /// Returns the count as a plain number of bytes.
     pub const fn get(self) -> u64 {
         self.0
+    }
+    /// Returns the size in three significant digits and a binary unit, such as `342 MiB`.
+    pub fn rounded(self) -> String {
+        decimal::format_rounded(self.0, ROUNDED_SIZE_UNITS)
     }
 }
 
@@ -150,8 +170,8 @@ impl fmt::Display for BitRate {
 }
 
 impl fmt::Display for ByteCount {
-    /// Prints the exact size with at most three decimals: in a binary unit where one can, such as
-    /// `64 MiB`, otherwise such as `1.5 kB`. It parses back.
+    /// Prints the exact size with at most three decimals, such as `64 MiB` or `1 GB`. Binary units
+    /// come first where the number is below 1000. It parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&decimal::format_decimal(self.0, SIZE_UNITS))
     }
@@ -194,7 +214,52 @@ mod tests {
         assert!("99999999999999999999 B".parse::<ByteCount>().is_err());
     }
 
+    #[test]
+    fn exact_sizes_use_the_unit_they_were_written_in() {
+        for text in ["1 GB", "1 MB", "1.5 kB", "64 MiB", "250 KiB", "1000 GiB", "0 B", "999 B"] {
+            assert_eq!(text.parse::<ByteCount>().map(|size| size.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!(ByteCount(56_316_576).to_string(), "56316.576 kB");
+        assert_eq!(BitRate(1_500_000_000).to_string(), "1.5 Gbit/s");
+    }
+
+    #[test]
+    fn rounded_quantities_have_three_digits_and_one_unit() {
+        let sizes = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "0.977 KiB"),
+            (1 << 20, "1 MiB"),
+            (56_316_576, "53.7 MiB"),
+            (1_000_000_000, "954 MiB"),
+            ((1 << 30) - 1, "1 GiB"),
+            (u64::MAX, "16 EiB"),
+        ];
+        for (bytes, text) in sizes {
+            assert_eq!(ByteCount(bytes).rounded(), text);
+        }
+        let rates = [
+            (0, "0 bit/s"),
+            (447_391_822, "447 Mbit/s"),
+            (999_499_999, "999 Mbit/s"),
+            (999_600_000, "1 Gbit/s"),
+            (12_345, "12.3 kbit/s"),
+        ];
+        for (bits, text) in rates {
+            assert_eq!(BitRate(bits).rounded(), text);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn rounded_quantities_are_within_half_a_percent(bits in 1u64..=1_000_000_000_000_000) {
+            let text = BitRate(bits).rounded();
+            let (number, unit) = text.split_once(' ').expect("a number and a unit");
+            let scale = RATE_UNITS.iter().find(|(_, name)| *name == unit).expect("a unit").0;
+            let shown = number.parse::<f64>().expect("a number") * scale as f64;
+            prop_assert!((shown / bits as f64 - 1.0).abs() <= 0.005, "{} for {}", text, bits);
+        }
+
         #[test]
         fn printed_quantities_parse_back(bits: u64, bytes: u64, ppb in 0..=ONE_PPB) {
             prop_assert_eq!(BitRate(bits).to_string().parse(), Ok(BitRate(bits)));

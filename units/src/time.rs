@@ -62,6 +62,14 @@ impl Span {
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
+    /// Returns the span of `seconds`, rounded to nanoseconds; zero below zero and for no number.
+    pub fn from_secs_f64(seconds: f64) -> Self {
+        Self((seconds * 1e9).round() as u64)
+    }
+    /// Returns the time in three significant digits, such as `76.4 us`.
+    pub fn rounded(self) -> String {
+        decimal::format_rounded(self.0, TIME_UNITS)
+    }
     /// Returns the span as the standard library's [`Duration`].
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
@@ -121,6 +129,25 @@ mod tests {
         assert_eq!("1.5 s".parse(), Ok(Span::from_ms(1500)));
         assert!("0.5 ns".parse::<Span>().is_err());
         assert!("80".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn rounded_spans_have_three_digits() {
+        let cases = [
+            (0, "0 ns"),
+            (76_373, "76.4 us"),
+            (40_000_000, "40 ms"),
+            (999_600, "1 ms"),
+            (1_180_400_000, "1.18 s"),
+            (12_345_678_901, "12.3 s"),
+            (90_000_000_000, "1.5 min"),
+            (7_200_000_000_000, "2 h"),
+        ];
+        for (ns, text) in cases {
+            assert_eq!(Span(ns).rounded(), text);
+        }
+        assert_eq!(Span::from_secs_f64(0.08), Span::from_ms(80));
+        assert_eq!(Span::from_secs_f64(-1.0), Span::ZERO);
     }
 
     proptest! {

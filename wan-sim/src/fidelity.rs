@@ -179,12 +179,12 @@ impl FidelityReport {
                 self.lateness_p999 > lateness_p999,
                 format!(
                     "one delivery in a thousand was {} late, above {lateness_p999}",
-                    format_ms(self.lateness_p999)
+                    self.lateness_p999.rounded()
                 ),
             ),
             (
                 self.lateness_max > worst,
-                format!("a delivery was {} late, above {worst}", format_ms(self.lateness_max)),
+                format!("a delivery was {} late, above {worst}", self.lateness_max.rounded()),
             ),
             (self.own_drops > 0, format!("the emulator itself lost {} packets", self.own_drops)),
             (
@@ -194,13 +194,13 @@ impl FidelityReport {
             ),
             (
                 self.stall_max > worst,
-                format!("it stood still for {}, above {worst}", format_ms(self.stall_max)),
+                format!("it stood still for {}, above {worst}", self.stall_max.rounded()),
             ),
             (
                 u128::from(self.stalled.ns()) * 1000 > stalled_most,
                 format!(
                     "it stood still for {} in all, above {} thousandths of the run",
-                    format_ms(self.stalled),
+                    self.stalled.rounded(),
                     limits.stalled_permille
                 ),
             ),
@@ -214,21 +214,21 @@ impl FidelityReport {
 }
 
 impl fmt::Display for FidelityReport {
-    /// Prints one line, which ends with `good`, or with `VOID: ` and the reasons. Times are in ms
-    /// with three decimals, cut off.
+    /// Prints one line, which ends with `good`, or with `VOID: ` and the reasons. Times are
+    /// rounded to three digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "fidelity: {} deliveries, late by {} (p50), {} (p99.9), {} (max); {} own drops, {} \
              late reads, stood still for {} in all, {} at once; CPU {} % of one core",
             self.deliveries,
-            format_ms(self.lateness_p50),
-            format_ms(self.lateness_p999),
-            format_ms(self.lateness_max),
+            self.lateness_p50.rounded(),
+            self.lateness_p999.rounded(),
+            self.lateness_max.rounded(),
             self.own_drops,
             self.late_reads,
-            format_ms(self.stalled),
-            format_ms(self.stall_max),
+            self.stalled.rounded(),
+            self.stall_max.rounded(),
             self.cpu_permille / 10
         )?;
         if let Some(permille) = self.machine_permille {
@@ -240,11 +240,6 @@ impl fmt::Display for FidelityReport {
             reasons => write!(f, "VOID: {}", reasons.join("; ")),
         }
     }
-}
-
-/// Formats a span in milliseconds with three decimals.
-fn format_ms(span: Span) -> String {
-    format!("{}.{:03} ms", span.ns() / 1_000_000, span.ns() / 1000 % 1000)
 }
 
 /// Counts of lateness by magnitude: 8 buckets for every doubling, each at most 12.5 % wide.
@@ -352,11 +347,11 @@ mod tests {
         (0..5).for_each(|_| often.record_read(Span::from_ms(50), &limits));
         for (fidelity, elapsed, word) in [
             (late, elapsed, "one delivery in a thousand"),
-            (latest, elapsed, "a delivery was 101.000 ms late"),
+            (latest, elapsed, "a delivery was 101 ms late"),
             (lossy, elapsed, "lost"),
             (stalled, long, "reads"),
-            (once, hour, "stood still for 1000.000 ms, above"),
-            (often, long, "stood still for 250.000 ms in all"),
+            (once, hour, "stood still for 1 s, above"),
+            (often, long, "stood still for 250 ms in all"),
         ] {
             let report = fidelity.report(&limits, &elapsed);
             assert_eq!(report.void.len(), 1, "{report}");

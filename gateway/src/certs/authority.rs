@@ -2,9 +2,11 @@
 
 use super::error::CertsError;
 use crate::wan::connect::tls::gateway_dns_name;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::Ed25519KeyPair;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,6 +25,12 @@ impl Validity {
     pub fn days(days: u32) -> Self {
         let now = OffsetDateTime::now_utc();
         Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
+    }
+
+    /// Returns a period that begins tomorrow, for tests that such a certificate is refused.
+    pub fn not_yet() -> Self {
+        let now = OffsetDateTime::now_utc();
+        Self { not_before: now + Duration::days(1), not_after: now + Duration::days(2) }
     }
 
     /// Returns a period that ended an hour ago, for tests that such a certificate is refused.
@@ -62,7 +70,7 @@ impl CertificateAuthority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         set_certificate_validity(&mut params, Validity::days(CA_VALIDITY_DAYS));
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
+        let key = generate_key_pair().map_err(at_fault)?;
         let key_pem = key.serialize_pem();
         let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
         let certificate_pem = certified.pem();
@@ -101,7 +109,7 @@ impl CertificateAuthority {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         set_certificate_validity(&mut params, validity);
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
+        let key = generate_key_pair().map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
@@ -117,6 +125,15 @@ impl CertificateAuthority {
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key)?;
         Ok(Self { issuer, certificate_pem, key_pem })
     }
+}
+
+/// Makes an Ed25519 key in version 1 of PKCS#8. OpenSSL 3.0 and Python's cryptography read no keys
+/// of version 2, in which rcgen would make it. Tested by `keys_are_in_version_1_of_pkcs8`.
+fn generate_key_pair() -> Result<KeyPair, rcgen::Error> {
+    let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
+        .map_err(|_| rcgen::Error::RingUnspecified)?;
+    let der: &[u8] = document.as_ref();
+    KeyPair::try_from(der)
 }
 
 /// Returns a random secret of 32 bytes as 64 hexadecimal digits.

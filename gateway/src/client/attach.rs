@@ -5,9 +5,12 @@ use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
 use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
 use super::slots::SlotAllocator;
+use crate::access::{SocketAccessError, TrustedUsers};
+use crate::local::listener::ConnectError;
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
 };
+use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
 use hier_collectives::ids::RankId;
 use std::io;
@@ -43,10 +46,14 @@ pub struct AttachOptions {
     pub rank: RankId,
     /// Size of the arena in bytes. Each tensor takes twice its length, in whole cache lines.
     pub arena_bytes: u64,
-    /// How long to retry while no gateway answers, or one goes away before the first epoch.
+    /// How long to retry while no gateway answers, while one refuses for a reason that passes, and
+    /// when one goes away before the first epoch.
     pub gateway_timeout: Span,
     /// How long to wait for the first epoch, which begins when all gateways have met.
     pub epoch_timeout: Span,
+    /// The number of the user as whom the gateway runs, as its region file says. Without it, only
+    /// this process's user and root are trusted with the token.
+    pub gateway_user: Option<u32>,
 }
 
 /// Why a rank is not attached. Its arena is gone.
@@ -60,13 +67,16 @@ pub enum AttachError {
         /// The system's error.
         source: io::Error,
     },
-    /// The gateway refused the rank; the text says why.
+    /// This user may not connect, or a third user may listen there. No token was sent.
+    #[error(transparent)]
+    Access(#[from] SocketAccessError),
+    /// The gateway refused the rank, for good or until [`AttachOptions::gateway_timeout`].
     #[error("the gateway refused: {0}")]
-    Refused(String),
+    Refused(Refusal),
     /// The gateway closed the connection before the first epoch.
     #[error("the gateway went away: {0}")]
     Lost(String),
-    /// The system has no memory for the arena.
+    /// The system has no memory for the arena, or no descriptor for it or the connection.
     #[error(transparent)]
     Memory(#[from] ArenaError),
     /// The gateways did not meet in time.
@@ -77,8 +87,8 @@ pub enum AttachError {
 }
 
 impl AttachOptions {
-    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], and [`DEFAULT_TIMEOUT`] for the
-    /// epoch. `arena_bytes` is the size of the arena in bytes.
+    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], [`DEFAULT_TIMEOUT`] for the
+    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
         Self {
             job: job.to_owned(),
@@ -87,12 +97,14 @@ impl AttachOptions {
             arena_bytes,
             gateway_timeout: GATEWAY_TIMEOUT,
             epoch_timeout: DEFAULT_TIMEOUT,
+            gateway_user: None,
         }
     }
 }
 
 impl Client {
-    /// Attaches a rank, and waits until all gateways have met. Retries while no gateway answers.
+    /// Attaches a rank, and waits until all gateways have met. Retries while no gateway answers, or
+    /// while one refuses for a reason that passes.
     ///
     /// # Errors
     /// [`AttachError`]: the rank is not attached.
@@ -106,6 +118,9 @@ impl Client {
         loop {
             let lost = match Self::try_attach(&handover, &options, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
+                Err(AttachError::Refused(refusal)) if refusal.reason.is_temporary() => {
+                    AttachError::Refused(refusal)
+                }
                 Err(error @ AttachError::Lost(_)) => {
                     // A gateway that answered has just gone. A process that closes without an
                     // answer is no gateway, and the time counts on.
@@ -135,8 +150,14 @@ impl Client {
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
-        let no_gateway = |source| AttachError::NoGateway { address: handover.address(), source };
-        let mut connected = handover.connect().await.map_err(no_gateway)?;
+        let trusted = TrustedUsers::new(options.gateway_user);
+        let mut connected = handover.connect(trusted).await.map_err(|error| match error {
+            ConnectError::Access(error) => AttachError::Access(error),
+            ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
+                Some(limit) => AttachError::Memory(limit),
+                None => AttachError::NoGateway { address: handover.address(), source },
+            },
+        })?;
         let world_size = send_attach_request(&mut connected, options).await?;
         let connection = start_connection(connected, options, world_size);
         let epoch_timeout = options.epoch_timeout;
@@ -171,8 +192,11 @@ async fn send_attach_request(
     let answer = read_local_message(&mut connected.stream).await.map_err(lost)?;
     match Response::decode(&answer) {
         Ok(Response::Attached { world_size, .. }) => Ok(world_size),
-        Ok(Response::Refused(why)) => Err(AttachError::Refused(why)),
-        other => Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
+        Ok(Response::Refused(refusal)) => Err(AttachError::Refused(refusal)),
+        other => {
+            let why = format!("unexpected answer: {other:?}");
+            Err(AttachError::Refused(Refusal::new(RefusalReason::BadRequest, why)))
+        }
     }
 }
 
@@ -207,8 +231,74 @@ fn start_connection(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hier_collectives::ids::{Epoch, Sequence};
+    use hier_collectives::post::RankEvent;
+    use std::path::Path;
     use std::time::Duration;
+    use tokio::io::AsyncReadExt;
     use tokio::net::UnixListener;
+
+    /// Answers one connection after the other, each with the next of these lists of responses.
+    fn answer_in_turn(path: &Path, answers: Vec<Vec<Response>>) -> tokio::task::JoinHandle<()> {
+        let listener = UnixListener::bind(path).expect("listens");
+        tokio::spawn(async move {
+            let mut attached = Vec::new();
+            for responses in answers {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                stream.read_u8().await.expect("the first byte");
+                read_local_message(&mut stream).await.expect("a request");
+                for response in responses {
+                    let sent = write_local_message(&mut stream, &response.encode()).await;
+                    sent.expect("the client reads");
+                }
+                attached.push(stream);
+            }
+            std::future::pending().await
+        })
+    }
+
+    /// Attaches to a gateway that answers in turn, within a minute.
+    async fn attach_to(answers: Vec<Vec<Response>>) -> Result<Client, AttachError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let answering = answer_in_turn(&path, answers);
+        let gateway = GatewayAddress::Socket(path);
+        let attaching = Client::attach(&gateway, AttachOptions::new("train", [0; 32], 0, 4096));
+        let attached = tokio::time::timeout(Duration::from_secs(60), attaching).await;
+        answering.abort();
+        attached.expect("ends in time")
+    }
+
+    /// The answers of a gateway that takes the rank into its first epoch.
+    fn welcome() -> Vec<Response> {
+        let (version, fabric) = (LOCAL_VERSION, "two".to_owned());
+        let (epoch, next) = (Epoch(1), Sequence(0));
+        vec![
+            Response::Attached { version, world_size: 2, fabric },
+            Response::Event(RankEvent::EpochBegan { epoch, next, committed: None }),
+        ]
+    }
+
+    #[tokio::test]
+    async fn refusals_that_pass_are_tried_again() {
+        let temporary = RefusalReason::ALL.into_iter().filter(|reason| reason.is_temporary());
+        for reason in temporary {
+            let refused = vec![Response::Refused(Refusal::new(reason, "for this test"))];
+            let client = attach_to(vec![refused, welcome()]).await.expect("attaches");
+            assert_eq!(client.epoch(), Epoch(1), "{reason:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refusals_that_last_end_the_attempt_at_once() {
+        let lasting = RefusalReason::ALL.into_iter().filter(|reason| !reason.is_temporary());
+        for reason in lasting {
+            let refused = vec![Response::Refused(Refusal::new(reason, "for this test"))];
+            let error = attach_to(vec![refused, welcome()]).await.expect_err("refused for good");
+            let is_it = |refusal: &Refusal| refusal.reason == reason;
+            assert!(matches!(&error, AttachError::Refused(refusal) if is_it(refusal)), "{error}");
+        }
+    }
 
     #[tokio::test]
     async fn a_server_that_closes_every_connection_is_lost() {

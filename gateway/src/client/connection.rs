@@ -202,7 +202,7 @@ pub(super) async fn read_events(
         let Some(connection) = connection.upgrade() else { return };
         match response {
             Ok(Response::Event(event)) => connection.handle_event(event),
-            Ok(Response::Refused(why)) => break why,
+            Ok(Response::Refused(refusal)) => break refusal.why,
             Ok(Response::Attached { .. }) => {
                 break "the gateway attached this rank twice".to_owned();
             }

@@ -1,8 +1,8 @@
 //! How a client reaches a gateway, and hands over the rank's arena.
 
-use crate::local::listener::{Duplex, InProcessConnector, connect_unix};
+use crate::access::TrustedUsers;
+use crate::local::listener::{ConnectError, Duplex, InProcessConnector, connect_unix};
 use crate::memory::arena::{Arena, ArenaError};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,11 +50,14 @@ impl<'a> ArenaHandover<'a> {
         }
     }
 
-    /// Connects to the gateway once, and hands over the arena.
-    pub(super) async fn connect(&self) -> io::Result<GatewayConnection> {
+    /// Connects to the gateway once, and hands over the arena if a trusted user listens there.
+    pub(super) async fn connect(
+        &self,
+        trusted: TrustedUsers,
+    ) -> Result<GatewayConnection, ConnectError> {
         let (arena, stream): (_, Box<dyn Duplex>) = match self {
             Self::Memfd { socket, arena, memfd } => {
-                (arena, Box::new(connect_unix(socket, memfd).await?))
+                (arena, Box::new(connect_unix(socket, memfd, trusted).await?))
             }
             Self::InProcess { connector, arena } => {
                 (arena, connector.connect(Arc::clone(arena)).await?)

@@ -1,5 +1,6 @@
 //! The forms that a value of a config file can have.
 
+use crate::access::Account;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
@@ -210,6 +211,20 @@ impl FromValue for PathBuf {
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
+    }
+}
+
+/// A user or group of the gateway's host.
+impl FromValue for Account {
+    /// The accepted form of a user or group.
+    const VALUE_TYPE: ValueType = value_type(
+        "account",
+        "string",
+        "the name or number of a Unix user or group, such as \"landbridge\" or \"1000\"",
+    );
+    /// Reads a string that can be a name or number.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        value.as_str().and_then(Self::parse)
     }
 }
 

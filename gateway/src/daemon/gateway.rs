@@ -1,10 +1,11 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
+use super::job_settings::JobSettings;
 use super::memory_budget::divide_memory;
 use super::peer_links::{LinkSide, lane_threads, make_link_sides};
 use super::spec::{GatewaySpec, Observability, StartError};
-use crate::engine::{Engine, EngineSpec, JobSession};
-use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, RateChange, RateError};
+use crate::engine::{Engine, EngineSpec};
+use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError};
 use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
@@ -13,13 +14,11 @@ use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::session::SessionConfig;
 use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use units::{ByteCount, Span};
+use units::Span;
 
 /// The handle of a running gateway.
 pub struct Gateway {
@@ -27,6 +26,9 @@ pub struct Gateway {
     shutdown: CancellationToken,
     engine: oneshot::Receiver<()>,
     credentials: watch::Sender<Arc<Credentials>>,
+    /// The jobs whose trainers may attach.
+    jobs: watch::Sender<Arc<Vec<JobSpec>>>,
+    job_settings: JobSettings,
     /// The send queues and counters of each peer.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
 }
@@ -48,13 +50,15 @@ impl Gateway {
         let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
-        let local = local_spec(&spec);
+        let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
+        let local = local_spec(&spec, jobs_now);
         let memory = divide_memory(&spec, sides.len());
+        let job_settings = JobSettings::new(&spec, boot, sides.len());
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
             fabric: Arc::clone(&spec.fabric),
             me: spec.me,
-            jobs: make_job_sessions(&spec, boot, memory.partials_per_job),
+            jobs: job_settings.sessions(&spec.jobs),
             peers: peers.clone(),
             policies: spec.policies.clone(),
             metrics,
@@ -84,12 +88,7 @@ impl Gateway {
             };
             wan::start_lanes(Arc::new(lanes)).await?;
         }
-        let (ended, engine_ended) = oneshot::channel();
-        let run_engine = async move {
-            engine.run().await;
-            let _ = ended.send(());
-        };
-        spawn_critical_gateway_task(&*host, &shutdown, Box::pin(run_engine));
+        let engine = spawn_engine(&*host, &shutdown, engine);
         let serve = server::serve_local_plane(
             Arc::clone(&host),
             listener,
@@ -98,12 +97,31 @@ impl Gateway {
             shutdown.clone(),
         );
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(serve));
-        Ok(Self { events, shutdown, engine: engine_ended, credentials: renew, peers })
+        Ok(Self { events, shutdown, engine, credentials: renew, jobs, job_settings, peers })
     }
 
     /// Uses other certificates and keys from the next handshake on; existing connections stay.
     pub fn renew_credentials(&self, credentials: Credentials) {
         self.credentials.send_replace(Arc::new(credentials));
+    }
+
+    /// Takes up the jobs of the region file, read again, in place of those so far. Trainers of a
+    /// removed job are disconnected; those of a job with another token stay attached.
+    /// `restart_needed` names changed keys that need a restart, for the status.
+    pub async fn update_jobs(&self, jobs: Vec<JobSpec>, restart_needed: Vec<String>) {
+        let sessions = self.job_settings.sessions(&jobs);
+        let update = JobsUpdate { jobs: sessions, restart_needed };
+        let (done, is_done) = oneshot::channel();
+        if self.events.send(Event::UpdateJobs { update, done }).await.is_err() {
+            return;
+        }
+        // A trainer may attach only once the engine has the session of its job.
+        let _ = is_done.await;
+        let weights: BTreeMap<_, _> = jobs.iter().map(|job| (job.group(), job.weight)).collect();
+        for peer in self.peers.values() {
+            peer.send_queue.set_weights(weights.clone());
+        }
+        self.jobs.send_replace(Arc::new(jobs));
     }
 
     /// Waits until a task of the gateway ends without a shutdown, which is a bug. All other tasks
@@ -151,6 +169,21 @@ impl Gateway {
     }
 }
 
+/// Spawns the engine's task. Returns a receiver that ends with the task.
+fn spawn_engine(
+    host: &dyn Host,
+    shutdown: &CancellationToken,
+    engine: Engine,
+) -> oneshot::Receiver<()> {
+    let (ended, is_ended) = oneshot::channel();
+    let run_engine = async move {
+        engine.run().await;
+        let _ = ended.send(());
+    };
+    spawn_critical_gateway_task(host, shutdown, Box::pin(run_engine));
+    is_ended
+}
+
 /// Spawns a task whose end, also by a panic, shuts the whole gateway down.
 fn spawn_critical_gateway_task(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
     let guard = shutdown.clone().drop_guard();
@@ -167,34 +200,12 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
     BootId(u64::from_le_bytes(boot))
 }
 
-/// Makes the settings of the session of each job.
-fn make_job_sessions(spec: &GatewaySpec, boot: BootId, partials: ByteCount) -> Vec<JobSession> {
-    let session = |job: &JobSpec| JobSession {
-        name: job.name.clone(),
-        config: SessionConfig {
-            fabric: Arc::clone(&spec.fabric),
-            me: spec.me,
-            boot,
-            plan: spec.plan.clone(),
-            partials,
-            one_in: link_share_divisor(&spec.jobs, job.weight),
-        },
-    };
-    spec.jobs.iter().map(session).collect()
-}
-
-/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
-fn link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
-    let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
-    NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
-}
-
 /// Makes the settings of the local plane.
-fn local_spec(spec: &GatewaySpec) -> LocalSpec {
+fn local_spec(spec: &GatewaySpec, jobs: watch::Receiver<Arc<Vec<JobSpec>>>) -> LocalSpec {
     LocalSpec {
         ranks: spec.fabric.gateway(spec.me).ranks.clone(),
         world_size: spec.fabric.world_size(),
         fabric: spec.fabric.name().to_owned(),
-        jobs: spec.jobs.clone(),
+        jobs,
     }
 }

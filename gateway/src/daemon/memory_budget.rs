@@ -27,11 +27,13 @@ pub fn reserved_bytes(
     ByteCount::new(jobs as u64 * windows + networks as u64 * lanes)
 }
 
-/// Returns the least `memory` of a gateway whose windows and lanes take `reserved` bytes
-/// ([`reserved_bytes`]); `None` if the configured `memory` suffices. Partials get at least half of the
-/// memory, so the reserved bytes must fit the other half.
+/// Returns the least `memory`, in whole MiB, of a gateway whose windows and lanes take `reserved`
+/// bytes ([`reserved_bytes`]); `None` if the configured `memory` suffices. Partials get at least half
+/// of the memory, so the reserved bytes must fit the other half.
 pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
-    (reserved.get() > memory.get() / 2).then(|| ByteCount::new(2 * reserved.get()))
+    let least = 2 * reserved.get();
+    let short = reserved.get() > memory.get() / 2;
+    short.then(|| ByteCount::new(least.next_multiple_of(1 << 20)))
 }
 
 /// Parts of a gateway's memory beside the reserved bytes. All parts together are at most the memory,
@@ -54,12 +56,25 @@ pub(super) fn divide_memory(spec: &GatewaySpec, networks: usize) -> MemoryParts 
     let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
     if let Some(needed) = memory_needed(spec.memory, reserved) {
         warn!(
-            "windows and lanes may take {reserved}, and partials of each job {} more: `memory` of \
-             {} is too small to bound that; set at least {needed}",
-            parts.partials_per_job, spec.memory
+            "windows and lanes may take {}, and partials of each job {} more: `memory` of {} is \
+             too small to bound that; set at least {needed}",
+            reserved.rounded(),
+            parts.partials_per_job.rounded(),
+            spec.memory
         );
     }
     parts
+}
+
+/// Returns the memory for partials of each job, of `memory` for a number of jobs and of networks.
+pub(super) fn partials_per_job(
+    memory: ByteCount,
+    plan: &Plan,
+    fabric: &Fabric,
+    me: GatewayId,
+    of: (usize, usize),
+) -> ByteCount {
+    memory_parts(memory, reserved_bytes(plan, fabric, me, of), of).partials_per_job
 }
 
 /// Divides `memory`, `reserved` bytes of which are reserved, for a number of jobs and of networks.
@@ -82,6 +97,13 @@ fn memory_parts(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn needed_memory_is_advised_in_whole_mebibytes() {
+        let needed = memory_needed(ByteCount::new(40 << 20), ByteCount::new(28_158_288));
+        assert_eq!(needed.map(|needed| needed.to_string()), Some("54 MiB".to_owned()));
+        assert_eq!(memory_needed(ByteCount::new(54 << 20), ByteCount::new(28_158_288)), None);
+    }
 
     proptest! {
         #[test]

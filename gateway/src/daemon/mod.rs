@@ -3,11 +3,16 @@
 //! [`Gateway::start`] makes the queues, starts every task, and returns a handle. `landbridge run`
 //! calls it on the operating system, simulations and tests call it in virtual time.
 
+mod descriptors;
 mod gateway;
+mod job_settings;
 mod memory_budget;
 mod peer_links;
 mod spec;
 
+pub use descriptors::{
+    TooFewDescriptors, check_descriptor_limit, descriptors_needed, raise_descriptor_limit,
+};
 pub use gateway::Gateway;
 pub use memory_budget::{memory_needed, reserved_bytes};
 pub use spec::{GatewaySpec, ListenAddresses, Observability, StartError};

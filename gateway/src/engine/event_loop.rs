@@ -6,8 +6,7 @@
 use super::job::Job;
 use super::job::actions::EngineShared;
 use super::peers::Peers;
-use super::straggler_monitor::StragglerMonitor;
-use crate::events::{Event, EventSender};
+use crate::events::{Event, EventSender, JobSession};
 use crate::host::Host;
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status_request::StatusRequest;
@@ -16,7 +15,7 @@ use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::{GatewayId, GroupId};
-use hier_collectives::session::{Session, SessionConfig};
+use hier_collectives::session::Session;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,14 +57,6 @@ pub struct EngineSpec {
     pub inbox: mpsc::Receiver<Event>,
 }
 
-/// A job and the settings of its session.
-pub struct JobSession {
-    /// The job's name.
-    pub name: String,
-    /// The session's settings.
-    pub config: SessionConfig,
-}
-
 /// The state of the engine's task.
 pub struct Engine {
     pub(super) fabric: Arc<Fabric>,
@@ -74,10 +65,12 @@ pub struct Engine {
     pub(super) shared: EngineShared,
     pub(super) links: LinkLimits,
     pub(super) metrics: Arc<MetricsRegistry>,
+    /// Keys of the region file whose new values need a restart.
+    pub(super) restart_needed: Vec<String>,
     inbox: mpsc::Receiver<Event>,
     status_requests: mpsc::Receiver<StatusRequest>,
     /// Receives a value when the drain under way is done.
-    draining: Option<oneshot::Sender<()>>,
+    pub(super) draining: Option<oneshot::Sender<()>>,
 }
 
 /// When the engine's periodic work is due next.
@@ -90,17 +83,24 @@ impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
-        let jobs = spec.jobs.into_iter().map(|JobSession { name, config }| {
-            let job_metrics = metrics.job_metrics(&name);
-            let stragglers = StragglerMonitor::new(Arc::clone(&fabric), me);
-            let job = Job::new(name, Session::new(config), job_metrics, stragglers);
-            (job.group, job)
-        });
-        let jobs = jobs.collect();
+        let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
+        let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events };
-        Self { fabric, me, jobs, shared, links, metrics, inbox, status_requests, draining: None }
+        let restart_needed = Vec::new();
+        Self {
+            fabric,
+            me,
+            jobs,
+            shared,
+            links,
+            metrics,
+            restart_needed,
+            inbox,
+            status_requests,
+            draining: None,
+        }
     }
 
     /// Runs until a shutdown, or until every sender of events is gone.
@@ -241,6 +241,10 @@ impl Engine {
             }
             Event::ChangeRate { change, reply } => {
                 let _ = reply.send(self.change_rate(&change));
+            }
+            Event::UpdateJobs { update, done } => {
+                self.update_jobs(update, now);
+                let _ = done.send(());
             }
             Event::Arrival { .. } | Event::ArrivalEnd { .. } | Event::ArrivalProgress { .. } => {
                 self.handle_arrival_event(event, now)

@@ -83,7 +83,11 @@ impl Engine {
         for to in others {
             let Some((state, name)) = self.changed_link_state(to) else { continue };
             let LinkState { rate, rtt, loss } = state;
-            info!("link {name}: measured capacity {rate}, round trip {rtt}, loss {loss}");
+            info!(
+                "link {name}: measured capacity {}, round trip {}, loss {loss}",
+                rate.rounded(),
+                rtt.rounded()
+            );
             self.for_each_session(now, |session, _| session.handle_link(to, state));
         }
     }

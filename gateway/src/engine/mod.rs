@@ -7,17 +7,19 @@
 //! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers. `job` is one job:
 //! its session, buffers and attached ranks. `peers` are the other gateways and the lanes to them,
 //! of which `control_channel` selects the one for control messages. `link_control` applies rate
-//! limits and reports measured links, `straggler_monitor` names what delays a job, and `status`
-//! shows all of it.
+//! limits and reports measured links, `straggler_monitor` names what delays a job, `lost_time` sums
+//! what that costs, `job_changes` adds and removes jobs, and `status` shows all of it.
 
 mod control_channel;
 mod event_loop;
 mod job;
+mod job_changes;
 mod link_control;
+mod lost_time;
 mod peer_events;
 mod peers;
 mod ranks;
 mod status;
 mod straggler_monitor;
 
-pub use event_loop::{Engine, EngineSpec, JobSession};
+pub use event_loop::{Engine, EngineSpec};

@@ -22,7 +22,8 @@ impl Engine {
         let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
-            sessions.iter().all(in_all)
+            let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
+            served.all(|(_, status)| in_all(status))
         };
         let peers = self.shared.peers.peer_ids();
         let mut jobs: Vec<JobReport> = self
@@ -41,6 +42,8 @@ impl Engine {
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
             lost_log_lines: self.metrics.lost_log_lines.get(),
+            socket_problem: None,
+            restart_needed: self.restart_needed.clone(),
         }
     }
 
@@ -113,13 +116,11 @@ impl Engine {
                 hash: format!("{:016x}", plan.hash()),
             }),
             ranks: session.ranks.iter().map(rank).collect(),
-            straggler: job
-                .stragglers
-                .detection
-                .straggler()
-                .map(|found| job.stragglers.straggler_report(found)),
+            straggler: job.stragglers.current_straggler(now),
+            completed_seconds_ago: job.stragglers.seconds_since_completed(now),
             collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
+            removed: job.removed,
             draining: session.draining.as_ref().map(|drain| drain_report(drain, now)),
         }
     }

@@ -1,8 +1,9 @@
-//! Feeds the job's straggler detection, and logs the straggler when it changes.
+//! Feeds the job's straggler detection, reports the straggler, and warns of one that costs much.
 //!
 //! The job hands over posts, results and plans, `link_control` the slow links. The detection itself
 //! is in `hier-collectives`.
 
+use super::lost_time::{LOST_TIME_WINDOW, LostTime};
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::plan::{Operation, Plan};
@@ -13,7 +14,7 @@ use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 use units::{BitRate, ByteCount, Span, TimeNs};
 
 /// 1 MiB: the least buffer whose collective may show that a link is slow. Round trips and timers
@@ -28,6 +29,12 @@ const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
 /// Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
+/// 60 s. After this time without a completed collective a straggler is one of before, and no longer
+/// reported. [`STALE_INTERVALS`] counts where it is longer.
+const STALE_AFTER_MIN: Span = Span::from_secs(60);
+/// 10 intervals between collectives: a job of long steps keeps its straggler for longer.
+const STALE_INTERVALS: u64 = 10;
+
 /// The straggler detection of one job.
 pub(super) struct StragglerMonitor {
     pub detection: Stragglers,
@@ -41,6 +48,11 @@ pub(super) struct StragglerMonitor {
     added: BTreeMap<u64, BTreeMap<RegionId, Span>>,
     /// The straggler in the last log line.
     logged: Option<Party>,
+    /// The straggler after the last completed collective, and since when it is the one.
+    named: Option<(Party, TimeNs)>,
+    /// Time of the last completed collective, and between it and the one before.
+    completed: Option<(TimeNs, Span)>,
+    lost_time: LostTime,
 }
 
 /// A link whose capacity is below its limit, or whose round trip is above the fabric's.
@@ -72,7 +84,20 @@ impl StragglerMonitor {
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
         let (detection, delays) = (Stragglers::new(parties), routes::route_delays_to(&fabric, me));
         let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
-        Self { detection, fabric, me, delays, slow_links, added, logged: None }
+        let lost_time = LostTime::default();
+        let (logged, named, completed) = (None, None, None);
+        Self {
+            detection,
+            fabric,
+            me,
+            delays,
+            slow_links,
+            added,
+            logged,
+            named,
+            completed,
+            lost_time,
+        }
     }
 
     /// Records when a rank elsewhere posted: the arrival time of a peer's announcement, less the
@@ -112,19 +137,44 @@ impl StragglerMonitor {
         }
     }
 
-    /// Records that a collective of `bytes` bytes, which followed `plan`, completed.
+    /// Records that a collective of `bytes` bytes, which followed `plan`, completed. Returns the
+    /// straggler and the time that it cost, if one is named.
     pub fn handle_completed(
         &mut self,
         sequence: Sequence,
         plan: Option<&Plan>,
         bytes: u64,
         now: TimeNs,
-    ) {
+    ) -> Option<(StragglerReport, Span)> {
         self.detection.handle_result(sequence, now);
         if let Some(plan) = plan.filter(|_| bytes >= JUDGED_BYTES_MIN) {
             let added = self.delays_of_slow_links(plan, bytes);
             self.detection.handle_slowed(&added);
         }
+        let interval = self.completed.map_or(Span::ZERO, |(before, _)| now.since(before));
+        self.completed = Some((now, interval));
+        let straggler = self.detection.straggler();
+        let party = straggler.map(|straggler| straggler.party);
+        if party != self.named.map(|(party, _)| party) {
+            self.named = party.map(|party| (party, now));
+        }
+        let lost = self.lost_time.add_collective(straggler, now);
+        straggler.map(|straggler| (self.straggler_report(straggler, now), lost))
+    }
+
+    /// Returns the seconds since the last completed collective; `None` before the first.
+    pub fn seconds_since_completed(&self, now: TimeNs) -> Option<f64> {
+        self.completed.map(|(at, _)| now.since(at).as_secs_f64())
+    }
+
+    /// Returns the straggler of the collectives that go on now. One of before, when the job has
+    /// paused or ended, is none.
+    pub fn current_straggler(&self, now: TimeNs) -> Option<StragglerReport> {
+        let (at, interval) = self.completed?;
+        let stale =
+            STALE_AFTER_MIN.max(Span::from_ns(interval.ns().saturating_mul(STALE_INTERVALS)));
+        let straggler = self.detection.straggler().filter(|_| now.since(at) <= stale)?;
+        Some(self.straggler_report(straggler, now))
     }
 
     /// Returns the slow links that add much to a collective of `bytes` bytes, and the time they
@@ -180,28 +230,51 @@ impl StragglerMonitor {
         self.fabric.with_links(links)
     }
 
-    /// Returns the straggler for the status, and logs it if it has changed since the last call.
-    pub fn log_straggler_change(&mut self, job: &str) -> Option<StragglerReport> {
-        let straggler = self.detection.straggler();
-        let party = straggler.map(|straggler| straggler.party);
-        let status = straggler.map(|straggler| self.straggler_report(straggler));
+    /// Returns the straggler for the metrics. Logs a change at level debug: of two that are about
+    /// equally late each is named at times. Warns of one that has cost much of ten minutes.
+    pub fn log_straggler(&mut self, job: &str, now: TimeNs) -> Option<StragglerReport> {
+        let straggler = self.current_straggler(now);
+        let party = straggler.as_ref().and_then(|_| self.detection.straggler()).map(|s| s.party);
         if party != self.logged {
-            match &status {
-                Some(StragglerReport { kind, name, behind_seconds, collectives }) => warn!(
-                    "job {job}: straggler: {kind} {name} delays the others, by \
-                     {behind_seconds:.3} s in the last of {collectives} collectives"
+            match &straggler {
+                Some(StragglerReport { kind, name, behind_seconds, collectives, .. }) => debug!(
+                    "job {job}: straggler: {kind} {name} delays the others, by {} in the last of \
+                     {collectives} collectives",
+                    Span::from_secs_f64(*behind_seconds).rounded()
                 ),
-                None => info!("job {job}: no straggler any more"),
+                None => debug!("job {job}: no straggler any more"),
             }
             self.logged = party;
         }
-        status
+        if let Some((party, lost)) = self.lost_time.end_window(now) {
+            let (kind, name) = self.describe_party(party);
+            let (lost, window) = (lost.rounded(), LOST_TIME_WINDOW.rounded());
+            warn!(
+                "job {job}: straggler: {kind} {name} cost the others {lost} of the last {window}: \
+                 look at the load of its host, give it a smaller share of the batch, or correct \
+                 the link's `rate`"
+            );
+        }
+        straggler
     }
 
     /// Describes a straggler for the status and the log.
-    pub fn straggler_report(&self, straggler: Straggler) -> StragglerReport {
+    fn straggler_report(&self, straggler: Straggler, now: TimeNs) -> StragglerReport {
+        let (kind, name) = self.describe_party(straggler.party);
+        let since = self.named.filter(|(party, _)| *party == straggler.party);
+        StragglerReport {
+            kind: kind.to_owned(),
+            name,
+            behind_seconds: straggler.behind.as_secs_f64(),
+            collectives: straggler.collectives,
+            since_seconds: since.map_or(0.0, |(_, since)| now.since(since).as_secs_f64()),
+        }
+    }
+
+    /// Returns the kind and the name of a party that may be the straggler.
+    fn describe_party(&self, party: Party) -> (&'static str, String) {
         let region = |id: RegionId| self.fabric.region(id).name.clone();
-        let (kind, name) = match straggler.party {
+        match party {
             Party::Rank(rank) => ("rank", rank.0.to_string()),
             Party::Region(there) => ("region", region(there)),
             Party::Link(there) => {
@@ -209,12 +282,6 @@ impl StragglerMonitor {
                 ends.sort();
                 ("link", ends.join("-"))
             }
-        };
-        StragglerReport {
-            kind: kind.to_owned(),
-            name,
-            behind_seconds: straggler.behind.as_secs_f64(),
-            collectives: straggler.collectives,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Events for the engine, and its answer about an arriving segment.
 
 use super::ids::ConnectionId;
+use super::jobs::JobsUpdate;
 use super::local::LocalEvent;
 use super::operator::{RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
@@ -91,6 +92,13 @@ pub enum Event {
         change: RateChange,
         /// Receives the state of the link after the change.
         reply: oneshot::Sender<Result<LinkReport, RateError>>,
+    },
+    /// The region file was read again: add, remove and change jobs.
+    UpdateJobs {
+        /// The jobs of the file, and what needs a restart.
+        update: JobsUpdate,
+        /// Receives a value once the engine has taken it up.
+        done: oneshot::Sender<()>,
     },
     /// A segment's header arrived.
     Arrival {

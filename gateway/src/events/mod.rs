@@ -6,10 +6,12 @@
 
 mod engine;
 mod ids;
+mod jobs;
 mod local;
 mod operator;
 
 pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, Placement};
 pub use ids::{AttachmentId, ConnectionId};
+pub use jobs::{JobSession, JobsUpdate};
 pub use local::{LocalEvent, RankEvents};
 pub use operator::{RateChange, RateError};

@@ -4,6 +4,7 @@
 //! ends.
 
 use super::job::JobSpec;
+use super::refusal::{Refusal, RefusalReason};
 use crate::host::Host;
 use crate::memory::arena::Arena;
 use crate::sync::lock;
@@ -72,24 +73,29 @@ impl Attachments {
     /// Reserves a rank and `bytes` of its job's memory.
     ///
     /// # Errors
-    /// The text for the trainer: the rank is taken, or the memory does not suffice.
+    /// The answer to the trainer: the rank is taken, or the memory does not suffice.
     pub(super) fn reserve_rank(
         self: &Arc<Self>,
         job: &JobSpec,
         rank: RankId,
         bytes: u64,
-    ) -> Result<RankReservation, String> {
+    ) -> Result<RankReservation, Refusal> {
         let mut table = lock(&self.table);
         let group = job.group();
         if table.attached.contains_key(&(group, rank)) {
-            return Err(format!("rank {rank} is attached already"));
+            let why = format!("rank {rank} is attached already");
+            return Err(Refusal::new(RefusalReason::RankTaken, why));
         }
         let used = table.bytes_used_by_others(group, rank);
         if used.saturating_add(bytes) > job.memory.get() {
             let JobSpec { name, memory, .. } = job;
-            return Err(format!(
+            let is_hopeless = bytes > memory.get();
+            let reason =
+                if is_hopeless { RefusalReason::ArenaTooLarge } else { RefusalReason::MemoryInUse };
+            let why = format!(
                 "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
-            ));
+            );
+            return Err(Refusal::new(reason, why));
         }
         table.attached.insert((group, rank), bytes);
         Ok(RankReservation { attachments: Arc::clone(self), group, rank, arena: None })
@@ -145,7 +151,7 @@ mod tests {
         attachments: &Arc<Attachments>,
         job: &JobSpec,
         rank: u32,
-    ) -> Result<(RankReservation, Arc<Arena>), String> {
+    ) -> Result<(RankReservation, Arc<Arena>), Refusal> {
         let mut reservation = attachments.reserve_rank(job, RankId(rank), PAGE)?;
         let arena = Arena::anonymous(PAGE).expect("a page");
         reservation.set_arena(&arena);
@@ -163,13 +169,18 @@ mod tests {
         };
         let (train, other) = (job("train"), job("other"));
         let (first, posted) = attach(&attachments, &train, 0).expect("all is free");
-        assert!(attach(&attachments, &train, 0).is_err(), "the rank is taken");
+        let taken = attach(&attachments, &train, 0).expect_err("the rank is taken");
+        assert_eq!(taken.reason, RefusalReason::RankTaken);
+        let large = attachments.reserve_rank(&train, RankId(1), 3 * PAGE);
+        let large = large.expect_err("more than the job has");
+        assert_eq!(large.reason, RefusalReason::ArenaTooLarge);
         drop(first);
         let (second, again) = attach(&attachments, &train, 1).expect("half is free");
         drop((second, again));
         let (second, arena) = attach(&attachments, &train, 1).expect("nothing keeps it mapped");
         let refused = attach(&attachments, &train, 2).expect_err("rank 0's arena is mapped");
-        assert!(refused.contains("8192 bytes in use"), "{refused}");
+        assert_eq!(refused.reason, RefusalReason::MemoryInUse);
+        assert!(refused.why.contains("8192 bytes in use"), "{refused}");
         assert!(attach(&attachments, &other, 2).is_ok(), "another job has its own memory");
         drop(second);
         let back = attach(&attachments, &train, 0).expect("its own old arena does not count");

@@ -4,6 +4,8 @@ use super::protocol::Token;
 use hier_collectives::ids::GroupId;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
+use tokio::sync::watch;
 use units::ByteCount;
 
 /// A job whose trainers this gateway serves.
@@ -35,6 +37,6 @@ pub struct LocalSpec {
     pub world_size: u32,
     /// The fabric's name.
     pub fabric: String,
-    /// The jobs.
-    pub jobs: Vec<JobSpec>,
+    /// The jobs now, which the daemon replaces when it reads the region file again.
+    pub jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
 }

@@ -1,9 +1,12 @@
 //! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
-//! In production a connection is a Unix socket whose first byte carries the memfd of the arena. In
-//! a simulation it is a pipe in memory, and the arena itself is handed over. [`super::server`]
-//! accepts, [`crate::client`] connects.
+//! In production a connection is a Unix socket whose first byte carries the memfd of the arena;
+//! [`super::socket`] listens there. In a simulation it is a pipe in memory, and the arena itself is
+//! handed over. [`super::server`] accepts, [`crate::client`] connects.
 
+use crate::access::{
+    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+};
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
 use rustix::net::{
@@ -13,11 +16,10 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
@@ -67,7 +69,7 @@ impl ReceivedArena {
     pub fn open(self, claimed_bytes: u64) -> Result<Arc<Arena>, ArenaError> {
         match self {
             Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
-            Self::Undeliverable => Err(ArenaError::NoDescriptor),
+            Self::Undeliverable => Err(ArenaError::Undeliverable),
             Self::InProcess(arena) if arena.mapped_bytes() == claimed_bytes => Ok(arena),
             Self::InProcess(arena) => {
                 Err(ArenaError::OtherSize { actual: arena.mapped_bytes(), claimed: claimed_bytes })
@@ -91,59 +93,11 @@ pub trait TrainerListener: Send + Sync + 'static {
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>>;
 }
 
-/// A listening Unix socket; dropping it removes the socket file.
-pub struct UnixSocketListener {
-    listener: Arc<UnixListener>,
-    path: PathBuf,
-}
-
-impl UnixSocketListener {
-    /// Listens at `path`, for this user only. A socket file without a listener is replaced; any
-    /// other file at the path is left alone.
-    ///
-    /// # Errors
-    /// The path is taken or cannot be written.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)?;
-        }
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener: Arc::new(listener), path: path.to_owned() })
-    }
-}
-
-impl Drop for UnixSocketListener {
-    /// Removes the socket file; ignores errors.
-    fn drop(&mut self) {
-        // The file may be gone already.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-impl TrainerListener for UnixSocketListener {
-    /// Waits for the next connection to the Unix socket.
-    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
-        let listener = Arc::clone(&self.listener);
-        Box::pin(async move {
-            let (stream, _) = listener.accept().await?;
-            let user = stream.peer_cred()?.uid();
-            let handshake = Box::pin(async move {
-                let memory = receive_file_descriptor(&stream).await?;
-                Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
-            });
-            Ok(IncomingConnection { user, handshake })
-        })
-    }
-}
-
 /// Receives the first byte of a connection; returns the arena whose descriptor comes with the byte
 /// of a trainer, `None` for an operator.
-async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<ReceivedArena>> {
+pub(super) async fn receive_file_descriptor(
+    stream: &UnixStream,
+) -> io::Result<Option<ReceivedArena>> {
     loop {
         stream.readable().await?;
         let received = stream.try_io(Interest::READABLE, || {
@@ -183,12 +137,33 @@ async fn receive_file_descriptor(stream: &UnixStream) -> io::Result<Option<Recei
     }
 }
 
-/// Connects to a gateway's socket, and sends the arena's descriptor.
+/// Why there is no connection to a gateway's socket. The arena's descriptor was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// This user may not connect, or the socket may be a third user's.
+    #[error(transparent)]
+    Access(#[from] SocketAccessError),
+    /// Nothing answers.
+    #[error(transparent)]
+    NoAnswer(#[from] io::Error),
+}
+
+/// Connects to a gateway's socket, makes sure that a trusted user listens there, and sends the
+/// arena's descriptor.
 ///
 /// # Errors
-/// Nothing answers at `path`.
-pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStream> {
-    let stream = connect_unix_with_retries(path).await?;
+/// Nothing answers at `path`, this user may not connect, or a third user may listen there.
+pub async fn connect_unix(
+    path: &Path,
+    memory: &OwnedFd,
+    trusted: TrustedUsers,
+) -> Result<UnixStream, ConnectError> {
+    let stream = connect_unix_with_retries(path).await.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ConnectError::Access(denied_access(path)),
+        _ => ConnectError::NoAnswer(error),
+    })?;
+    check_socket_folder(path, trusted)?;
+    check_socket_peer(path, stream.peer_cred()?.uid(), trusted)?;
     loop {
         stream.writable().await?;
         let sent = stream.try_io(Interest::WRITABLE, || {
@@ -202,7 +177,7 @@ pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStrea
         });
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
             Ok(_) => return Ok(stream),
         }
     }

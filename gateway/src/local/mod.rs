@@ -2,15 +2,18 @@
 //!
 //! [`server`] accepts connections from a [`listener`], checks the attach request, and runs one task
 //! for each trainer (`trainer`). That task validates each request before it sends the engine an
-//! event. [`protocol`] is the wire format, [`operator`] the requests of `landbridge rate`.
-//! Everything runs on the executor that called [`server::serve_local_plane`].
+//! event. [`socket`] is the Unix socket of a real gateway, [`protocol`] the wire format, [`refusal`]
+//! the reasons to refuse a trainer, [`operator`] the requests of `landbridge rate`. Everything runs
+//! on the executor that called [`server::serve_local_plane`].
 
 mod attachments;
 pub mod job;
 pub mod listener;
 pub mod operator;
 pub mod protocol;
+pub mod refusal;
 pub mod server;
 mod slots;
+pub mod socket;
 pub mod token_file;
 mod trainer;

@@ -4,6 +4,9 @@
 //! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::server`]
 //! answers.
 
+use crate::access::{
+    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+};
 use crate::events::RateChange;
 use crate::observe::status::LinkReport;
 use serde::{Deserialize, Serialize};
@@ -57,6 +60,10 @@ pub enum OperatorError {
         /// The system's error.
         source: io::Error,
     },
+    /// This user may not connect, or a third user may listen there: the operator's fault. Nothing
+    /// was asked.
+    #[error(transparent)]
+    Access(#[from] SocketAccessError),
     /// The gateway refused the request: the caller's fault.
     #[error("{0}")]
     Refused(String),
@@ -70,25 +77,47 @@ impl From<&OperatorRequest> for RateChange {
     }
 }
 
-/// Sends an operator's request to the gateway at `socket`; returns the link after the change.
-/// Blocks for at most [`OPERATOR_IO_TIMEOUT`].
+/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen; returns
+/// the link after the change. Blocks for at most [`OPERATOR_IO_TIMEOUT`].
 ///
 /// # Errors
-/// Nothing answers there, or the gateway refuses.
+/// Nothing answers there, this user may not ask, or the gateway refuses.
 pub fn send_operator_request(
     socket: &Path,
     request: &OperatorRequest,
+    trusted: TrustedUsers,
 ) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
-    match exchange_with_gateway(socket, request).map_err(no_answer)? {
+    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => OperatorError::Access(denied_access(socket)),
+        _ => no_answer(error),
+    })?;
+    check_socket_folder(socket, trusted)?;
+    check_socket_peer(socket, peer_user(&stream).map_err(no_answer)?, trusted)?;
+    match exchange_with_gateway(stream, request).map_err(no_answer)? {
         OperatorResponse::RateSet(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
     }
 }
 
-/// Connects to a gateway's socket, writes a request and reads the response.
-fn exchange_with_gateway(socket: &Path, request: &OperatorRequest) -> io::Result<OperatorResponse> {
-    let mut stream = UnixStream::connect(socket)?;
+/// Returns the user of the process that listens at the other end.
+fn peer_user(stream: &UnixStream) -> io::Result<u32> {
+    // The standard library cannot ask, and tokio does so only inside a runtime.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let inside = runtime.enter();
+    stream.set_nonblocking(true)?;
+    let user = tokio::net::UnixStream::from_std(stream.try_clone()?)?.peer_cred()?.uid();
+    stream.set_nonblocking(false)?;
+    drop(inside);
+    runtime.shutdown_background();
+    Ok(user)
+}
+
+/// Writes a request to a gateway and reads the response.
+fn exchange_with_gateway(
+    mut stream: UnixStream,
+    request: &OperatorRequest,
+) -> io::Result<OperatorResponse> {
     stream.set_read_timeout(Some(OPERATOR_IO_TIMEOUT))?;
     stream.set_write_timeout(Some(OPERATOR_IO_TIMEOUT))?;
     let request = serde_json::to_vec(request)?;

@@ -3,6 +3,7 @@
 //! Every message follows its length as a 32-bit big-endian number. The first byte that a trainer
 //! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
+use super::refusal::Refusal;
 use hier_collectives::codec::{
     DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64,
 };
@@ -78,7 +79,7 @@ pub enum Response {
         fabric: String,
     },
     /// The connection ends, for this reason.
-    Refused(String),
+    Refused(Refusal),
     /// An event of the rank's collectives.
     Event(RankEvent),
 }
@@ -189,9 +190,9 @@ impl Response {
                 write_u32(&mut out, *world_size);
                 write_text(&mut out, fabric);
             }
-            Self::Refused(why) => {
+            Self::Refused(refusal) => {
                 out.push(2);
-                write_text(&mut out, why);
+                refusal.write_to(&mut out);
             }
             Self::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
                 out.push(3);
@@ -241,7 +242,7 @@ impl Response {
                 world_size: reader.read_u32()?,
                 fabric: reader.read_text()?,
             },
-            2 => Self::Refused(reader.read_text()?),
+            2 => Self::Refused(Refusal::read_from(&mut reader)?),
             3 => {
                 let (epoch, next) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
                 let committed = match (reader.read_u8()?, reader.read_u64()?) {
@@ -317,6 +318,7 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::refusal::RefusalReason;
     use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
@@ -382,7 +384,10 @@ mod tests {
             };
             let response = match kind {
                 0 => Response::Attached { version: 1, world_size: 4, fabric: text },
-                1 => Response::Refused(text),
+                1 => {
+                    let reason = RefusalReason::ALL[n[1] as usize % RefusalReason::ALL.len()];
+                    Response::Refused(Refusal::new(reason, text))
+                }
                 2 => {
                     let committed = (n[2] % 2 == 0).then_some(Step(n[3]));
                     let epoch = Epoch(n[1]);

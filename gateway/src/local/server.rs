@@ -14,13 +14,14 @@ use super::protocol::{
     Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_local_message,
     write_local_message,
 };
+use super::refusal::{Refusal, RefusalReason};
 use super::trainer::{self, Attachment, TrainerContext};
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
 use crate::events::{Event, EventSender, RateChange};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
-use crate::memory::arena::Arena;
+use crate::memory::arena::{Arena, ArenaError};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -129,7 +130,7 @@ impl LocalServer {
                     trainer::serve_trainer(self.trainer_context(), attachment, stream).await;
                     return;
                 }
-                Err(why) => self.refuse_trainer(&mut stream, why).await,
+                Err(refusal) => self.refuse_trainer(&mut stream, refusal).await,
             },
             Ok(None) => Ok(()),
             Err(error) => Err(error),
@@ -166,20 +167,24 @@ impl LocalServer {
         let request = Request::decode(&read_local_message(&mut stream).await?);
         let admitted = match request {
             Ok(request) => self.admit_trainer(request, memory).await,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Refusal::bad_request(error.to_string())),
         };
         match admitted {
             Ok(pending) => Ok(Some((pending, stream))),
-            Err(why) => self.refuse_trainer(&mut stream, why).await.map(|()| None),
+            Err(refusal) => self.refuse_trainer(&mut stream, refusal).await.map(|()| None),
         }
     }
 
     /// Tells a trainer why it is refused, and logs the reason.
-    async fn refuse_trainer(&self, stream: &mut Box<dyn Duplex>, why: String) -> io::Result<()> {
+    async fn refuse_trainer(
+        &self,
+        stream: &mut Box<dyn Duplex>,
+        refusal: Refusal,
+    ) -> io::Result<()> {
         if let Some(suppressed) = self.refusals.permit(self.host.now()) {
-            warn!("a trainer was refused: {why}{suppressed}");
+            warn!("a trainer was refused: {refusal}{suppressed}");
         }
-        write_local_message(stream, &Response::Refused(why).encode()).await
+        write_local_message(stream, &Response::Refused(refusal).encode()).await
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
@@ -206,25 +211,25 @@ impl LocalServer {
     /// Checks an attach request, and reserves its rank and memory.
     ///
     /// # Errors
-    /// The text for the trainer.
+    /// The answer to the trainer.
     async fn admit_trainer(
         &self,
         request: Request,
         memory: ReceivedArena,
-    ) -> Result<PendingAttachment, String> {
+    ) -> Result<PendingAttachment, Refusal> {
         let Request::Attach(attach) = request else {
-            return Err("the first request must be an attach".to_owned());
+            return Err(Refusal::bad_request("the first request must be an attach"));
         };
         let theirs = attach.version;
         if theirs != LOCAL_VERSION {
-            return Err(format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}"));
+            let why = format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}");
+            return Err(Refusal::new(RefusalReason::Version, why));
         }
-        let job = self.find_authenticated_job(&attach)?;
+        let job = &self.find_authenticated_job(&attach)?;
         if !self.spec.ranks.contains(&attach.rank.0) {
             let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
-            return Err(format!(
-                "rank {rank} is not served here; this gateway serves {start}..{end}"
-            ));
+            let why = format!("rank {rank} is not served here; this gateway serves {start}..{end}");
+            return Err(Refusal::new(RefusalReason::OtherGateway, why));
         }
         self.attachments.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
         let reservation = self.attachments.reserve_rank(job, attach.rank, attach.arena_bytes)?;
@@ -234,8 +239,8 @@ impl LocalServer {
     /// Maps the arena of a trainer that may attach, and numbers the attachment.
     ///
     /// # Errors
-    /// The text for the trainer.
-    async fn attach_trainer(&self, pending: PendingAttachment) -> Result<Attachment, String> {
+    /// The answer to the trainer.
+    async fn attach_trainer(&self, pending: PendingAttachment) -> Result<Attachment, Refusal> {
         let PendingAttachment { mut reservation, memory, arena_bytes } = pending;
         let arena = self.map_arena(memory, arena_bytes).await?;
         reservation.set_arena(&arena);
@@ -245,24 +250,45 @@ impl LocalServer {
 
     /// Finds the job of an attach request if its token is right. An unknown job and a wrong token
     /// take the same time and give the same answer, so that nobody learns which jobs exist.
-    fn find_authenticated_job(&self, attach: &Attach) -> Result<&JobSpec, String> {
-        let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
+    fn find_authenticated_job(&self, attach: &Attach) -> Result<JobSpec, Refusal> {
+        let jobs = Arc::clone(&self.spec.jobs.borrow());
+        let known = jobs.iter().find(|known| known.name == attach.job);
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
         let authenticated = known.filter(|_| same);
-        authenticated.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
+        authenticated.cloned().ok_or_else(|| {
+            let why = format!(
+                "job `{}`: no such job, or a wrong token; the gateway reads a changed region file \
+                 on SIGHUP",
+                attach.job
+            );
+            Refusal::new(RefusalReason::Unauthorized, why)
+        })
     }
 
     /// Maps an arena on a blocking thread, since a large one takes a while.
-    async fn map_arena(&self, memory: ReceivedArena, bytes: u64) -> Result<Arc<Arena>, String> {
+    async fn map_arena(&self, memory: ReceivedArena, bytes: u64) -> Result<Arc<Arena>, Refusal> {
         let (done, opened) = oneshot::channel();
         let open = move || {
             // The connection may be gone by now.
             let _ = done.send(memory.open(bytes));
         };
         let _ = self.host.run_blocking(Box::new(open)).await;
-        let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
-        opened.map_err(|error| error.to_string())
+        let opened = opened.await.map_err(|_| {
+            Refusal::new(RefusalReason::NoResources, "the arena could not be mapped")
+        })?;
+        opened.map_err(|error| {
+            let is_of_host = matches!(
+                error,
+                ArenaError::System(_)
+                    | ArenaError::Undeliverable
+                    | ArenaError::NoDescriptor { .. }
+                    | ArenaError::Limited { .. }
+            );
+            let reason =
+                if is_of_host { RefusalReason::NoResources } else { RefusalReason::BadArena };
+            Refusal::new(reason, error.to_string())
+        })
     }
 }
 
@@ -294,7 +320,8 @@ mod tests {
     async fn a_connection_flood_is_accepted_at_a_bounded_rate() {
         let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
         let listener = Arc::new(Flooded(AtomicU64::new(0)));
-        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs: vec![] };
+        let (_jobs, jobs) = tokio::sync::watch::channel(Arc::default());
+        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs };
         let (events, _inbox) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
         let serving = serve_local_plane(

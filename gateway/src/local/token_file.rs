@@ -27,7 +27,7 @@ pub enum TokenFileError {
 pub fn load_token(path: &Path) -> Result<Token, TokenFileError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| TokenFileError::Read { path: path.to_owned(), source })?;
-    parse_token(text.trim()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
+    parse_token(text.trim_ascii()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
 }
 
 /// Parses 64 hexadecimal digits to a token.

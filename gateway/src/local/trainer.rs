@@ -5,16 +5,18 @@
 //! the start.
 
 use super::attachments::RankReservation;
-use super::job::LocalSpec;
+use super::job::{JobSpec, LocalSpec};
 use super::listener::Duplex;
 use super::protocol::{
     LOCAL_VERSION, POSTS_MAX, Request, Response, frame_local_message, read_local_message,
     write_local_message,
 };
+use super::refusal::{Refusal, RefusalReason};
 use super::slots::{PostSlots, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
+use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
 use std::sync::Arc;
 use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
@@ -34,9 +36,6 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
 /// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
 const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
-
-/// Text that tells a trainer that its connection ends because the gateway stops.
-const SHUTTING_DOWN_REASON: &str = "gateway shutting down";
 
 /// A trainer that has attached, and the memory that it brought.
 pub(super) struct Attachment {
@@ -76,15 +75,16 @@ pub(super) async fn serve_trainer(
     let events = RankEvents::new(queue, overflowed.clone());
     let attach = LocalEvent::Attach { group, rank, attachment: id, events };
     let _ = context.events.send(Event::Local(attach)).await;
-    let why = tokio::select! {
+    let refusal = tokio::select! {
         biased;
-        () = context.shutdown.cancelled() => SHUTTING_DOWN_REASON.to_owned(),
-        () = overflowed.cancelled() => "it does not read its events".to_owned(),
-        why = write_events(&mut rank_events, &mut writer, &slots) => why,
-        why = read_requests(&attachment, reader, &slots, context.events) => why,
+        () = context.shutdown.cancelled() => shutting_down(),
+        () = overflowed.cancelled() => detached("it does not read its events"),
+        () = wait_until_job_removed(context.spec, group) => job_removed(),
+        refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
+        refusal = read_requests(&attachment, reader, &slots, context.events) => refusal,
     };
-    debug!("rank {rank}: {why}");
-    let refusal = Response::Refused(why).encode();
+    debug!("rank {rank}: {refusal}");
+    let refusal = Response::Refused(refusal).encode();
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
@@ -101,14 +101,41 @@ pub(super) async fn serve_trainer(
     let _ = context.events.send(Event::Local(detach)).await;
 }
 
+/// Makes the last message to a trainer whose gateway stops.
+fn shutting_down() -> Refusal {
+    Refusal::new(RefusalReason::ShuttingDown, "gateway shutting down")
+}
+
+/// Makes the last message to a trainer that is gone or too slow, for the reason `why`.
+fn detached(why: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalReason::Detached, why)
+}
+
+/// Makes the last message to a trainer whose job is no longer served.
+fn job_removed() -> Refusal {
+    let why = "the job was removed from the gateway's region file";
+    Refusal::new(RefusalReason::Unauthorized, why)
+}
+
+/// Waits until the region file has the job of a trainer no more.
+async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
+    let mut jobs = spec.jobs.clone();
+    let is_removed = |jobs: &Arc<Vec<JobSpec>>| jobs.iter().all(|job| job.group() != group);
+    let removed = jobs.wait_for(is_removed).await.is_ok();
+    if !removed {
+        // Nobody replaces the jobs any more: the gateway stops.
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
-/// the reason.
+/// the last message to it.
 async fn read_requests(
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
     events: &EventSender,
-) -> String {
+) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
@@ -117,25 +144,26 @@ async fn read_requests(
     loop {
         let bytes = match read_local_message(&mut reader).await {
             Ok(bytes) => bytes,
-            Err(error) => return format!("connection ended: {error}"),
+            Err(error) => return detached(format!("connection ended: {error}")),
         };
         let request = match Request::decode(&bytes) {
             Ok(request) => request,
-            Err(error) => return format!("malformed request: {error}"),
+            Err(error) => return Refusal::bad_request(format!("malformed request: {error}")),
         };
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return SHUTTING_DOWN_REASON.to_owned();
+            return shutting_down();
         };
         let event = match request {
-            Request::Attach(_) => return "attached twice".to_owned(),
-            Request::Detach => return "detached".to_owned(),
+            Request::Attach(_) => return Refusal::bad_request("attached twice"),
+            Request::Detach => return detached("detached"),
             Request::Commit(commit) => {
                 LocalEvent::Commit { group, rank, attachment: id, commit, permit }
             }
             Request::Post { .. } if !attachment.arena.is_whole() => {
-                return "memory of the arena was given back while it was attached: a hole was \
-                        punched in the memfd"
-                    .to_owned();
+                return Refusal::bad_request(
+                    "memory of the arena was given back while it was attached: a hole was \
+                     punched in the memfd",
+                );
             }
             Request::Post { post, contribution_offset, result_offset } => {
                 let offsets = [contribution_offset, result_offset];
@@ -146,23 +174,23 @@ async fn read_requests(
                 });
                 let PostSlots { contribution, result } = match reserved {
                     Ok(located) => located,
-                    Err(why) => return why,
+                    Err(why) => return Refusal::bad_request(why),
                 };
                 LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
             }
         };
         if events.send(Event::Local(event)).await.is_err() {
-            return SHUTTING_DOWN_REASON.to_owned();
+            return shutting_down();
         }
     }
 }
 
-/// Writes events to the trainer until the connection ends; returns the reason.
+/// Writes events to the trainer until the connection ends; returns the last message to it.
 async fn write_events(
     rank_events: &mut mpsc::Receiver<RankEvent>,
     writer: &mut WriteHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
-) -> String {
+) -> Refusal {
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
     while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
         let mut frames = Vec::new();
@@ -175,8 +203,8 @@ async fn write_events(
             frames.extend(frame_local_message(&Response::Event(event).encode()));
         }
         if let Err(error) = writer.write_all(&frames).await {
-            return format!("connection ended: {error}");
+            return detached(format!("connection ended: {error}"));
         }
     }
-    SHUTTING_DOWN_REASON.to_owned()
+    shutting_down()
 }

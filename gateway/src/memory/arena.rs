@@ -6,10 +6,13 @@
 
 #![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
+use super::limits::{self, MemoryLimit};
 use crate::accept_errors::DESCRIPTORS_REMEDY;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,7 +70,7 @@ pub enum ArenaError {
     BadSize(u64),
     /// The system could not hand the memfd over: the operator's fault, not the trainer's.
     #[error("the arena did not arrive: {DESCRIPTORS_REMEDY}")]
-    NoDescriptor,
+    Undeliverable,
     /// Some pages are not allocated yet, and may be missing when they are needed.
     #[error(
         "the memfd has pages that were never written; write all of it, or map it with MAP_POPULATE, first"
@@ -76,6 +79,23 @@ pub enum ArenaError {
     /// The memfd has huge pages, which can run out at the first touch.
     #[error("the memfd is on hugetlbfs")]
     HugePages,
+    /// A limit of the system leaves less memory than the arena takes.
+    #[error("an arena of {wanted} bytes does not fit: {limit}, or use a smaller arena")]
+    Limited {
+        /// The length of the arena.
+        wanted: u64,
+        /// The limit.
+        limit: MemoryLimit,
+    },
+    /// The process has no file descriptor left.
+    #[error(
+        "no file descriptor is left: the limit is {limit} (ulimit -n, or LimitNOFILE= of a \
+         service); raise it"
+    )]
+    NoDescriptor {
+        /// The limit on the process's descriptors.
+        limit: u64,
+    },
     /// The system refused the mapping.
     #[error("cannot map the memory: {0}")]
     System(#[from] io::Error),
@@ -89,6 +109,24 @@ const FOLDS_MAX: u64 = 256;
 const FOLD_BYTES_MIN: u64 = 1 << 20;
 /// The number by which `statfs` (field `f_type`) reports the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
+
+impl ArenaError {
+    /// Returns the error of a system call that found no descriptor left; `None` for other errors.
+    pub(crate) fn without_descriptor(error: &io::Error) -> Option<Self> {
+        let code = error.raw_os_error()?;
+        let is_limit = [Errno::MFILE, Errno::NFILE].iter().any(|one| one.raw_os_error() == code);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        is_limit.then_some(Self::NoDescriptor { limit })
+    }
+
+    /// Returns the error of a mapping of `wanted` bytes that the system refused.
+    fn of_mapping(error: Errno, wanted: u64) -> Self {
+        match limits::address_space_limit() {
+            Some(limit) if error == Errno::NOMEM => Self::Limited { wanted, limit },
+            _ => Self::System(error.into()),
+        }
+    }
+}
 
 impl Arena {
     /// Maps `bytes` bytes of zeroed memory of this process.
@@ -192,15 +230,22 @@ impl Arena {
     /// Creates a trainer's arena: a memfd with every page present, sealed, and its mapping.
     ///
     /// # Errors
-    /// The system has too little memory.
+    /// The system has too little memory, or a limit leaves too little of it or no descriptor.
     pub fn create_memfd(bytes: u64) -> Result<(Arc<Self>, OwnedFd), ArenaError> {
         use rustix::fs::{FallocateFlags, MemfdFlags};
         let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         if length == 0 {
             return Err(ArenaError::BadSize(bytes));
         }
+        // Without this check the kernel would kill this process or others to find the pages.
+        if let Some(limit) = limits::arena_limit_below(bytes) {
+            return Err(ArenaError::Limited { wanted: bytes, limit });
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let memory = rustix::fs::memfd_create("landbridge", flags).map_err(io::Error::from)?;
+        let memory = rustix::fs::memfd_create("landbridge", flags).map_err(|error| {
+            let error = io::Error::from(error);
+            ArenaError::without_descriptor(&error).unwrap_or(ArenaError::System(error))
+        })?;
         rustix::fs::ftruncate(&memory, bytes).map_err(io::Error::from)?;
         let all = FallocateFlags::empty();
         rustix::fs::fallocate(&memory, all, 0, bytes).map_err(io::Error::from)?;
@@ -229,7 +274,7 @@ impl Arena {
         let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe { rustix::mm::mmap_anonymous(anywhere, length, protection, flags) };
-        Self::from_mapping(start.map_err(io::Error::from)?, length)
+        Self::from_mapping(start.map_err(|error| ArenaError::of_mapping(error, bytes))?, length)
     }
 
     /// Maps `length` bytes of a memfd, shared with other processes, with all pages present.
@@ -239,7 +284,8 @@ impl Arena {
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
-        Self::from_mapping(start.map_err(io::Error::from)?, length)
+        let refused = |error| ArenaError::of_mapping(error, length as u64);
+        Self::from_mapping(start.map_err(refused)?, length)
     }
 
     /// Makes an arena of a new mapping, which the arena unmaps when dropped.
@@ -299,6 +345,13 @@ mod tests {
         }
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("a file"));
         assert!(matches!(Arena::from_memfd(&file, 1), Err(ArenaError::Unsealed)));
+    }
+
+    #[test]
+    fn an_arena_above_a_limit_is_never_allocated() {
+        let error = Arena::create_memfd(1 << 50).expect_err("no host has so much");
+        assert!(matches!(error, ArenaError::Limited { wanted: 0x4_0000_0000_0000, .. }), "{error}");
+        assert!(error.to_string().contains("are available"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The HTTP server of `/metrics`, `/status`, `/healthz` and `/readyz`, one task per connection.
 
 use super::metrics::MetricsRegistry;
+use super::status::GatewayReport;
 use super::status_request::StatusHandle;
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::AdmissionControl;
@@ -17,6 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tracing::warn;
 
 /// The sources of the server's answers.
@@ -26,6 +28,8 @@ pub struct Observed {
     pub metrics: Arc<MetricsRegistry>,
     /// Requests the status from the engine.
     pub status: StatusHandle,
+    /// The reason why trainers cannot attach at the gateway's socket, while there is one.
+    pub socket_problem: watch::Receiver<Option<String>>,
 }
 
 /// Serves HTTP requests at `listener` forever. Each connection is closed after one request, or
@@ -76,10 +80,10 @@ async fn respond_to_http_request(
     }
     let (status, content_type, body) = match path {
         "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, observed.metrics.render()),
-        "/status" => get_status(&observed.status).await,
+        "/status" => get_status(&observed).await,
         "/healthz" => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
         "/readyz" => {
-            let (status, text) = get_readiness(&observed.status).await;
+            let (status, text) = get_readiness(&observed).await;
             (status, TEXT_CONTENT_TYPE, text)
         }
         _ => (StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, String::new()),
@@ -87,30 +91,36 @@ async fn respond_to_http_request(
     Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body.into())
 }
 
-/// Returns the engine's status as JSON, or 503 when the engine does not answer.
-async fn get_status(engine: &StatusHandle) -> (StatusCode, &'static str, String) {
-    let status = engine.request().await.map_err(|error| error.to_string());
+/// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
+async fn get_status(observed: &Observed) -> (StatusCode, &'static str, String) {
+    let status = observed.status.request().await.map_err(|error| error.to_string());
+    let status = status.map(|status| GatewayReport {
+        socket_problem: observed.socket_problem.borrow().clone(),
+        ..status
+    });
     match status.and_then(|status| serde_json::to_string(&status).map_err(|e| e.to_string())) {
         Ok(json) => (StatusCode::OK, "application/json", json),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{error}\n")),
     }
 }
 
-/// Returns 200 from the first epoch until the gateway drains, when collectives can run; otherwise
-/// 503. The text is for people.
-async fn get_readiness(engine: &StatusHandle) -> (StatusCode, String) {
-    match engine.request().await {
-        Ok(status) if status.jobs.iter().any(|job| job.draining.is_some()) => {
+/// Returns 200 from the first epoch until the gateway drains, when collectives can run, and while
+/// trainers can attach; otherwise 503. The text is for people.
+async fn get_readiness(observed: &Observed) -> (StatusCode, String) {
+    let socket_problem = observed.socket_problem.borrow().clone();
+    match (observed.status.request().await, socket_problem) {
+        (Ok(status), _) if status.jobs.iter().any(|job| job.draining.is_some()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
         }
-        Ok(status) if status.jobs.iter().all(|job| job.epoch.is_some()) => {
+        (Ok(_), Some(problem)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
+        (Ok(status), None) if status.jobs.iter().all(|job| job.removed || job.epoch.is_some()) => {
             (StatusCode::OK, "ready\n".to_owned())
         }
-        Ok(_) => {
+        (Ok(_), None) => {
             let why = "no epoch: not all gateways have met\n".to_owned();
             (StatusCode::SERVICE_UNAVAILABLE, why)
         }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        (Err(error), _) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 

@@ -18,6 +18,13 @@ pub struct GatewayReport {
     /// Log lines lost since its start, because they could not be written or nobody read them.
     #[serde(default)]
     pub lost_log_lines: u64,
+    /// The reason why trainers cannot attach at its socket, while there is one. The status server
+    /// adds it to what the engine says.
+    #[serde(default)]
+    pub socket_problem: Option<String>,
+    /// Keys of its files whose values have changed since the start and need a restart.
+    #[serde(default)]
+    pub restart_needed: Vec<String>,
 }
 
 /// One job on this gateway.
@@ -31,14 +38,20 @@ pub struct JobReport {
     pub plan: Option<PlanReport>,
     /// The ranks that this gateway serves.
     pub ranks: Vec<RankReport>,
-    /// The straggler of the last collectives, as this gateway sees it.
+    /// The straggler of the collectives that go on now, as this gateway sees it.
     #[serde(default)]
     pub straggler: Option<StragglerReport>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveReport>,
+    /// Seconds since the last collective completed; `None` before the first.
+    #[serde(default)]
+    pub completed_seconds_ago: Option<f64>,
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,
+    /// Whether the region file has the job no more, so that no trainer may attach.
+    #[serde(default)]
+    pub removed: bool,
     /// Set while the gateway finishes posted collectives before it exits.
     #[serde(default)]
     pub draining: Option<DrainReport>,
@@ -152,8 +165,8 @@ pub struct RankReport {
     pub rank: u32,
     /// Whether a trainer is attached for it.
     pub attached: bool,
-    /// Its compute speed: the weight that it posts, per second between the last result and its
-    /// next post.
+    /// The compute speed of the attached trainer: the weight that it posts, per second between the
+    /// last result and its next post.
     #[serde(default)]
     pub samples_per_second: Option<f64>,
 }
@@ -169,6 +182,9 @@ pub struct StragglerReport {
     pub behind_seconds: f64,
     /// Number of consecutive collectives that it delayed.
     pub collectives: u32,
+    /// Seconds since it became the straggler.
+    #[serde(default)]
+    pub since_seconds: f64,
 }
 
 /// The progress of a collective.

@@ -5,7 +5,7 @@ use crate::client::{ArenaFull, AttachError, PostError};
 use crate::daemon::StartError;
 use crate::wan::connect::tls::CredentialsError;
 use hier_collectives::post::Failure;
-use units::ByteCount;
+use units::{ByteCount, Span};
 use wan_sim::{NoLink, SpecError};
 
 /// Why a fabric was not simulated.
@@ -21,6 +21,19 @@ pub enum SimulateError {
         needed: ByteCount,
         /// The limit.
         limit: ByteCount,
+    },
+    /// The gateways did not meet, so that no collective can begin.
+    #[error(
+        "the simulation cannot begin: the gateways did not meet within {waited} of virtual time \
+         over links of up to {rtt}: {problems}; change the fabric"
+    )]
+    NotMet {
+        /// The time that the gateways had.
+        waited: Span,
+        /// The longest round trip of the fabric.
+        rtt: Span,
+        /// The lanes that are missing, each with its reason.
+        problems: String,
     },
     /// A rate or RTT that `wan-sim` does not support.
     #[error(transparent)]

@@ -5,9 +5,10 @@ use super::error::SimulateError;
 use super::network::NetworkLayout;
 use super::spec::SimulationSpec;
 use super::virtual_deployment::VirtualDeployment;
-use crate::client::{Client, CollectiveSpec, Operation};
+use crate::client::{AttachError, Client, CollectiveSpec, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::{ByteCount, Span, TimeNs};
@@ -66,7 +67,14 @@ impl Simulation {
         let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
-            clients.push(gateways.attach_folded(SimulationSpec::JOB_NAME, rank, arena).await?);
+            let patience = meeting_timeout(longest_rtt(&gateways.fabric));
+            let job = SimulationSpec::JOB_NAME;
+            match gateways.attach_folded(job, rank, arena, patience).await {
+                Err(AttachError::NoEpoch(waited)) => {
+                    return Err(explain_missing_epoch(&gateways, waited).await);
+                }
+                attached => clients.push(attached?),
+            }
         }
         let simulation = Self { gateways, clients, network, seed };
         simulation.reset_links().await;
@@ -75,8 +83,7 @@ impl Simulation {
 
     /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
     async fn reset_links(&self) {
-        let longest = self.gateways.fabric.links().iter().map(|link| link.rtt).max();
-        let rtt = longest.unwrap_or(Span::ZERO);
+        let rtt = longest_rtt(&self.gateways.fabric);
         // All lanes are connected a few round trips after the first.
         self.gateways.sleep(Span::from_ns(10 * rtt.ns()) + Span::from_secs(1)).await;
         self.network.apply(&self.gateways.net, self.seed);
@@ -187,6 +194,42 @@ impl Simulation {
     }
 }
 
+/// Returns the longest round trip of a fabric's links.
+fn longest_rtt(fabric: &Fabric) -> Span {
+    fabric.links().iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO)
+}
+
+/// Returns how long the gateways may take to meet, in virtual time.
+fn meeting_timeout(rtt: Span) -> Span {
+    MEETING_TIMEOUT_MIN + Span::from_ns(rtt.ns().saturating_mul(MEETING_ROUND_TRIPS))
+}
+
+/// Builds the error of gateways that have not met, with the reason why each lane is missing.
+async fn explain_missing_epoch(gateways: &VirtualDeployment, waited: Span) -> SimulateError {
+    let mut problems = Vec::new();
+    for id in gateways.fabric.gateway_ids() {
+        let Ok(status) = gateways.status(id).await else { continue };
+        for peer in status.peers.iter().filter(|peer| peer.lanes_up == 0) {
+            let why = peer.problem.as_deref().unwrap_or("no lane is up");
+            problems.push(format!("{} to {}: {why}", status.gateway, peer.gateway));
+        }
+    }
+    if problems.is_empty() {
+        problems.push("all lanes are up".to_owned());
+    }
+    let rtt = longest_rtt(&gateways.fabric);
+    SimulateError::NotMet { waited, rtt, problems: problems.join("; ") }
+}
+
+/// 60 s of virtual time: the longest wait until the gateways of a simulation have met, beside
+/// [`MEETING_ROUND_TRIPS`].
+/// Tested by `a_simulation_whose_gateways_never_meet_says_so`.
+const MEETING_TIMEOUT_MIN: Span = Span::from_secs(60);
+
+/// 100 round trips of the longest link: the longest wait until the gateways of a simulation have
+/// met, beside [`MEETING_TIMEOUT_MIN`]. They are enough for several dials of ten round trips each.
+const MEETING_ROUND_TRIPS: u64 = 100;
+
 /// 1 MiB: spare memory of each simulated arena beyond the buffers, since slots are rounded up to
 /// whole cache lines.
 const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
@@ -194,3 +237,60 @@ const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 /// 50 ms of virtual time between two calls of the function `on_progress`, by which a simulation
 /// shows its progress.
 const PROGRESS_INTERVAL: Span = Span::from_ms(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::run_in_virtual_time;
+    use hier_collectives::plan;
+    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use units::{BitRate, Fraction};
+
+    /// Two regions of one rank, over a link of 1 Mbit/s with this round trip.
+    fn spec(rtt: Span) -> SimulationSpec {
+        let rate = BitRate::from_bits_per_second(1_000_000);
+        let region = |name: &str| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![RegionGateway::new(
+                format!("{name}-0"),
+                1,
+                Some(WanPort { egress: rate, ingress: rate }),
+            )],
+        };
+        let between = ("east".to_owned(), "west".to_owned());
+        let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };
+        let regions = vec![region("east"), region("west")];
+        let fabric = Fabric::new("far", 1500, regions, vec![link]).expect("valid");
+        let plan = plan::make_plan(&fabric).expect("a plan");
+        SimulationSpec::of_fabric(fabric, plan).expect("links that wan-sim has")
+    }
+
+    #[test]
+    fn gateways_meet_over_a_round_trip_of_a_minute() {
+        for rtt in [Span::from_secs(12), Span::from_secs(60)] {
+            let bytes = ByteCount::new(4096);
+            let post = TimedCollective { after: Span::ZERO, bytes, pattern: Pattern::AllReduce };
+            let took = run_in_virtual_time(async {
+                let simulation = Simulation::start(spec(rtt), bytes, 1).await?;
+                // Idle lanes stay up, too.
+                simulation.gateways.sleep(Span::from_ns(10 * rtt.ns())).await;
+                simulation.run_collectives(&[post], Dtype::F32, || {}).await
+            });
+            let took = took.expect("a runtime").expect("a result")[0];
+            assert!(took > Span::from_ns(rtt.ns() / 2) && took < rtt + rtt, "{took} over {rtt}");
+        }
+    }
+
+    #[test]
+    fn a_simulation_whose_gateways_never_meet_says_so() {
+        let unlinked = SimulationSpec {
+            network: NetworkLayout::with_links(Vec::new()),
+            ..spec(Span::from_ms(80))
+        };
+        let started = run_in_virtual_time(Simulation::start(unlinked, ByteCount::new(4096), 1));
+        let error = started.expect("a runtime").err().expect("nobody meets").to_string();
+        assert!(error.contains("the gateways did not meet within 68 s"), "{error}");
+        assert!(error.contains("east-0 to west-0: ") && error.contains("no answer"), "{error}");
+    }
+}

@@ -218,8 +218,9 @@ impl VirtualDeployment {
         Client::attach(&GatewayAddress::InProcess(connector), options).await
     }
 
-    /// Attaches a rank whose arena takes much less memory than it says: for simulations of sizes
-    /// and times, which read no values.
+    /// Attaches a rank whose arena takes much less memory than it says, and waits at most
+    /// `epoch_timeout` for the gateways to meet: for simulations of sizes and times, which read no
+    /// values.
     ///
     /// # Errors
     /// The errors of [`Client::attach`].
@@ -231,9 +232,11 @@ impl VirtualDeployment {
         job: &str,
         rank: u32,
         arena_bytes: u64,
+        epoch_timeout: Span,
     ) -> Result<Client, AttachError> {
         let connector = self.connector(rank).expect("a rank of the fabric").clone();
         let options = self.attach_options(job, rank, arena_bytes);
+        let options = AttachOptions { epoch_timeout, ..options };
         Client::attach(&GatewayAddress::InProcessFolded(connector), options).await
     }
 

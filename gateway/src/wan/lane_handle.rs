@@ -94,22 +94,26 @@ impl LaneHandle {
         lane_controller::smoothed_rtt(&self.connection)
     }
 
-    /// Returns the lane's traffic so far, and its least RTT since the last call. Delivered bytes
-    /// include 28 bytes of IP and UDP headers for each packet, 48 with IPv6.
+    /// Returns the lane's traffic so far, and its least RTT since the last call.
     pub fn measure_lane(&self) -> LaneMeasurement {
+        let telemetry = lane_controller::connection_telemetry(&self.connection);
+        let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
+        LaneMeasurement { traffic: self.count_traffic(), min_rtt }
+    }
+
+    /// Returns the lane's traffic so far. Delivered bytes include 28 bytes of IP and UDP headers for
+    /// each packet, 48 with IPv6.
+    pub fn count_traffic(&self) -> LinkTraffic {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
         let telemetry = lane_controller::connection_telemetry(&self.connection);
-        let acked =
-            telemetry.as_ref().map_or((0, 0), |telemetry| telemetry.acked_packets_and_bytes());
+        let acked = telemetry.map_or((0, 0), |telemetry| telemetry.acked_packets_and_bytes());
         let (packets, bytes) = acked;
-        let traffic = LinkTraffic {
+        LinkTraffic {
             sent_packets: path.sent_packets,
             lost_packets: path.lost_packets,
             delivered_bytes: bytes + headers * packets,
-        };
-        let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
-        LaneMeasurement { traffic, min_rtt }
+        }
     }
 
     /// Closes the lane's connection with an error code; the peer gets the reason `why`.

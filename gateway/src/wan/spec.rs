@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use units::{BitRate, ByteCount};
+use units::{BitRate, ByteCount, Span};
 
 /// One peer, as all lanes share it.
 pub struct PeerLink {
@@ -104,6 +104,13 @@ impl PeerLink {
     /// Returns the rate that the pair alone could send, within the present limit of the link.
     pub(crate) fn pair_rate_now(&self) -> BitRate {
         self.link.rate.min(self.pair_pacer.link_limit())
+    }
+}
+
+impl LaneSpec {
+    /// Returns the longest round trip to a peer by the fabric.
+    pub(crate) fn longest_rtt(&self) -> Span {
+        self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)
     }
 }
 

@@ -128,6 +128,22 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
+    /// Marks a neighbour and the peers behind it as reachable, whose lanes were up before this
+    /// session began. Asks all of them to repeat: nobody took their messages until now.
+    pub fn handle_peer_found(&mut self, peer: GatewayId, now: TimeNs) {
+        self.handle_peer_up(peer, now);
+        for id in self.epoch.members().peers_through(peer) {
+            self.actions.push_message(id, Message::Repeat);
+        }
+    }
+
+    /// Sets the job's memory for partials and its share of a link, 1 / `one_in`, since other jobs
+    /// came or went. Partials above a lower limit stay until their collectives end.
+    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
+        self.transfer.set_partials(partials);
+        self.deadlines.set_share(one_in);
+    }
+
     /// Marks a neighbour and the peers behind it as unreachable, since its last lane is lost, and
     /// ends the epoch. `why` goes into the failure's text.
     pub fn handle_peer_down(&mut self, peer: GatewayId, why: &str, now: TimeNs) {

@@ -24,6 +24,8 @@ use units::{ByteCount, Span};
 pub(crate) struct RankBench {
     /// Address at which the gateway accepts its trainers.
     pub gateway: GatewayAddress,
+    /// User as whom the gateway runs, where it is not the rank's own.
+    pub gateway_user: Option<u32>,
     /// Name of the job.
     pub job: String,
     /// Token of the job.
@@ -102,6 +104,7 @@ impl RankBench {
         let attach = AttachOptions {
             // Fail at once if no gateway runs.
             gateway_timeout: Span::ZERO,
+            gateway_user: self.gateway_user,
             ..AttachOptions::new(&self.job, self.token, self.rank.0, arena)
         };
         let client = Client::attach(&self.gateway, attach).await?;
@@ -224,6 +227,7 @@ mod tests {
         RankBench {
             pattern: Pattern::AllReduce,
             gateway: GatewayAddress::Socket("/nowhere".into()),
+            gateway_user: None,
             job: "b".to_owned(),
             token: Token([0; 32]),
             rank: RankId(0),

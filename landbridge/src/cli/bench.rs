@@ -3,17 +3,21 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::bench::{Measurement, RankBench};
+use crate::bench::{BenchError, Measurement, RankBench, describe_wait};
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
-use gateway::config::RegionFile;
+use gateway::config::{JobConfig, RegionFile};
 use gateway::local::token_file;
+use gateway::observe::fetch::fetch_status;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use units::ByteCount;
+use std::time::Duration;
+use units::{ByteCount, Span};
 
 /// Measure running gateways.
 #[derive(Debug, Args)]
@@ -27,7 +31,7 @@ enum CollectiveCommand {
     /// All-reduce seeded data as one rank, check the result against a sum in f64, and time it.
     ///
     /// Start one process for each rank of the fabric, with the same size, dtype and operation. Each
-    /// waits for the others.
+    /// waits for the others, and says so after 5 s.
     #[command(after_help = "Example: landbridge bench all-reduce \
         --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
     AllReduce(BenchRankArgs),
@@ -68,7 +72,7 @@ struct BenchRankArgs {
     /// Number of iterations
     #[arg(long, value_name = "N", default_value = "5")]
     iterations: NonZeroU32,
-    /// The job, if the region file has several
+    /// The job; required if the region file has several
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Print one JSON object
@@ -111,16 +115,7 @@ impl BenchRankArgs {
             let file = self.config.display();
             CommandError::Usage(format!("no gateway of {file} serves rank {rank}"))
         })?;
-        let job = match &self.job {
-            Some(name) => region.jobs().find(|job| job.name == *name),
-            None => region.jobs().next(),
-        };
-        let no_job = || {
-            CommandError::Usage(
-                "the region file has no such job: see its [job.NAME] tables".to_owned(),
-            )
-        };
-        let job = job.ok_or_else(no_job)?;
+        let job = self.chosen_job(&region)?;
         if !self.size.get().is_multiple_of(self.dtype.size()) {
             let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
             return Err(CommandError::Usage(text));
@@ -132,6 +127,7 @@ impl BenchRankArgs {
         let elements = self.size.get() / self.dtype.size();
         let bench = RankBench {
             gateway: GatewayAddress::Socket(gateway.socket.clone()),
+            gateway_user: gateway.user_id()?,
             job: job.name.clone(),
             token: token_file::load_token(&job.token)?,
             rank,
@@ -143,7 +139,7 @@ impl BenchRankArgs {
             iterations: self.iterations,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let measured = runtime.block_on(bench.run())?;
+        let measured = runtime.block_on(run_and_tell(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
         } else {
@@ -157,6 +153,55 @@ impl BenchRankArgs {
     }
 }
 
+impl BenchRankArgs {
+    /// Returns the job that `--job` names, or the only one of the region file.
+    fn chosen_job<'a>(&self, region: &'a RegionFile) -> Result<&'a JobConfig, CommandError> {
+        let jobs: Vec<&JobConfig> = region.jobs().collect();
+        let named = |job: &&&JobConfig| Some(&job.name) == self.job.as_ref();
+        match (&self.job, &jobs[..]) {
+            (None, [only]) => return Ok(only),
+            (Some(_), _) => {
+                if let Some(job) = jobs.iter().find(named) {
+                    return Ok(job);
+                }
+            }
+            (None, _) => {}
+        }
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        let (file, names) = (self.config.display(), names.join(", "));
+        Err(CommandError::Usage(match &self.job {
+            Some(name) => format!("{file} has no job `{name}`; it has: {names}"),
+            None => format!("{file} has several jobs; choose one with --job: {names}"),
+        }))
+    }
+}
+
+/// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
+/// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
+async fn run_and_tell(bench: RankBench, status: SocketAddr) -> Result<Measurement, BenchError> {
+    let job = bench.job.clone();
+    let mut run = pin!(bench.run());
+    let mut pause = WAIT_TOLD_AFTER;
+    loop {
+        tokio::select! {
+            biased;
+            measured = &mut run => return measured,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause *= 2;
+        // The gateway may have stopped answering; the benchmark itself then says so.
+        let fetched = tokio::task::spawn_blocking(move || fetch_status(status)).await;
+        if let Ok(Ok(report)) = fetched
+            && let Some(wait) = describe_wait(&report, &job)
+        {
+            stdio::print_message(&wait);
+        }
+    }
+}
+
+/// 5 s without a result before a benchmark says what it waits for: people start ranks by hand.
+const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
+
 /// Returns the measurement of a rank as text: a table of iterations, the digest and the verdict.
 fn describe_measurement(measured: &Measurement) -> String {
     let rows: Vec<[String; 3]> = measured
@@ -165,7 +210,7 @@ fn describe_measurement(measured: &Measurement) -> String {
         .zip(&measured.eta)
         .enumerate()
         .map(|(index, (seconds, eta))| {
-            [(index + 1).to_string(), format!("{seconds:.4} s"), format!("{eta:.3}")]
+            [(index + 1).to_string(), Span::from_secs_f64(*seconds).rounded(), format!("{eta:.3}")]
         })
         .collect();
     let Measurement { rank, operation, op, dtype, bytes, digest, max_abs_error, tolerance, .. } =

@@ -5,7 +5,7 @@
 
 mod bench;
 mod certs;
-mod check;
+mod config;
 mod doctor;
 mod output;
 mod plan;
@@ -16,6 +16,8 @@ mod status;
 mod wan_sim;
 
 pub(crate) use output::exit::Exit;
+
+use output::exit::exit_instead_of_aborting;
 
 use clap::{Parser, Subcommand};
 
@@ -31,7 +33,8 @@ struct CommandLine {
 enum Command {
     Quickstart(quickstart::QuickstartCommand),
     Certs(certs::CertsCommand),
-    Check(check::CheckCommand),
+    Check(config::CheckCommand),
+    Config(config::ConfigCommand),
     Plan(plan::PlanCommand),
     Run(run::RunCommand),
     Status(status::StatusCommand),
@@ -59,6 +62,8 @@ fn run_command_line() -> Exit {
             return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
         }
     };
+    // Without it an abort ends the process by its signal, which is no reason not to run.
+    let _ = exit_instead_of_aborting();
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),
         Command::QuickstartRank(command) => command.run(),
@@ -67,6 +72,7 @@ fn run_command_line() -> Exit {
         Command::WanSim(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Config(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Status(command) => command.run(),

@@ -14,7 +14,8 @@ use units::{BitRate, ByteCount, Fraction, Span};
 /// Train a small network over two emulated regions on this machine, then measure all-reduces.
 ///
 /// Starts two gateways, a relay that emulates the link between them, and one process for each rank,
-/// all on loopback and without privileges. Removes everything at the end.
+/// all on loopback and without privileges. Removes everything at the end. The times are VOID when
+/// the machine was too busy to emulate the link.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: landbridge quickstart --rtt 150ms --rate '200 Mbit/s' --ranks 2,2"
@@ -89,6 +90,13 @@ impl QuickstartCommand {
             print_json(&report)?;
         } else {
             print_text(&report::render_report(&report, &checks, output_columns()))?;
+        }
+        if !report.fidelity.void.is_empty() {
+            stdio::print_message(format_args!(
+                "VOID: the times are not those of the link: {}; try again when the machine has no \
+                 other work",
+                report.fidelity.void.join("; ")
+            ));
         }
         for failed in checks.iter().filter(|check| !check.passed) {
             let (claim, found) = (&failed.claim, &failed.found);

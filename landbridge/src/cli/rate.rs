@@ -5,6 +5,7 @@ use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use super::status::{LINK_TABLE_HEADER, link_status_row};
 use clap::Args;
+use gateway::access::TrustedUsers;
 use gateway::config::RegionFile;
 use gateway::local::operator::{OperatorRequest, send_operator_request};
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ impl RateCommand {
         let link = send_operator_request(
             &gateway.socket,
             &OperatorRequest::SetRate { link: self.link, bits_per_second },
+            TrustedUsers::new(gateway.user_id()?),
         )?;
         if self.json {
             print_json(&link)?;

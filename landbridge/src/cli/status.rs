@@ -8,7 +8,7 @@ use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
 use gateway::observe::status as observed;
 use std::path::PathBuf;
-use units::{BitRate, ByteCount};
+use units::{BitRate, ByteCount, Span};
 
 /// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
 /// and regions that it waits for.
@@ -45,9 +45,16 @@ impl StatusCommand {
 fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n");
+    if let Some(problem) = &status.socket_problem {
+        text.push_str(&format!("ALARM: {problem}\n"));
+    }
     if status.lost_log_lines > 0 {
         let lost = status.lost_log_lines;
         text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
+    }
+    if !status.restart_needed.is_empty() {
+        let keys = status.restart_needed.join(", ");
+        text.push_str(&format!("changed in its files, and taken up by a restart only: {keys}\n"));
     }
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
@@ -71,6 +78,9 @@ fn describe_gateway_status(status: &observed::GatewayReport) -> String {
 fn describe_job_status(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
+    if job.removed {
+        text.push_str("removed from the region file: no trainer may attach\n");
+    }
     if let Some(drain) = &job.draining {
         text.push_str(&describe_drain_status(drain, job.commits.len()));
     }
@@ -88,14 +98,19 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     text.push_str(&render_table(["rank", "trainer", "samples"], &rows));
     if let Some(straggler) = &job.straggler {
         let (kind, name) = (&straggler.kind, &straggler.name);
-        let (behind, times) = (straggler.behind_seconds, straggler.collectives);
+        let behind = rounded_seconds(straggler.behind_seconds);
+        let (since, times) = (rounded_seconds(straggler.since_seconds), straggler.collectives);
         let line = format!(
-            "straggler: {kind} {name}, {behind:.3} s behind, {times} collectives in a row\n"
+            "straggler for {since}: {kind} {name}, {behind} behind, {times} collectives in a row\n"
         );
         text.push_str(&line);
     }
     if job.collectives.is_empty() {
-        text.push_str("no collective under way\n");
+        text.push_str("no collective under way");
+        if let Some(seconds) = job.completed_seconds_ago {
+            text.push_str(&format!("; the last completed {} ago", rounded_seconds(seconds)));
+        }
+        text.push('\n');
     } else {
         let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
         let rows: Vec<_> = job.collectives.iter().map(collective_row).collect();
@@ -130,8 +145,8 @@ fn describe_drain_status(drain: &observed::DrainReport, commits: usize) -> Strin
     if awaited.is_empty() {
         return "shutting down: waiting for nothing\n".to_owned();
     }
-    let (awaited, left) = (awaited.join(", "), drain.seconds_left);
-    format!("shutting down within {left:.1} s: waiting for {awaited}\n")
+    let (awaited, left) = (awaited.join(", "), rounded_seconds(drain.seconds_left));
+    format!("shutting down within {left}: waiting for {awaited}\n")
 }
 
 /// Returns the table row of a commit: step, rank, regions that are awaited, seconds since the rank
@@ -142,7 +157,7 @@ fn commit_status_row(commit: &observed::CommitReport) -> [String; 4] {
         commit.step.to_string(),
         commit.rank.to_string(),
         if regions.is_empty() { "-".to_owned() } else { regions },
-        format!("{:.1} s", commit.seconds),
+        rounded_seconds(commit.seconds),
     ]
 }
 
@@ -159,10 +174,10 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 8] {
         peer.gateway.clone(),
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
-        peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_seconds(rtt / 1e3)),
         format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
-        short_size(peer.sent_bytes),
-        short_size(peer.received_bytes),
+        ByteCount::new(peer.sent_bytes).rounded(),
+        ByteCount::new(peer.received_bytes).rounded(),
         peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
@@ -184,9 +199,9 @@ pub(super) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
     [
         link.between.join("-"),
         BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
-        BitRate::from_bits_per_second(limit).to_string(),
+        BitRate::from_bits_per_second(limit).rounded(),
         set_by,
-        format!("{} ms", link.rtt_ms),
+        rounded_seconds(link.rtt_ms / 1e3),
         format!("{:.4} %", link.loss * 100.0),
     ]
 }
@@ -205,24 +220,16 @@ fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
         collective.sequence.to_string(),
         collective.op.clone(),
         collective.dtype.clone(),
-        ByteCount::new(collective.bytes).to_string(),
+        ByteCount::new(collective.bytes).rounded(),
         state.to_owned(),
         awaited,
-        format!("{:.1} s", collective.seconds),
+        rounded_seconds(collective.seconds),
     ]
 }
 
-/// Returns a size in at most four digits, such as `12.3 MiB`. `ByteCount` prints all digits, too
-/// long for a table.
-fn short_size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let decimals = if unit == 0 || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {}", units[unit])
+/// Returns a time given in seconds in three significant digits, such as `1.25 s`.
+fn rounded_seconds(seconds: f64) -> String {
+    Span::from_secs_f64(seconds).rounded()
 }
 
 #[cfg(test)]
@@ -239,12 +246,14 @@ mod tests {
             ranks: vec![],
             straggler: None,
             collectives: vec![],
+            completed_seconds_ago: Some(90.0),
             commits: vec![CommitReport {
                 rank: 1,
                 step: 7,
                 awaited: vec!["east".to_owned(), "west".to_owned()],
                 seconds: 2.25,
             }],
+            removed: false,
             draining: Some(DrainReport {
                 seconds_left: 12.34,
                 collectives: vec![8, 9],
@@ -257,7 +266,8 @@ mod tests {
         assert!(text.contains(line), "{text}");
         let row = text.lines().last().unwrap_or_default();
         let cells: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(cells, ["7", "1", "east,", "west", "2.2", "s"], "{text}");
+        assert_eq!(cells, ["7", "1", "east,", "west", "2.25", "s"], "{text}");
+        assert!(text.contains("no collective under way; the last completed 1.5 min ago"), "{text}");
         job.commits.clear();
         job.draining =
             Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });

@@ -1,12 +1,17 @@
 //! Checks of the host: kernel limits, the local socket, secret files.
 
 use super::finding::Finding;
-use gateway::config::{GatewayConfig, JobConfig};
+use gateway::access::{
+    self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+};
+use gateway::config::{GatewayConfig, JobConfig, RegionFile};
+use gateway::daemon::{check_descriptor_limit, descriptors_needed};
 use gateway::local::token_file::{self, TokenFileError};
+use gateway::memory::limits::budget_limit_below;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use units::ByteCount;
 
 /// Checks that the limits of the kernel allow the socket buffers of a lane.
 pub(super) fn check_socket_buffers() -> Vec<Finding> {
@@ -24,24 +29,95 @@ fn check_socket_buffer(setting: &'static str) -> Finding {
         Some(bytes) if bytes >= SOCKET_BUFFER_BYTES => Finding::ok(check, setting, bytes),
         Some(bytes) => {
             let found = format!("{bytes}, below {SOCKET_BUFFER_BYTES}: bursts will be dropped");
-            let advice = format!("sudo sysctl -w {setting}={SOCKET_BUFFER_BYTES}");
+            let advice = format!("as root: sysctl -w {setting}={SOCKET_BUFFER_BYTES}");
             Finding::ok(check, setting, found).into_warning(advice)
         }
     }
 }
 
-/// Checks that the gateway can create its local socket, or that a gateway listens on it.
+/// Checks that no limit of the host, of cgroups or of the process is below the memory of the gateway
+/// and the arenas of its jobs. The doctor's own limits are the gateway's only if both run alike.
+pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+    let own = gateway.memory.get();
+    let arenas: u64 = region.jobs().map(|job| job.memory.get()).fold(0, u64::saturating_add);
+    let finding =
+        |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
+    if let Some(limit) = budget_limit_below(own) {
+        let advice = format!("{}, or lower `memory` of the gateway", limit.remedy);
+        return finding(format!("gateway: {}; {limit}", gateway.memory)).into_failure(advice);
+    }
+    let sum = ByteCount::new(own.saturating_add(arenas));
+    match budget_limit_below(sum.get()) {
+        Some(limit) => {
+            let advice = format!("{}, or lower `memory` of jobs", limit.remedy);
+            finding(format!("gateway and jobs: {sum}; {limit}")).into_warning(advice)
+        }
+        None => finding(format!("gateway and jobs: {sum}, below every limit")),
+    }
+}
+
+/// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
+pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+    let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
+    let needed = descriptors_needed(region.fabric().fabric(), gateway.id, of);
+    let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
+    match check_descriptor_limit(needed) {
+        Ok(()) => finding(format!("{needed} are enough, and allowed")),
+        Err(error) => finding(error.to_string())
+            .into_warning("raise the hard limit: ulimit -Hn, or LimitNOFILE= of the service"),
+    }
+}
+
+/// Checks that a gateway listens on its local socket, or can create it, where no other user can
+/// replace it. Call it within a runtime.
 pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
-    match UnixStream::connect(path) {
-        Ok(_) => return finding("a gateway is listening"),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let advice = "run as the user of the gateway, or give your group access to the socket";
-            return finding("not allowed to connect").into_failure(advice);
+    let user = match gateway.user_id().and_then(|user| gateway.group_id().map(|_| user)) {
+        Ok(user) => user,
+        Err(error) => return finding(&error.to_string()).into_failure("correct the region file"),
+    };
+    let trusted = TrustedUsers::new(user);
+    let listening = match UnixStream::connect(path) {
+        Ok(stream) => listening_user(stream).map(Some),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(None),
+    };
+    let judged = match listening {
+        Err(_) => Err(denied_access(path)),
+        Ok(user) => check_socket_folder(path, trusted).and_then(|()| match user {
+            Some(user) => check_socket_peer(path, user, trusted).map(|()| true),
+            None => Ok(false),
+        }),
+    };
+    match judged {
+        Ok(true) => finding("a gateway is listening"),
+        Ok(false) => check_socket_can_be_made(path, &finding),
+        Err(error) => {
+            let advice = match error {
+                SocketAccessError::Denied { .. } => {
+                    "run as the user of the gateway, or give your group access to the socket"
+                }
+                SocketAccessError::ForeignPeer { .. } => {
+                    "stop that process, or name its user in `user` of the gateway"
+                }
+                SocketAccessError::ForeignFolder { .. } | SocketAccessError::OpenFolder { .. } => {
+                    "use a folder that only the gateway's user can make and write"
+                }
+            };
+            finding(&error.to_string()).into_failure(advice)
         }
-        Err(_) => {}
     }
+}
+
+/// Returns the user of the process that listens at the other end of a connection.
+fn listening_user(stream: UnixStream) -> std::io::Result<u32> {
+    stream.set_nonblocking(true)?;
+    Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
+}
+
+/// Checks that the gateway can create its local socket.
+fn check_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     let Some(directory) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else {
         return finding("no directory of its path exists").into_failure("create its directory");
     };
@@ -60,8 +136,9 @@ pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
     }
 }
 
-/// Checks that the token file of a job can be loaded and that only its owner can read it.
-pub(super) fn check_token_file(job: &JobConfig) -> Finding {
+/// Checks that the token file of a job can be loaded, and that only its owner and the group of the
+/// socket can read it.
+pub(super) fn check_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
     match token_file::load_token(&job.token) {
         Err(TokenFileError::Malformed(_)) => {
             let found = "not a job token, which is 64 hexadecimal digits";
@@ -69,25 +146,17 @@ pub(super) fn check_token_file(job: &JobConfig) -> Finding {
             finding.into_failure("make one with `landbridge certs`")
         }
         // The check below reports a file that cannot be read.
-        _ => check_secret_file("job token", &job.token),
+        _ => check_secret_file("job token", &job.token, group),
     }
 }
 
-/// Checks that a secret file exists and that only its owner can read it.
-pub(super) fn check_secret_file(check: &'static str, path: &Path) -> Finding {
-    let finding = |found: &str| Finding::ok(check, path.display(), found);
-    let opened = std::fs::File::open(path).and_then(|file| file.metadata());
-    match opened {
-        Err(error) => finding(&error.to_string()).into_failure("make it with `landbridge certs`"),
-        Ok(metadata) => {
-            let (mode, owner) = (metadata.permissions().mode() & 0o777, metadata.uid());
-            let found = format!("mode {mode:03o}, owner {owner}");
-            if mode & 0o077 == 0 {
-                finding(&found)
-            } else {
-                finding(&format!("{found}: others may read it"))
-                    .into_failure(format!("chmod 600 {}", path.display()))
-            }
+/// Checks that a secret file exists and that only its owner can read it, by the judge of
+/// `landbridge run`.
+pub(super) fn check_secret_file(check: &'static str, path: &Path, group: Option<u32>) -> Finding {
+    match access::check_secret_file(path, group) {
+        Ok(found) => Finding::ok(check, path.display(), found),
+        Err(error) => {
+            Finding::ok(check, path.display(), error.found()).into_failure(error.advice())
         }
     }
 }

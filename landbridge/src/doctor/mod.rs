@@ -19,9 +19,13 @@ use gateway::config::{GatewayConfig, RegionFile};
 /// Returns all findings.
 pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings = host::check_socket_buffers();
+    findings.push(host::check_memory_limits(region, gateway));
+    findings.push(host::check_descriptors(region, gateway));
     findings.push(host::check_local_socket(gateway));
-    findings.extend(region.jobs().map(host::check_token_file));
-    findings.push(host::check_secret_file("key permissions", &gateway.key));
+    // A group that this host lacks is a finding of the socket.
+    let group = gateway.group_id().unwrap_or_default();
+    findings.extend(region.jobs().map(|job| host::check_token_file(job, group)));
+    findings.push(host::check_secret_file("key permissions", &gateway.key, None));
     let fabric = region.fabric().fabric();
     match identity::check_identity(gateway, fabric.name()) {
         Ok((credentials, found)) => {

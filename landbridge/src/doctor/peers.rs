@@ -13,6 +13,7 @@ use quinn::Endpoint;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
+use units::Span;
 
 /// Checks the path to every gateway with a WAN port in a region that has a link to the region of
 /// `gateway`. Peers are measured one after the other, since they would share the link.
@@ -50,7 +51,8 @@ pub(super) async fn check_peers(
         match measure_path(&endpoint, credentials, target, want).await {
             Ok(measured) => findings.extend(compare_with_fabric(&subject, link, want, &measured)),
             Err(error) => {
-                findings.push(explain_probe_failure(&subject, address, bind.ip(), &error))
+                let way = (bind.ip(), address, link.rtt);
+                findings.push(explain_probe_failure(&subject, way, &error))
             }
         }
     }
@@ -78,10 +80,10 @@ fn compare_with_fabric(
     want: ExpectedPath,
     measured: &PathMeasurement,
 ) -> Vec<Finding> {
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
+    let time = |duration: Duration| Span::from_secs_f64(duration.as_secs_f64()).rounded();
+    let handshake = format!("QUIC handshake in {}", time(measured.handshake));
     let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
-    let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
+    let rtt = format!("{}, fabric says {}", time(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
     findings.push(
         if measured.rtt > link.rtt.duration().mul_f64(RTT_WARNING_FACTOR) + RTT_WARNING_MARGIN {
@@ -100,13 +102,13 @@ fn compare_with_fabric(
     } else {
         mtu
     });
-    let sent = format!("sent {}", measured.sent);
+    let sent = format!("sent {}", measured.sent.rounded());
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
             .into_warning("try again while no collective is in progress"),
         Some(rate) => {
             let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
-            let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
+            let found = format!("{sent} at {}, fabric says {}", rate.rounded(), want.rate);
             let finding = Finding::ok("rate", subject, found);
             if got < RATE_WARNING_FRACTION * wanted {
                 finding.into_warning("lower `rate`, `egress` or `ingress`, or fix the path")
@@ -118,20 +120,20 @@ fn compare_with_fabric(
     findings
 }
 
-/// Turns the error of a path probe into a finding with advice.
+/// Turns the error of a path probe into a finding with advice. The path is that from an address of
+/// this host to a peer, with its round trip by the fabric.
 fn explain_probe_failure(
     subject: &str,
-    address: SocketAddr,
-    bind: IpAddr,
+    (bind, address, rtt): (IpAddr, SocketAddr, Span),
     error: &ProbeError,
 ) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
-        ProbeError::NoAnswer if answers_port_unreachable(address, bind) => {
+        ProbeError::NoAnswer(_) if answers_port_unreachable(address, bind, rtt) => {
             Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
                 .into_failure("the peer is not running: start it with `landbridge run`")
         }
-        ProbeError::NoAnswer => finding.into_failure(format!(
+        ProbeError::NoAnswer(_) => finding.into_failure(format!(
             "start the peer with `landbridge run`, or allow UDP to ports {}-{} both ways",
             address.port(),
             address.port() + gateway::config::LANES_MAX - 1,
@@ -144,11 +146,11 @@ fn explain_probe_failure(
 
 /// Returns true if the host of a peer answers a datagram with ICMP port unreachable, so no gateway
 /// listens.
-fn answers_port_unreachable(address: SocketAddr, bind: IpAddr) -> bool {
+fn answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -> bool {
     let ask = || {
         let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
         socket.connect(address)?;
-        socket.set_read_timeout(Some(ICMP_TIMEOUT))?;
+        socket.set_read_timeout(Some(ICMP_TIMEOUT_MIN.max(2 * rtt.duration())))?;
         socket.send(&[0])?;
         socket.recv(&mut [0])
     };
@@ -167,16 +169,16 @@ const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 /// retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
-/// 1 s: how long `landbridge doctor` waits for an ICMP port unreachable from a peer's host, longer
-/// than a common round trip.
-const ICMP_TIMEOUT: Duration = Duration::from_secs(1);
+/// 1 s: how long `landbridge doctor` waits for an ICMP port unreachable from a peer's host, or two
+/// round trips where those are longer.
+const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::super::finding::Verdict;
     use super::*;
     use hier_collectives::ids::RegionId;
-    use units::{BitRate, ByteCount, Fraction, Span};
+    use units::{BitRate, ByteCount, Fraction};
 
     const RATE: BitRate = BitRate::from_bits_per_second(500_000_000);
 

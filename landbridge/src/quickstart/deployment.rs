@@ -3,6 +3,7 @@
 use super::error::QuickstartError;
 use super::messages::JOB_NAME;
 use super::options::QuickstartOptions;
+use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::config::{FabricFile, Fault, Faults};
 use gateway::loopback::ports;
@@ -24,6 +25,9 @@ const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 /// largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
+/// Names of the two regions, after which region files, logs and sockets are named.
+pub(super) const REGION_NAMES: [&str; 2] = ["east", "west"];
+
 /// Temporary folder with the files of a quickstart, removed on drop, and the addresses in them.
 pub(super) struct QuickstartDeployment {
     folder: tempfile::TempDir,
@@ -40,6 +44,12 @@ impl QuickstartDeployment {
     pub fn create(options: &QuickstartOptions) -> Result<Self, QuickstartError> {
         let folder = tempfile::Builder::new().prefix("landbridge-").tempdir();
         let folder = folder.map_err(QuickstartError::system("cannot make a folder"))?;
+        for name in REGION_NAMES {
+            let path = folder.path().join(format!("{name}.sock"));
+            if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+                return Err(QuickstartError::SocketPath { path });
+            }
+        }
         let block = || {
             ports::free_port_block().map_err(QuickstartError::system("no free ports on loopback"))
         };

@@ -1,9 +1,11 @@
 //! Errors of a quickstart.
 
 use super::rank::RankError;
+use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::CertsError;
 use gateway::config::Faults;
 use std::io;
+use std::path::PathBuf;
 
 /// Why a quickstart ended without a report.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,17 @@ pub(crate) enum QuickstartError {
         problem: String,
         /// End of its log.
         log: String,
+        /// Its exit code, if it has ended with one.
+        exit_code: Option<i32>,
+    },
+    /// The temporary folder's path is too long for a Unix socket in it. The user's fault.
+    #[error(
+        "{}: the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes, and this one has \
+         {}: set TMPDIR to a folder with a shorter path", path.display(), path.as_os_str().len()
+    )]
+    SocketPath {
+        /// The path.
+        path: PathBuf,
     },
     /// A rank failed.
     #[error(transparent)]

@@ -5,7 +5,6 @@
 //! [`training`] and then all-reduces. The [`report`] checks both.
 
 mod all_reduce_times;
-mod binomial;
 mod deployment;
 mod error;
 mod messages;

@@ -3,7 +3,7 @@
 use super::error::QuickstartError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -51,11 +51,10 @@ impl ChildProcess {
     pub async fn read_line(&mut self) -> Result<String, QuickstartError> {
         match self.output.next_line().await {
             Ok(Some(line)) => Ok(line),
-            Ok(None) => {
-                let status = self.child.wait().await;
-                let problem = status.map_or_else(|e| e.to_string(), |s| format!("ended: {s}"));
-                Err(self.error_with_log(&problem))
-            }
+            Ok(None) => match self.child.wait().await {
+                Ok(status) => Err(self.end_error(status)),
+                Err(error) => Err(self.error_with_log(&error.to_string())),
+            },
             Err(error) => Err(self.error_with_log(&error.to_string())),
         }
     }
@@ -66,6 +65,22 @@ impl ChildProcess {
         sent.map_err(|error| self.error_with_log(&error.to_string()))
     }
 
+    /// Returns the error of a process that has ended; `None` while it runs.
+    ///
+    /// Whoever waits for something else of a process asks this meanwhile.
+    pub fn error_if_ended(&mut self) -> Option<QuickstartError> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(self.end_error(status)),
+            Err(error) => Some(self.error_with_log(&error.to_string())),
+        }
+    }
+
+    /// Returns the id of the process; `None` once its end has been seen.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Kills the process and waits for its end.
     pub async fn stop(mut self) {
         // It may have ended already.
@@ -74,12 +89,30 @@ impl ChildProcess {
 
     /// Returns an error with the name, the problem and the end of the log of the process.
     pub fn error_with_log(&self, problem: &str) -> QuickstartError {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let tail = &log[log.len().saturating_sub(LOG_TAIL_BYTES)..];
         QuickstartError::Process {
             name: self.name.clone(),
             problem: problem.to_owned(),
-            log: String::from_utf8_lossy(tail).into_owned(),
+            log: self.read_log_tail(),
+            exit_code: None,
         }
+    }
+
+    /// Returns the error of a process that has ended with `status`. Its first line ends with the
+    /// last line of the log, which is mostly the reason.
+    fn end_error(&self, status: ExitStatus) -> QuickstartError {
+        let log = self.read_log_tail();
+        let how = status.code().map_or(status.to_string(), |code| format!("exit code {code}"));
+        let problem = match log.trim_end().lines().next_back() {
+            Some(reason) => format!("ended with {how}: {reason}"),
+            None => format!("ended with {how}"),
+        };
+        QuickstartError::Process { name: self.name.clone(), problem, log, exit_code: status.code() }
+    }
+
+    /// Reads the end of the log of the process.
+    fn read_log_tail(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let tail = &log[log.len().saturating_sub(LOG_TAIL_BYTES)..];
+        String::from_utf8_lossy(tail).into_owned()
     }
 }

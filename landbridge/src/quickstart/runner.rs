@@ -6,12 +6,13 @@
 use super::all_reduce_times::{
     AllReduceTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
 };
-use super::deployment::{QuickstartDeployment, rank_speeds};
+use super::deployment::{QuickstartDeployment, REGION_NAMES, rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::ChildProcess;
 use super::progress::quickstart_progress_bar;
+use super::report::fidelity::{ProcessorTimes, RelayFidelity, RunFidelity};
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
@@ -20,13 +21,17 @@ use gateway::observe::fetch::fetch_status;
 use gateway::simulate::SIMULATED_QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use indicatif::ProgressBar;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
-/// three attempts to connect.
-const EPOCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// three attempts to connect. On long links it is [`EPOCH_ROUND_TRIPS`].
+const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+/// 30 round trips: the longest wait until the gateways of a quickstart have agreed on an epoch on
+/// long links, enough for three attempts of ten round trips.
+const EPOCH_ROUND_TRIPS: u32 = 30;
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.
 ///
@@ -76,10 +81,13 @@ impl QuickstartRunner {
         let (digests, loss) = self.follow_training(&bar).await?;
         bar.set_message("all-reducing");
         let before = self.read_counters(deployment).await?;
+        let busy_before = ProcessorTimes::read(&self.own_processes());
         let iterations = self.run_all_reduces(options, &bar).await?;
+        let busy_after = ProcessorTimes::read(&self.own_processes());
         // Packets still in flight belong to the last all-reduce.
         tokio::time::sleep(2 * options.rtt.duration() + Duration::from_millis(200)).await;
         let after = self.read_counters(deployment).await?;
+        let fidelity = RunFidelity::new(self.read_fidelity().await?, busy_before, busy_after);
         let result_digests = self.read_result_digests().await?;
         // The last frame clears the bar. It must not find another one before it.
         stdio::flush_stderr();
@@ -116,6 +124,7 @@ impl QuickstartRunner {
                 rate_bits_per_second: options.rate.bits_per_second() as f64,
                 loss: options.loss.as_f64(),
             },
+            fidelity,
         })
     }
 
@@ -128,7 +137,7 @@ impl QuickstartRunner {
     ) -> Result<(), QuickstartError> {
         let relay = self.relay.insert(start_relay(options, deployment)?);
         relay.read_line().await?;
-        for name in ["east", "west"] {
+        for name in REGION_NAMES {
             let config = deployment.path(&format!("{name}.toml"));
             let arguments = [
                 "run".into(),
@@ -148,14 +157,23 @@ impl QuickstartRunner {
         Ok(())
     }
 
-    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT`].
+    /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT_MIN`] or
+    /// [`EPOCH_ROUND_TRIPS`].
+    ///
+    /// A process that ends meanwhile ends the wait.
     async fn wait_for_epoch(
-        &self,
+        &mut self,
         deployment: &QuickstartDeployment,
     ) -> Result<(), QuickstartError> {
-        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT;
-        for (gateway, address) in self.gateways.iter().zip(deployment.status) {
+        let rtts = deployment.fabric.links().iter().map(|link| link.rtt.duration());
+        let round_trips = rtts.max().unwrap_or_default() * EPOCH_ROUND_TRIPS;
+        let deadline = tokio::time::Instant::now() + EPOCH_TIMEOUT_MIN.max(round_trips);
+        for (index, address) in deployment.status.into_iter().enumerate() {
             loop {
+                let mut processes = self.gateways.iter_mut().chain(&mut self.relay);
+                if let Some(error) = processes.find_map(ChildProcess::error_if_ended) {
+                    return Err(error);
+                }
                 let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
                 let problem = match status {
                     Ok(Ok(status)) if status.jobs.iter().all(|job| job.epoch.is_some()) => break,
@@ -164,7 +182,7 @@ impl QuickstartRunner {
                     Err(error) => error.to_string(),
                 };
                 if tokio::time::Instant::now() > deadline {
-                    return Err(gateway.error_with_log(&problem));
+                    return Err(self.gateways[index].error_with_log(&problem));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -241,13 +259,7 @@ impl QuickstartRunner {
         &mut self,
         deployment: &QuickstartDeployment,
     ) -> Result<TrafficCounters, QuickstartError> {
-        let Some(relay) = &mut self.relay else {
-            return Err(QuickstartError::Interrupted);
-        };
-        relay.send_line("counters").await?;
-        let line = relay.read_line().await?;
-        let counted: RelayLine = serde_json::from_str(&line)
-            .map_err(|error| relay.error_with_log(&format!("printed `{line}`: {error}")))?;
+        let counted: RelayLine = self.ask_relay("counters").await?;
         let mut payload = [0; 2];
         for (payload, (gateway, address)) in
             payload.iter_mut().zip(self.gateways.iter().zip(deployment.status))
@@ -258,6 +270,31 @@ impl QuickstartRunner {
             *payload = status.peers.iter().map(|peer| peer.sent_bytes).sum();
         }
         Ok(TrafficCounters { east_west: counted.east_west, west_east: counted.west_east, payload })
+    }
+
+    /// Reads the relay's verdict on itself so far.
+    async fn read_fidelity(&mut self) -> Result<RelayFidelity, QuickstartError> {
+        self.ask_relay("fidelity").await
+    }
+
+    /// Sends the relay a command and reads its answer.
+    async fn ask_relay<T: DeserializeOwned>(
+        &mut self,
+        command: &str,
+    ) -> Result<T, QuickstartError> {
+        let Some(relay) = &mut self.relay else {
+            return Err(QuickstartError::Interrupted);
+        };
+        relay.send_line(command).await?;
+        let line = relay.read_line().await?;
+        serde_json::from_str(&line)
+            .map_err(|error| relay.error_with_log(&format!("printed `{line}`: {error}")))
+    }
+
+    /// Returns the ids of the quickstart and of all its processes.
+    fn own_processes(&self) -> Vec<u32> {
+        let children = self.gateways.iter().chain(&self.ranks).chain(&self.relay);
+        std::iter::once(std::process::id()).chain(children.filter_map(ChildProcess::id)).collect()
     }
 
     /// Kills all processes, ranks first, and waits for their ends.

@@ -46,7 +46,7 @@ fn a_lack_of_descriptors_is_told_with_its_remedy() {
     let (_arena, memory) = Arena::create_memfd(ARENA).expect("memory");
     let attach = request(&deployment, "train", "train", 0);
     match runtime.block_on(ask(&deployment, &memory, &attach)) {
-        Response::Refused(why) => assert!(why.contains("ulimit -n"), "{why}"),
+        Response::Refused(refusal) => assert!(refusal.why.contains("ulimit -n"), "{refusal}"),
         other => panic!("not refused: {other:?}"),
     }
     gateway.log.line_with("a trainer was refused: the arena did not arrive");

@@ -1,6 +1,7 @@
 //! A trainer that sends any bytes it likes.
 
 use crate::deployment::Deployment;
+use gateway::access::TrustedUsers;
 use gateway::local::listener::connect_unix;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
@@ -57,7 +58,8 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
 
 /// Sends a descriptor of memory and a request. Returns the response.
 pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
-    let mut stream = connect_unix(&deployment.path("east.sock"), memory).await.expect("connects");
+    let (socket, trusted) = (deployment.path("east.sock"), TrustedUsers::new(None));
+    let mut stream = connect_unix(&socket, memory, trusted).await.expect("connects");
     write_local_message(&mut stream, request).await.expect("sent");
     let answer = read_local_message(&mut stream).await.expect("an answer");
     Response::decode(&answer).expect("a response")
@@ -66,7 +68,7 @@ pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> R
 /// Sends a request that the gateway must refuse. Returns its reason.
 pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> String {
     match ask(deployment, memory, request).await {
-        Response::Refused(why) => why,
+        Response::Refused(refusal) => refusal.why,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -77,7 +79,8 @@ impl RawClient {
         let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
         let region = if rank < 2 { "east" } else { "west" };
         let path = deployment.path(&format!("{region}.sock"));
-        let mut stream = connect_unix(&path, &memory).await.expect("connects");
+        let trusted = TrustedUsers::new(None);
+        let mut stream = connect_unix(&path, &memory, trusted).await.expect("connects");
         let request = request(deployment, "other", "other", rank);
         write_local_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
@@ -121,8 +124,8 @@ impl RawClient {
     pub async fn refusal_at_end(&mut self) -> String {
         let mut last = String::new();
         while let Some(response) = self.receive().await {
-            if let Response::Refused(why) = response {
-                last = why;
+            if let Response::Refused(refusal) = response {
+                last = refusal.why;
             }
         }
         last

@@ -2,12 +2,15 @@
 
 #[path = "../deployment/mod.rs"]
 mod deployment;
+mod exit_codes;
 mod memory;
 mod rate;
+mod reload;
 mod renew;
 mod secrets;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
+mod sockets;
 mod stop;
 mod three;
 

@@ -1,1 +1,1 @@
-"""The region file: where a trainer attaches, and as which rank."""
+"""The region file, which the ``landbridge`` program reads: where and as which rank to attach."""

@@ -1,20 +1,20 @@
-"""The parts of region file, token and fabric file that a trainer needs.
+"""The part of a region file that a trainer needs, and its token.
 
-``landbridge check`` checks these files completely. This module checks only the keys that it reads.
+The ``landbridge`` program reads region and fabric file (``program``). This module chooses the
+gateway, the job and the rank, and reads the job's token.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
+import pwd
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError
-from . import toml
+from .program import read_config
 
 #: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
 _BYTES_PER_UNIT = {
@@ -28,6 +28,21 @@ _BYTES_PER_UNIT = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
+#: Characters that may stand around a token in its file, as the gateway's reader has it.
+_TOKEN_SPACE = b" \t\n\x0c\r"
+#: A token in its file, without the space around it.
+_TOKEN_TEXT = re.compile(rb"[0-9A-Fa-f]{%d}" % (2 * TOKEN_BYTES))
+
+
+class RankChoice(NamedTuple):
+    """The rank that a trainer asks for: its number, or its region and its number there."""
+
+    #: The number of the rank in the fabric; ``None`` with a region.
+    rank: int | None
+    #: The name of the region; ``None`` with a number.
+    region: str | None = None
+    #: The number of the rank in its region; ``None`` with a number.
+    local_rank: int | None = None
 
 
 class GatewayLocation(NamedTuple):
@@ -43,29 +58,64 @@ class GatewayLocation(NamedTuple):
     speeds: list[float]
     #: The region of every rank, by rank.
     regions: list[str]
+    #: The number of the user as whom the gateway runs; ``None`` if the file does not say.
+    user: int | None = None
 
 
-def read_location(path: str | Path, gateway: str | None, job: str | None) -> GatewayLocation:
-    """Returns a trainer's gateway, token and ranks from a region file and the files that it names.
+def read_location(
+    path: str | Path,
+    gateway: str | None,
+    job: str | None,
+    choice: RankChoice,
+) -> tuple[GatewayLocation, int]:
+    """Returns a trainer's gateway, token and ranks, and the number of its rank.
 
     Args:
         path: The region file.
-        gateway: The name of the gateway, where the file has several.
+        gateway: The name of the gateway, where the file has several that do not serve the rank.
         job: The name of the job, where the file has several.
+        choice: The rank that the trainer asks for.
 
     Raises:
-        ConfigError: A file cannot be read, or a key is missing or has a wrong value.
+        ConfigError: A file cannot be used, or has no such gateway, job or rank.
     """
     path = Path(path)
-    region = _read_toml_file(path)
-    at = _choose_table_name(path, region, "gateway", gateway)
-    named = _choose_table_name(path, region, "job", job)
-    socket = path.parent / _read_path(path, region["gateway"][at], f"gateway.{at}", "socket")
-    token = path.parent / _read_path(path, region["job"][named], f"job.{named}", "token")
-    fabric = path.parent / _read_path(path, region, "", "fabric")
-    return GatewayLocation(
-        socket, named, _read_token(token), *_read_ranks(fabric, _read_toml_file(fabric))
+    config = read_config(path)
+    ranks = config["ranks"]
+    rank = _choose_rank(path, ranks, choice)
+    gateways = {entry["gateway"]: entry for entry in config["gateways"]}
+    tokens = {entry["job"]: entry["token"] for entry in config["jobs"]}
+    if gateway is None and ranks[rank]["gateway"] in gateways:
+        gateway = ranks[rank]["gateway"]
+    at = _choose_name(path, gateways, "gateway", gateway)
+    named = _choose_name(path, tokens, "job", job)
+    location = GatewayLocation(
+        Path(gateways[at]["socket"]),
+        named,
+        _read_token(Path(tokens[named])),
+        [float(entry["speed"]) for entry in ranks],
+        [entry["region"] for entry in ranks],
+        _find_user(path, at, gateways[at]["user"]),
     )
+    return location, rank
+
+
+def _choose_rank(path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice) -> int:
+    """Returns the number of the rank that a trainer asks for."""
+    if choice.rank is not None:
+        if choice.rank >= len(ranks):
+            last = len(ranks) - 1
+            raise ConfigError(f"rank {choice.rank}: the fabric has ranks 0 to {last}")
+        return choice.rank
+    region, local_rank = choice.region, choice.local_rank
+    there = [entry["rank"] for entry in ranks if entry["region"] == region]
+    if not there:
+        known = ", ".join(dict.fromkeys(entry["region"] for entry in ranks))
+        raise ConfigError(f"{path}: the fabric has no region `{region}`; it has: {known}")
+    if local_rank is None or local_rank >= len(there):
+        text = f"local_rank {local_rank}: region `{region}` has local ranks 0 to {len(there) - 1}"
+        raise ConfigError(text)
+    return int(there[local_rank])
 
 
 def parse_bytes(quantity: int | str) -> int:
@@ -84,85 +134,40 @@ def parse_bytes(quantity: int | str) -> int:
     return int(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
 
 
-def _read_toml_file(path: Path) -> dict[str, Any]:
-    """Returns the root table of a TOML file. Raises ``ConfigError`` with the path."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    try:
-        return _parse_toml(text)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    """Returns the root table of a TOML text, by the standard library where that has a parser."""
-    if sys.version_info >= (3, 11):
-        table: dict[str, Any] = importlib.import_module("tomllib").loads(text)
-        return table
-    return toml.loads(text)
-
-
-def _choose_table_name(path: Path, region: dict[str, Any], kind: str, name: str | None) -> str:
-    """Returns ``name``, or the name of the only table ``[kind.NAME]`` of a region file."""
-    tables = region.get(kind)
-    if not isinstance(tables, dict) or not tables:
-        raise ConfigError(f"{path}: {kind}: missing; accepted: a table such as [{kind}.NAME]")
+def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
+    """Returns ``name``, or the name of the only gateway or job of a region file."""
     known = ", ".join(sorted(tables))
     if name is None:
         if len(tables) > 1:
             text = f"{path} has several tables [{kind}.NAME]"
             raise ConfigError(f"{text}; choose one with {kind}=: {known}")
         name = next(iter(tables))
-    if not isinstance(tables.get(name), dict):
+    if name not in tables:
         raise ConfigError(f"{path} has no {kind} `{name}`; it has: {known}")
     return name
 
 
-def _read_path(path: Path, table: dict[str, Any], where: str, key: str) -> str:
-    """Returns a path that a key of a config file's table has. ``where`` is the table's name, for
-    errors."""
-    value = table.get(key)
-    if not isinstance(value, str):
-        key_path = f"{where}.{key}" if where else key
-        raise ConfigError(f"{path}: {key_path}: missing or no path; accepted: a path in quotes")
-    return value
+def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
+    """Returns the number of the user that a gateway's table names, or ``None`` if it names none."""
+    if user is None or user.isdigit():
+        return None if user is None else int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError as error:
+        text = f"this host has no user `{user}`: make it, or correct `user`"
+        raise ConfigError(f"{path}: gateway.{gateway}.user: {text}") from error
 
 
 def _read_token(path: Path) -> bytes:
     """Returns the bytes of a token file, which holds hexadecimal digits."""
     try:
-        text = path.read_text("ascii").strip()
-        if len(text) == 2 * TOKEN_BYTES and " " not in text:
-            return bytes.fromhex(text)
+        text = path.read_bytes().strip(_TOKEN_SPACE)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except ValueError:
-        pass
-    digits = 2 * TOKEN_BYTES
-    accepted = f"a token of {digits} hexadecimal digits, as `landbridge certs` makes it"
-    raise ConfigError(f"{path}: accepted: {accepted}")
-
-
-def _read_ranks(path: Path, fabric: dict[str, Any]) -> tuple[list[float], list[str]]:
-    """Returns the speed and the region of each rank of a fabric file, with regions in alphabetical
-    order."""
-    regions = fabric.get("region")
-    if not isinstance(regions, dict) or not regions:
-        raise ConfigError(f"{path}: region: missing; accepted: a table such as [region.east]")
-    speeds: list[float] = []
-    region_of: list[str] = []
-    for name in sorted(regions):
-        if not isinstance(regions[name], dict):
-            raise ConfigError(f"{path}: region.{name}: accepted: a table such as [region.{name}]")
-        ranks, given = regions[name].get("ranks"), regions[name].get("speeds")
-        if type(ranks) is not int or ranks < 1:  # `bool` is a subclass of `int`.
-            raise ConfigError(f"{path}: region.{name}.ranks: accepted: a whole number of ranks")
-        given = [1.0] * ranks if given is None else given
-        usable = isinstance(given, list) and len(given) == ranks
-        if not usable or not all(type(v) in (int, float) and 0 < v < math.inf for v in given):
-            raise ConfigError(f"{path}: region.{name}.speeds: accepted: {ranks} positive numbers")
-        speeds += [float(value) for value in given]
-        region_of += [name] * ranks
-    return speeds, region_of
+    if not _TOKEN_TEXT.fullmatch(text):
+        digits = 2 * TOKEN_BYTES
+        raise ConfigError(
+            f"{path}: not a job token: {digits} hexadecimal digits; make one with "
+            "`landbridge certs`"
+        )
+    return bytes.fromhex(text.decode("ascii"))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -13,12 +14,18 @@ from .._config.region_file import GatewayLocation
 from .._memory.arena import Arena
 from .._operation import Operation
 from .._protocol.connection import attach_rank
+from .._protocol.socket_access import trusted_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
 
-#: 0.1 s: pause between two attempts to attach to a gateway. A lost gateway takes longer to come
-#: back.
-_RETRY_PAUSE_S = 0.1
+_log = logging.getLogger("landbridge")
+
+#: 0.1 s: first pause between two attempts to attach to a gateway. Each failure to attach doubles
+#: it.
+_RETRY_PAUSE_MIN_S = 0.1
+#: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
+#: found.
+_RETRY_PAUSE_MAX_S = 1.0
 #: 2 s: longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
@@ -37,10 +44,15 @@ class GatewayAttachment:
         self._arena = arena
         self._state = state
         self._was_attached = False
+        #: The last failure that was logged since all ranks met.
+        self._logged = ""
 
     def meet_all_ranks(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
         """Attaches the rank, and returns when all ranks are in one epoch, at the beginning of a
         step.
+
+        Tries again until the deadline, whatever gateways do meanwhile: start, end, refuse for a
+        while, or not meet. Only an error that lasts ends it at once.
 
         Args:
             deadline: The latest return, in seconds of ``time.monotonic``.
@@ -49,9 +61,10 @@ class GatewayAttachment:
         Raises:
             LandbridgeError: As ``connect``.
         """
+        pause, self._logged = _RETRY_PAUSE_MIN_S, ""
         while True:
-            self._attach_and_agree(deadline)
             try:
+                self._attach_and_agree(deadline)
                 left = max(deadline - time.monotonic(), 0.001)
                 return self._await_barrier(start_barrier, left)
             except (errors.RanksDisagree, errors.BadRequest):
@@ -59,11 +72,31 @@ class GatewayAttachment:
             except errors.CollectiveFailed as failure:
                 # A gateway or a rank went away or came back, or another rank's timeout expired.
                 # If the epoch has not ended, attaching again ends it.
-                if time.monotonic() + _RETRY_PAUSE_S >= deadline:
+                pause = _RETRY_PAUSE_MIN_S
+                if time.monotonic() + pause >= deadline:
                     raise
-                time.sleep(_RETRY_PAUSE_S)
+                time.sleep(pause)
                 if self._state.is_epoch_agreed:
                     self._state.end_connection(self._state.connection, f"given up after: {failure}")
+            except errors.AttachError as failure:
+                if self._is_lasting(failure) or time.monotonic() + pause >= deadline:
+                    raise
+                self._log_retry(failure, deadline)
+                time.sleep(pause)
+                pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
+
+    def _is_lasting(self, failure: errors.AttachError) -> bool:
+        """Returns whether another attempt would fail too."""
+        # A gateway that starts makes its folder first, and then opens it to other users.
+        is_starting = self._was_attached and isinstance(failure.__cause__, PermissionError)
+        return failure.is_final and not is_starting
+
+    def _log_retry(self, failure: errors.AttachError, deadline: float) -> None:
+        """Logs once that the rank waits for a gateway that has failed this way."""
+        if str(failure) != self._logged:
+            self._logged = str(failure)
+            left = deadline - time.monotonic()
+            _log.warning("rank %d: %s; trying for %.0f s more", self._rank, failure, left)
 
     def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
         """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout
@@ -89,7 +122,7 @@ class GatewayAttachment:
             lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
         )
         if state.ended is not None:
-            raise errors.Refused(state.ended)
+            raise errors.NoGateway(f"{self._location.socket}: the gateway went away: {state.ended}")
         if state.is_over or state.entries:
             raise errors.NoEpoch(
                 "attached, but no epoch began in time: some gateway is missing; "
@@ -98,31 +131,20 @@ class GatewayAttachment:
         state.agree_to_epoch()
 
     def _connect_to_gateway(self, deadline: float) -> None:
-        """Connects to the gateway and attaches the rank. Tries again while a gateway that answered
-        once is away."""
+        """Connects to the gateway once, and attaches the rank."""
         location = self._location
         self._state.finish_ending_connection()
         request = Attach(
             LOCAL_PROTOCOL_VERSION, self._rank, self._arena.nbytes, location.token, location.job
         )
-        while True:
-            try:
-                connection = attach_rank(location.socket, self._arena.fd, request, deadline)
-                break
-            except (errors.NoGateway, errors.Refused) as failure:
-                # A gateway that answered once may be ending or starting again. A connection that
-                # it ends without an answer is a `Refused` that an `OSError` caused.
-                is_absent = isinstance(failure, errors.NoGateway)
-                may_return = is_absent or isinstance(failure.__cause__, OSError)
-                is_late = time.monotonic() + _RETRY_PAUSE_S >= deadline
-                if not self._was_attached or not may_return or is_late:
-                    raise
-                time.sleep(_RETRY_PAUSE_S)
+        trusted = trusted_users(location.user)
+        connection = attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
         theirs, ours = connection.attached.world_size, len(location.speeds)
         if theirs != ours:
             connection.shut_down_socket()
             text = f"{theirs} ranks at the gateway, {ours} in the config"
-            raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
+            text = f"gateway and trainer have different fabrics: {text}"
+            raise errors.Refused(text, is_final=True)
         self.fabric, self._was_attached = connection.attached.fabric, True
         try:
             self._state.begin_connection(connection)

@@ -12,7 +12,7 @@ from typing import Any
 from .. import errors
 from .._arguments import check_integer, check_options, check_timeout
 from .._batch_split import BatchSplit, batch_shares
-from .._config.region_file import GatewayLocation, parse_bytes, read_location
+from .._config.region_file import GatewayLocation, RankChoice, parse_bytes, read_location
 from .._exchange import exchange_integers
 from .._memory import arrays
 from .._memory.arena import Arena
@@ -28,7 +28,9 @@ from .poster import CollectivePoster
 def connect(
     *,
     config: str | Path,
-    rank: int,
+    rank: int | None = None,
+    region: str | None = None,
+    local_rank: int | None = None,
     gateway: str | None = None,
     job: str | None = None,
     arena: int | str = "256 MiB",
@@ -36,11 +38,19 @@ def connect(
 ) -> Group:
     """Attaches a rank to the gateway on this host, and waits until all ranks are attached.
 
+    It tries until its timeout while the gateway does not run, starts, ends or refuses for a
+    while. An error that lasts, such as a wrong token, ends it at once.
+
     Args:
-        config: The path of the region file, as for ``landbridge run``.
+        config: The path of the region file, as for ``landbridge run``. The ``landbridge`` program
+            reads it, from this package's environment, the PATH, or ``LANDBRIDGE_BIN``.
         rank: The number of this rank, from 0. Ranks are numbered through the regions of the
-            fabric in alphabetical order.
-        gateway: The name of the gateway, where the region file has several.
+            fabric in alphabetical order, so a new region may change the numbers of others.
+        region: The name of this rank's region, instead of ``rank`` and with ``local_rank``.
+        local_rank: The number of this rank in its region, from 0. It stays as it is when the
+            fabric gets another region.
+        gateway: The name of the gateway, where the region file has several and none of them
+            serves this rank.
         job: The name of the job, where the region file has several.
         arena: The size of the memory for contributions and results: bytes, or a text such as
             ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
@@ -52,22 +62,38 @@ def connect(
 
     Raises:
         ConfigError: A file or an argument cannot be used.
-        AttachError: The gateway does not answer, refuses, or meets no other gateway.
-        ArenaFull: The host has not enough memory for the arena.
+        AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
+            ``is_final`` says whether to try again makes sense.
+        ArenaFull: A limit, which the text names, leaves too little memory for the arena.
+        LimitReached: This process has no descriptor or thread left.
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout(timeout)
-    location = read_location(config, gateway, job)
-    if check_integer("rank", rank, 1 << 32) >= len(location.speeds):
-        last = len(location.speeds) - 1
-        raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
-    group = Group(location, rank, Arena(parse_bytes(arena)))
+    choice = _check_rank_choice(rank, region, local_rank)
+    nbytes = parse_bytes(arena)
+    location, number = read_location(config, gateway, job, choice)
+    group = Group(location, number, Arena(nbytes))
     try:
         group._meet_all_ranks(time.monotonic() + timeout)
     except BaseException:
         group.close()
         raise
     return group
+
+
+def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
+    """Returns the rank that a caller asks for, by its number or by its region."""
+    by_region = region is not None or local_rank is not None
+    if (rank is not None) == by_region or (region is None) != (local_rank is None):
+        raise errors.ConfigError(
+            f"rank={rank!r}, region={region!r}, local_rank={local_rank!r}: accepted: either "
+            "`rank`, or `region` and `local_rank`"
+        )
+    if not by_region:
+        return RankChoice(check_integer("rank", rank, 1 << 32))
+    if not isinstance(region, str):
+        raise errors.ConfigError(f"region={region!r}: accepted: the name of a region")
+    return RankChoice(None, region, check_integer("local_rank", local_rank, 1 << 32))
 
 
 class Group(CollectivePoster):
@@ -113,7 +139,7 @@ class Group(CollectivePoster):
         All ranks call it, since all of them see a failure; a rank that was started again calls
         ``connect`` instead. Then ``agree`` or ``landbridge.torch.resume`` tells which step to
         begin. The call attaches again if the connection was lost, and ends the epoch if it has
-        not ended.
+        not ended. It tries until its timeout whatever gateways do meanwhile, as ``connect``.
 
         Args:
             failure: The exception of the failed step. Leave it out when this rank gave up for

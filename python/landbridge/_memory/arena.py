@@ -15,7 +15,8 @@ import weakref
 from collections import deque
 from typing import Any
 
-from ..errors import ArenaFull, ConfigError
+from ..errors import ArenaFull, ConfigError, LimitReached
+from . import limits
 from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
 
 #: The flag by which ``mmap`` allocates every page at once. Python 3.9 lacks the constant, whose
@@ -49,25 +50,22 @@ class Arena:
     def __init__(self, nbytes: int) -> None:
         if nbytes <= 0:
             raise ConfigError(f"arena of {nbytes} bytes: accepted: 1 byte or more")
-        available = _available_memory_bytes()
-        if nbytes > available:
-            # Without this check the kernel would kill other processes to find the pages.
-            raise ArenaFull(
-                f"arena of {nbytes} bytes: only {available} bytes of memory are available; "
-                "connect with a smaller `arena`"
-            )
+        # Without this check the kernel would kill this process or others to find the pages.
+        _check_limits(nbytes)
         self.nbytes = nbytes
-        self.fd = os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = _create_memfd()
         weakref.finalize(self, os.close, self.fd)
         try:
             os.ftruncate(self.fd, nbytes)
             # Allocated before it is mapped, so that a lack of memory is an error here and no signal
             # later.
             os.posix_fallocate(self.fd, 0, nbytes)
-        except OSError as error:
-            raise ArenaFull(f"no memory for an arena of {nbytes} bytes: {error}") from error
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
-        self._map = mmap.mmap(self.fd, nbytes, flags=mmap.MAP_SHARED | _MMAP_POPULATE_FLAG)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
+            self._map = mmap.mmap(self.fd, nbytes, flags=mmap.MAP_SHARED | _MMAP_POPULATE_FLAG)
+        except (OSError, OverflowError) as error:
+            raise ArenaFull(
+                f"no memory for an arena of {nbytes} bytes: {error}; connect with a smaller `arena`"
+            ) from error
         start = ctypes.c_ubyte.from_buffer(self._map)
         self._start = ctypes.addressof(start)
         self._lock = threading.Lock()
@@ -114,13 +112,25 @@ class Arena:
             self._allocator.free_slot(self._returned.popleft())
 
 
-def _available_memory_bytes() -> int:
-    """Returns the kernel's estimate of the memory that is available without swapping, in bytes."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise ArenaFull("/proc/meminfo has no MemAvailable: unknown whether the arena fits")
+def _check_limits(nbytes: int) -> None:
+    """Raises ``ArenaFull`` if a limit of the system leaves fewer than ``nbytes`` bytes."""
+    limit = limits.tightest_limit()
+    if limit is not None and nbytes > limit.available:
+        raise ArenaFull(
+            f"arena of {nbytes} bytes: only {limit.available} bytes are available by {limit.name}; "
+            f"{limit.remedy}, or connect with a smaller `arena`"
+        )
+
+
+def _create_memfd() -> int:
+    """Returns the descriptor of a new memfd. Raises ``LimitReached`` or ``ArenaFull``."""
+    try:
+        return os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        text = f"no descriptor for an arena: {limits.describe_os_error(error)}"
+        if limits.is_descriptor_limit(error):
+            raise LimitReached(text) from error
+        raise ArenaFull(text) from error
 
 
 def ranges_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

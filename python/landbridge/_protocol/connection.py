@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import errors
+from .._memory.limits import describe_os_error
 from .._waiting import Latch
+from .socket_access import (
+    TrustedUsers,
+    check_socket_folder,
+    check_socket_peer,
+    describe_denied_access,
+)
 from .wire import (
     ATTACH_FIRST_BYTE,
     LOCAL_PROTOCOL_VERSION,
@@ -95,9 +102,14 @@ class Connection:
         )  # Messages may have come right behind the first response.
         if reason is not None:
             self._stop_reading(reason)
-        threading.Thread(
+        reader = threading.Thread(
             target=self._run_reader_thread, name="landbridge-reader", daemon=True
-        ).start()
+        )
+        try:
+            reader.start()
+        except RuntimeError as error:
+            text = "limits on threads (ulimit -u, pids.max) and address space (ulimit -v)"
+            raise errors.LimitReached(f"no reader thread: {error}; raise the {text}") from error
 
     def send(self, request: Request) -> None:
         """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
@@ -259,7 +271,9 @@ class _ReadingThread:
         self.thread = threading.get_ident()
 
 
-def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
+def attach_rank(
+    path: Path, fd: int, request: Attach, deadline: float, trusted: TrustedUsers
+) -> Connection:
     """Connects to a gateway's socket, and attaches a rank with its arena.
 
     Args:
@@ -267,31 +281,54 @@ def attach_rank(path: Path, fd: int, request: Attach, deadline: float) -> Connec
         fd: The descriptor of the arena's memory.
         request: The rank, and the token that admits it.
         deadline: The latest return, in seconds of ``time.monotonic``.
+        trusted: The users as whom the gateway may run.
 
     Raises:
-        NoGateway: No gateway answers at the socket.
+        NoGateway: No gateway answers at the socket, or the connection ended without an answer.
+        NotPermitted: This process's user may not connect.
+        UntrustedSocket: A third user may listen at the socket.
         Refused: The gateway refused the rank.
+        LimitReached: This process has no descriptor left.
     """
     deadline = min(deadline, time.monotonic() + _FIRST_RESPONSE_TIMEOUT_S)
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        text = f"no socket for the gateway at {path}: {describe_os_error(error)}"
+        raise errors.LimitReached(text) from error
     try:
         try:
             _limit_next_socket_call(connected, deadline)
             connected.connect(str(path))
+        except PermissionError as error:
+            raise errors.NotPermitted(describe_denied_access(path), is_final=True) from error
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
-            raise errors.NoGateway(text) from error
+            raise errors.NoGateway(text, is_final=_is_impossible_path(error)) from error
+        check_socket_folder(path, trusted)
+        check_socket_peer(path, connected, trusted)
         frames = FrameDecoder()
         try:
             attached = _request_attach(connected, frames, fd, request, deadline)
+        except errors.AttachError:
+            raise  # A `Refused` is an `OSError` as well.
         except socket.timeout as error:
             text = f"the gateway at {path} does not answer; is it stopped, or its host overloaded?"
+            raise errors.NoGateway(text) from error
+        except OSError as error:
+            text = f"the gateway at {path} ended the connection: {error}; is it starting or ending?"
             raise errors.NoGateway(text) from error
         connected.settimeout(None)
     except BaseException:
         connected.close()
         raise
     return Connection(connected, attached, frames)
+
+
+def _is_impossible_path(error: OSError) -> bool:
+    """Returns whether connecting failed because the path is no possible address of a socket."""
+    # A path that is too long has no error number, as a timeout has none.
+    return error.errno is None and not isinstance(error, socket.timeout)
 
 
 def _limit_next_socket_call(connected: socket.socket, deadline: float) -> None:
@@ -303,24 +340,27 @@ def _request_attach(
     connected: socket.socket, frames: FrameDecoder, fd: int, request: Attach, deadline: float
 ) -> Attached:
     """Sends the arena's descriptor and the request to attach. Returns the gateway's answer, and
-    raises ``Refused`` for any other one."""
+    raises ``Refused`` for any other one, or ``OSError`` if the connection ends before."""
+    same_release = "install the client and the gateway from one release"
+    socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
+    connected.sendall(REQUESTS.encode_frame(request))
     try:
-        socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
-        connected.sendall(REQUESTS.encode_frame(request))
         response = _read_first_response(connected, frames, deadline)
-    except socket.timeout:
-        raise
-    except (OSError, DecodeError) as error:
-        raise errors.Refused(f"the gateway ended the connection: {error}") from error
+    except DecodeError as error:
+        text = f"malformed first response from the gateway: {error}; {same_release}"
+        raise errors.Refused(text, is_final=True) from error
     if isinstance(response, Refused):
-        raise errors.Refused(f"the gateway refused: {response.why}")
+        is_final = not response.reason.is_temporary
+        raise errors.Refused(f"the gateway refused: {response.why}", is_final=is_final)
     if not isinstance(response, Attached):
-        raise errors.Refused(f"unexpected first response from the gateway: {response}")
+        text = f"unexpected first response from the gateway: {response}; {same_release}"
+        raise errors.Refused(text, is_final=True)
     if response.version != LOCAL_PROTOCOL_VERSION:
-        raise errors.Refused(
+        text = (
             f"the gateway speaks version {response.version} of the local protocol, this client "
-            f"version {LOCAL_PROTOCOL_VERSION}; install the client and the gateway from one release"
+            f"version {LOCAL_PROTOCOL_VERSION}; {same_release}"
         )
+        raise errors.Refused(text, is_final=True)
     return response
 
 

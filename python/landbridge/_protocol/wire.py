@@ -23,6 +23,9 @@ TOKEN_BYTES = 32
 #: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
 #: along with this byte.
 ATTACH_FIRST_BYTE = b"L"
+#: 128: reasons of refusals with this code or a higher one pass with time. A lower code lasts until
+#: somebody changes a file or a program.
+TEMPORARY_REFUSAL_MIN = 128
 #: 1,024 bytes: longest text of a failure that a gateway sends.
 FAILURE_TEXT_MAX_BYTES = 1024
 #: 8: most dimensions of a shape in a message; docs/protocol.md section 2.
@@ -41,6 +44,27 @@ class FailureCode(enum.IntEnum):
     STALLED = 7
     SHUTTING_DOWN = 8
     GATEWAY_LOST = 9
+
+
+class RefusalReason(enum.IntEnum):
+    """The reasons why a gateway refuses a trainer; docs/protocol.md section 5."""
+
+    BAD_REQUEST = 1
+    VERSION = 2
+    UNAUTHORIZED = 3
+    OTHER_GATEWAY = 4
+    BAD_ARENA = 5
+    ARENA_TOO_LARGE = 6
+    SHUTTING_DOWN = 128
+    RANK_TAKEN = 129
+    MEMORY_IN_USE = 130
+    DETACHED = 131
+    NO_RESOURCES = 132
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the reason passes with time, so that another attempt may succeed."""
+        return self >= TEMPORARY_REFUSAL_MIN
 
 
 class DecodeError(ValueError):
@@ -80,6 +104,8 @@ DtypeCode = Annotated[Dtype, "B"]
 KindCode = Annotated[CollectiveKind, "B"]
 #: The type of a message's field that is the code of a failure, with its ``struct`` character.
 Failure = Annotated[FailureCode, "B"]
+#: The type of a message's field that is the reason of a refusal, with its ``struct`` character.
+Reason = Annotated[RefusalReason, "B"]
 #: The type of a message's text field of at most 65,535 bytes.
 Text = Annotated[str, _TextField(0xFFFF)]
 #: The type of a message's field that holds the sizes of an array's dimensions.
@@ -143,6 +169,7 @@ class Attached(NamedTuple):
 class Refused(NamedTuple):
     """The gateway refuses the rank and ends the connection."""
 
+    reason: Reason
     why: Text
 
 

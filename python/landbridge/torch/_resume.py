@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .._exchange import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import CollectiveFailed, ConfigError, RanksDisagree
+from ..errors import CollectiveFailed, ConfigError, RanksDisagree, StateNotTransferred
 from ._sync import (
     broadcast_tensors,
     check_overwritable,
@@ -20,6 +20,19 @@ from ._sync import (
     strip_ddp,
     sync_module,
 )
+from ._training_state import (
+    UnpackableValue,
+    check_training_state,
+    decode_training_state,
+    encode_training_state,
+)
+
+#: A rank's word to all others: its state can be sent.
+_IS_SENDABLE = 0
+#: A rank's word to all others: its state cannot be sent, so nobody need wait for it.
+_IS_UNSENDABLE = 1
+#: A rank's word to all others: it could not load the state of the rank ahead, or not send its own.
+_HAS_FAILED = 2
 
 
 def resume(
@@ -37,7 +50,9 @@ def resume(
     which is right because every rank contributed to it. If no rank has finished a step, all get
     the parameters and buffers of rank 0.
 
-    It recovers from failures that happen meanwhile. Ranks that are behind need memory for the
+    It recovers from failures that happen meanwhile. States may hold tensors, numbers, texts,
+    containers, and numbers and arrays of NumPy. Other objects must be declared on every rank with
+    ``torch.serialization.add_safe_globals``. Ranks that are behind need memory for the
     state twice more, and other ranks once. With a process group in each site (see ``State``), all
     trainers of a site pass the same step.
 
@@ -55,6 +70,8 @@ def resume(
     Raises:
         UnsupportedArray: A parameter or buffer cannot be sent or overwritten, as for
             ``sync_module``. Nothing was sent.
+        StateNotTransferred: The state of every rank that is ahead holds an object that cannot be
+            sent, or a rank that is behind cannot load the state. Every rank raises it at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
         LandbridgeError: As ``Group.recover``.
@@ -70,23 +87,89 @@ def resume(
         """Returns the seconds until the deadline, at least 1 ms."""
         return max(deadline - time.monotonic(), 0.001)
 
+    trouble: Exception | None = None
     while True:
         try:
             digest = parameters_digest(module) if step else 0
-            rows = exchange_integers(group, [step, digest], layout=layout, timeout=remaining_s())
-            steps, most = rows[0], max(rows[0])
-            if most == 0:
-                sync_module(module, group)
+            sendable, unsendable = _sendability_of(parts, step)
+            told = [step, digest, sendable if trouble is None else _HAS_FAILED]
+            rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
+            ranks = _Ranks(*rows)
+            ranks.raise_failed_transfer(group.rank, trouble)
+            if ranks.most == 0:
+                sync_module(module, group, timeout=remaining_s())
                 return 0
-            _check_equal_parameters(most, *rows)
-            if min(steps) == most:
+            _check_equal_parameters(ranks.most, ranks.steps, ranks.digests)
+            if min(ranks.steps) == ranks.most:
                 return step
-            state = _broadcast_training_state(parts, group, root=steps.index(most))
-            if step < most:
-                _load_training_state(parts, state)
-                step = most
+            root = ranks.choose_root(group.rank, unsendable)
+            state, trouble = _broadcast_training_state(parts, group, root, remaining_s())
+            if step < ranks.most and state is not None:
+                trouble = _load_training_state(parts, state)
+                step = step if trouble else ranks.most
         except CollectiveFailed as failure:
             group.recover(failure, remaining_s())
+
+
+class _Ranks(NamedTuple):
+    """The steps, digests and states that all ranks have told each other, by rank."""
+
+    steps: list[int]
+    digests: list[int]
+    #: One of ``_IS_SENDABLE``, ``_IS_UNSENDABLE`` and ``_HAS_FAILED``.
+    states: list[int]
+
+    @property
+    def most(self) -> int:
+        """The step of the ranks that are ahead."""
+        return max(self.steps)
+
+    def raise_failed_transfer(self, me: int, trouble: Exception | None) -> None:
+        """Raises ``StateNotTransferred`` if this or another rank could not send or load the state
+        of the rank ahead. ``trouble`` is this rank's error."""
+        step = f"the training state after step {self.most}"
+        if trouble is not None:
+            text = f"rank {me} cannot send or load {step}: {type(trouble).__name__}: {trouble}"
+            raise StateNotTransferred(text) from trouble
+        failed = [rank for rank, told in enumerate(self.states) if told == _HAS_FAILED]
+        if failed:
+            ranks = ", ".join(map(str, failed))
+            text = f"rank {ranks} cannot send or load {step}; the reason is in its own error"
+            raise StateNotTransferred(text)
+
+    def choose_root(self, me: int, unsendable: str) -> int:
+        """Returns the first rank that is ahead and can send its state. ``unsendable`` is why this
+        rank cannot.
+
+        Raises:
+            StateNotTransferred: No rank can. Every rank raises it.
+        """
+        ahead = [rank for rank, step in enumerate(self.steps) if step == self.most]
+        for rank in ahead:
+            if self.states[rank] == _IS_SENDABLE:
+                return rank
+        where = f"it is in the error of rank {ahead[0]}"
+        if me in ahead:
+            where = f"{unsendable}; leave it out of `state_dict`, make it a number, a tensor or a "
+            where += "container, or give its class to `torch.serialization.add_safe_globals`"
+        ranks = ", ".join(map(str, ahead))
+        raise StateNotTransferred(
+            f"rank {ranks} has finished step {self.most}, which others have not, but its state "
+            f"holds something that cannot be sent: {where}"
+        )
+
+
+def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
+    """Returns whether this rank can send its state, and why not. A rank without a finished step is
+    never asked to."""
+    if step:
+        try:
+            check_training_state([part.state_dict() for part in parts])
+        except UnpackableValue as problem:
+            return _IS_UNSENDABLE, str(problem)
+        except Exception as error:  # A part of the caller failed; perhaps nobody needs its state.
+            return _IS_UNSENDABLE, f"`state_dict` raised {type(error).__name__}: {error}"
+    return _IS_SENDABLE, ""
 
 
 def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> None:
@@ -102,22 +185,37 @@ def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> 
         )
 
 
-def _broadcast_training_state(parts: list[Any], group: Group, root: int) -> io.BytesIO:
+def _broadcast_training_state(
+    parts: list[Any], group: Group, root: int, timeout: float
+) -> tuple[io.BytesIO | None, Exception | None]:
     """Returns the state of module, optimizer and others of rank ``root``. Nothing is overwritten
-    before it is complete."""
+    before it is complete. Without a state, the second value is the error on rank ``root``."""
+    deadline = time.monotonic() + timeout
     state = io.BytesIO()
+    trouble: Exception | None = None
     if group.rank == root:
-        torch.save([part.state_dict() for part in parts], state)
-    length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root)
+        try:
+            state = encode_training_state([part.state_dict() for part in parts])
+        except Exception as error:  # The others are told first.
+            trouble = error
+    length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root, timeout=timeout)
+    if not int(length):
+        return None, trouble
     if group.rank != root:
         state.write(bytes(int(length)))
-    broadcast_tensors([torch.frombuffer(state.getbuffer(), dtype=torch.uint8)], group, root)
-    state.seek(0)
-    return state
+    content = torch.frombuffer(state.getbuffer(), dtype=torch.uint8)
+    left = max(deadline - time.monotonic(), 0.001)
+    broadcast_tensors([content], group, root, timeout=left)
+    return state, None
 
 
-def _load_training_state(parts: list[Any], state: io.BytesIO) -> None:
-    """Loads the state of another rank into module, optimizer and others."""
-    loaded = torch.load(state, map_location="cpu", weights_only=True)
-    for part, part_state in zip(parts, loaded):
-        part.load_state_dict(part_state)
+def _load_training_state(parts: list[Any], state: io.BytesIO) -> Exception | None:
+    """Loads the state of another rank into module, optimizer and others. Returns the error of a
+    state that this rank cannot load, so that the others are told first."""
+    try:
+        loaded = decode_training_state(state)
+        for part, part_state in zip(parts, loaded):
+            part.load_state_dict(part_state)
+    except Exception as error:
+        return error
+    return None

@@ -12,7 +12,7 @@ import torch
 
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_tensor, check_writable_tensor
-from .._operation import Operation
+from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ArenaFull
 
 #: 1 MiB: the most bytes of tensors that one broadcast carries, unless a tensor is not contiguous. A
@@ -23,13 +23,19 @@ _BROADCAST_CHUNK_BYTES = 1 << 20
 _BROADCASTS_IN_FLIGHT_MAX = 16
 
 
-def sync_module(module: torch.nn.Module, group: Group | None = None, root: int = 0) -> None:
+def sync_module(
+    module: torch.nn.Module,
+    group: Group | None = None,
+    root: int = 0,
+    timeout: float = DEFAULT_TIMEOUT_S,
+) -> None:
     """Gives every rank the parameters and buffers of one rank, bit for bit.
 
     Args:
         module: The module to overwrite, with or without DDP around it.
         group: The ranks. The default is the only group of this process.
         root: The rank whose parameters and buffers are right.
+        timeout: How long to wait for the other ranks at each exchange, in seconds.
 
     Raises:
         UnsupportedArray: A parameter or buffer is no plain memory of this process, or cannot be
@@ -39,13 +45,17 @@ def sync_module(module: torch.nn.Module, group: Group | None = None, root: int =
     """
     group = resolve_group(group)
     check_overwritable(module)
-    group.barrier(layout=names_digest(module))
-    broadcast_tensors([tensor for _, tensor in _named_tensors(module)], group, root)
-    check_module(module, group)
+    group.barrier(timeout, layout=names_digest(module))
+    tensors = [tensor for _, tensor in _named_tensors(module)]
+    broadcast_tensors(tensors, group, root, timeout=timeout)
+    group.barrier(timeout, layout=module_digest(module))
 
 
-def broadcast_tensors(tensors: list[torch.Tensor], group: Group, root: int) -> None:
-    """Gives every rank the content of ``root``'s tensors, bit for bit.
+def broadcast_tensors(
+    tensors: list[torch.Tensor], group: Group, root: int, *, timeout: float = DEFAULT_TIMEOUT_S
+) -> None:
+    """Gives every rank the content of ``root``'s tensors, bit for bit. ``timeout`` is how long each
+    broadcast waits for the other ranks, in seconds.
 
     Raises as ``Group.broadcast``. Some tensors may be overwritten then.
     """
@@ -53,7 +63,7 @@ def broadcast_tensors(tensors: list[torch.Tensor], group: Group, root: int) -> N
     for chunk in _split_into_chunks(tensors):
         if len(in_flight) == _BROADCASTS_IN_FLIGHT_MAX:
             in_flight.popleft().finish_broadcast()
-        in_flight.append(_begin_broadcast(chunk, group, root, in_flight))
+        in_flight.append(_begin_broadcast(chunk, group, root, in_flight, timeout))
     for last in in_flight:
         last.finish_broadcast()
 
@@ -129,7 +139,11 @@ class _Broadcast(NamedTuple):
 
 
 def _begin_broadcast(
-    chunk: list[torch.Tensor], group: Group, root: int, in_flight: deque[_Broadcast]
+    chunk: list[torch.Tensor],
+    group: Group,
+    root: int,
+    in_flight: deque[_Broadcast],
+    timeout: float,
 ) -> _Broadcast:
     """Starts the broadcast of a chunk. Finishes earlier ones while the arena has no room."""
     is_root = group.rank == root
@@ -139,7 +153,7 @@ def _begin_broadcast(
         flat = torch.empty(sum(part.nbytes for part in chunk), dtype=torch.uint8)
     while True:
         try:
-            operation = group.broadcast_async(flat, root, out=flat)
+            operation = group.broadcast_async(flat, root, out=flat, timeout=timeout)
             return _Broadcast(operation, chunk, is_root)
         except ArenaFull:
             # Results stay in the arena until they are fetched.

@@ -15,6 +15,7 @@ from landbridge._protocol.wire import (
     DecodeError,
     FailureCode,
     FrameDecoder,
+    RefusalReason,
     Refused,
 )
 
@@ -56,6 +57,8 @@ def test_every_message_and_code_is_in_the_daemons_file():
     assert {(post["op"], post["dtype"]) for post in posts} == {(o, d) for o in Op for d in Dtype}
     failed = [line["fields"]["code"] for line in LINES if line.get("message") == "Failed"]
     assert sorted(failed) == sorted(FailureCode) == sorted(errors.FAILURES)
+    refused = [line["fields"]["reason"] for line in LINES if line.get("message") == "Refused"]
+    assert sorted(refused) == sorted(RefusalReason)
 
 
 def test_a_shape_too_long_for_a_message_is_not_sent():
@@ -87,7 +90,8 @@ def test_frames_come_out_whole_however_the_stream_is_cut():
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    sent = [Refused("x" * rng.randrange(300)) for _ in range(50)] + [ContributionFree(1)]
+    texts = ["x" * rng.randrange(300) for _ in range(50)]
+    sent = [Refused(RefusalReason.VERSION, text) for text in texts] + [ContributionFree(1)]
     stream = b"".join(RESPONSES.encode_frame(message) for message in sent)
     frames, came = FrameDecoder(), []
     while stream:
@@ -99,13 +103,14 @@ def test_frames_come_out_whole_however_the_stream_is_cut():
 
 def test_frames_keep_messages_not_taken_yet():
     frames = FrameDecoder()
-    stream = RESPONSES.encode_frame(Refused("first")) + RESPONSES.encode_frame(Refused("second"))
-    assert RESPONSES.decode(next(frames.decode_frames(stream))) == Refused("first")
-    assert [RESPONSES.decode(data) for data in frames.decode_frames(b"")] == [Refused("second")]
+    first, second = (Refused(RefusalReason.VERSION, text) for text in ("first", "second"))
+    stream = RESPONSES.encode_frame(first) + RESPONSES.encode_frame(second)
+    assert RESPONSES.decode(next(frames.decode_frames(stream))) == first
+    assert [RESPONSES.decode(data) for data in frames.decode_frames(b"")] == [second]
 
 
 def test_a_message_too_long_is_refused_before_it_arrives():
     with pytest.raises(DecodeError, match="4097 bytes"):
         list(FrameDecoder().decode_frames((MESSAGE_MAX_BYTES + 1).to_bytes(4, "big")))
     with pytest.raises(ValueError, match="4096 allowed"):
-        RESPONSES.encode_frame(Refused("x" * 5000))
+        RESPONSES.encode_frame(Refused(RefusalReason.VERSION, "x" * 5000))

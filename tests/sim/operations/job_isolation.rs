@@ -118,3 +118,42 @@ fn a_trainer_learns_that_its_gateway_died_before_epochs() {
         assert!(waited > Span::from_secs(250) && waited < Span::from_secs(280), "{waited}");
     });
 }
+
+/// Attaches a rank of a job that the lab was not started with.
+async fn attach_to_other(lab: &Lab, rank: u32) -> Result<Client, AttachError> {
+    let way = GatewayAddress::InProcess(lab.connector(rank).expect("a rank").clone());
+    let options = AttachOptions::new(OTHER, TOKEN, rank, 8 << 20);
+    Client::attach(&way, AttachOptions { epoch_timeout: Span::from_secs(60), ..options }).await
+}
+
+/// Whichever gateway gets the job last, its peer has spoken to nobody before.
+#[test]
+fn a_job_added_or_removed_while_running_spares_the_others() {
+    for last in [0, 1] {
+        simulate(async {
+            let lab = Lab::start(&Shape::new(1, 1), 4).await;
+            let here = ranks(&lab, JOB).await;
+            let epoch = here[0].epoch();
+            let both = [(JOB, 1), (OTHER, 1)];
+            lab.set_jobs(GatewayId(1 - last), &both).await;
+            lab.sleep(Span::from_secs(5)).await;
+            lab.set_jobs(GatewayId(last), &both).await;
+            let mut there = Vec::new();
+            for rank in 0..2 {
+                there.push(attach_to_other(&lab, rank).await.expect("attaches"));
+            }
+            assert!(sum(&there, &[10.0, 20.0], 1000).await.iter().all(|value| *value == 30.0));
+            lab.set_jobs(GatewayId(0), &[(JOB, 1)]).await;
+            lab.sleep(Span::from_secs(1)).await;
+            let why = there[0].disconnect_reason().expect("disconnected");
+            assert!(why.contains("removed from the gateway's region file"), "{why}");
+            let refused = attach_to_other(&lab, 0).await;
+            assert!(matches!(refused, Err(AttachError::Refused(_))), "{refused:?}");
+            let status = lab.status(GatewayId(0)).await;
+            let removed = status.jobs.iter().filter(|job| job.removed).map(|job| &*job.job);
+            assert_eq!(removed.collect::<Vec<_>>(), [OTHER]);
+            assert!(sum(&here, &[1.0, 2.0], 1000).await.iter().all(|value| *value == 3.0));
+            assert_eq!(here[0].epoch(), epoch);
+        });
+    }
+}

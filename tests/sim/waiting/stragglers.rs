@@ -65,6 +65,31 @@ fn slow_ranks_and_regions_are_named_within_three_steps() {
     });
 }
 
+/// The trainers of east leave; the one of west pauses.
+#[test]
+fn a_straggler_of_before_is_not_shown_as_now() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(2, 1), 1).await;
+        let mut clients = lab.clients(16 << 20).await;
+        let said = named(&lab, &clients, &[300, 500, 300], 4).await;
+        assert_eq!(said, ["rank 1", "region east"]);
+        let east = lab.status(GatewayId(0)).await;
+        let straggler = east.jobs[0].straggler.clone().expect("named");
+        assert!((0.1..5.0).contains(&straggler.since_seconds), "{straggler:?}");
+        assert!(east.jobs[0].ranks.iter().all(|rank| rank.samples_per_second.is_some()));
+        let _west = clients.split_off(2);
+        drop(clients);
+        lab.sleep(Span::from_secs(1)).await;
+        let east = lab.status(GatewayId(0)).await;
+        assert_eq!(east.jobs[0].straggler, None);
+        assert!(east.jobs[0].ranks.iter().all(|rank| rank.samples_per_second.is_none()));
+        lab.sleep(Span::from_secs(70)).await;
+        assert_eq!(named_now(&lab).await, ["nobody", "nobody"]);
+        let west = lab.status(GatewayId(1)).await;
+        assert!(west.jobs[0].completed_seconds_ago > Some(70.0), "{west:?}");
+    });
+}
+
 /// Ranks 0 and 1 are of one region, each at a gateway of its own.
 #[test]
 fn a_slow_rank_is_named_at_every_gateway() {

@@ -2,7 +2,7 @@
 //! ranks' memory maps onto few pages.
 
 use crate::{JOB, Lab, Shape, simulate};
-use gateway::client::{Client, Operation};
+use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ async fn start(shape: &Shape, arena: u64, seed: u64) -> (Lab, Vec<Client>) {
     let lab = Lab::start(shape, seed).await;
     let mut clients = Vec::new();
     for rank in 0..lab.fabric.world_size() {
-        clients.push(lab.attach_folded(JOB, rank, arena).await.expect("attaches"));
+        clients.push(lab.attach_folded(JOB, rank, arena, DEFAULT_TIMEOUT).await.expect("attaches"));
     }
     // All lanes are up a round trip after the first.
     lab.sleep(Span::from_secs(1)).await;

@@ -59,6 +59,16 @@ impl Lab {
 
     /// Starts both gateways, each with credentials of its own.
     pub async fn start_with(shape: &Shape, seed: u64, credentials: [CredentialKind; 2]) -> Self {
+        Self::launch(shape, seed, credentials, Span::ZERO).await
+    }
+
+    /// Starts east, and west `gap` later.
+    pub async fn start_apart(shape: &Shape, seed: u64, gap: Span) -> Self {
+        Self::launch(shape, seed, [CredentialKind::Valid; 2], gap).await
+    }
+
+    /// Starts both gateways, the second one `gap` after the first.
+    async fn launch(shape: &Shape, seed: u64, credentials: [CredentialKind; 2], gap: Span) -> Self {
         let net = VirtualNet::new();
         for carrier in 0..shape.carriers {
             let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
@@ -75,6 +85,9 @@ impl Lab {
         let mut lab = gateway::simulate::VirtualDeployment::new(setup(shape), net, seed);
         for (id, credentials) in [GatewayId(0), GatewayId(1)].into_iter().zip(credentials) {
             let credentials = credentials.of(&lab.fabric, id);
+            if id != GatewayId(0) && gap > Span::ZERO {
+                lab.sleep(gap).await;
+            }
             lab.add_gateway(id, credentials).await.expect("starts");
         }
         Self(lab)
@@ -90,6 +103,12 @@ impl Lab {
     pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
         let credentials = CredentialKind::Valid.of(&self.fabric, me);
         self.0.restart_without_job(me, job, credentials).await.expect("starts");
+    }
+
+    /// Gives a running gateway other jobs, by name and weight.
+    pub async fn set_jobs(&self, me: GatewayId, jobs: &[(&str, u32)]) {
+        let jobs = jobs_of(jobs, JOB_MEMORY);
+        self.gateways[usize::from(me.0)].update_jobs(jobs, Vec::new()).await;
     }
 
     /// The status of a gateway.

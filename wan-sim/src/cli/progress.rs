@@ -68,7 +68,8 @@ fn format_progress_line(before: &[LinkProgress], now: &[LinkProgress], elapsed_m
         let kilobits = (bits / elapsed_ms.max(1)) as u64;
         let rate = BitRate::from_bits_per_second(kilobits * 1000);
         let drops = now.counters.drops() - before.counters.drops();
-        format!("{} {rate}, queue {}, drops {drops}", now.name, now.queue)
+        let (rate, queue) = (rate.rounded(), now.queue.rounded());
+        format!("{} {rate}, queue {queue}, drops {drops}", now.name)
     });
     parts.collect::<Vec<_>>().join(" | ")
 }
@@ -88,7 +89,7 @@ mod tests {
         let now = [seen("a>b", 251_000, 5, 9000), seen("b>a", 0, 0, 0)];
         assert_eq!(
             format_progress_line(&before, &now, 2000),
-            "a>b 1 Mbit/s, queue 9 kB, drops 2 | b>a 0 bit/s, queue 0 B, drops 0"
+            "a>b 1 Mbit/s, queue 8.79 KiB, drops 2 | b>a 0 bit/s, queue 0 B, drops 0"
         );
     }
 }

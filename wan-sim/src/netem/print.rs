@@ -3,7 +3,7 @@
 use super::link_words::Netem;
 use crate::{Loss, Order, Shape};
 use std::fmt;
-use units::{Fraction, Span};
+use units::{BitRate, Span};
 
 impl fmt::Display for Netem {
     /// Writes the link in netem's words, which parse as an equal link. Words without effect are
@@ -11,19 +11,20 @@ impl fmt::Display for Netem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = &self.link;
         let jitter = link.jitter();
-        let p = |fraction: Fraction| fraction.to_string().replace(' ', "");
-        write!(f, "delay {}ns", link.delay().ns())?;
+        write!(f, "delay {}", netem_span(link.delay()))?;
         if jitter.spread > Span::ZERO {
             let shape = if jitter.shape == Shape::Normal { "normal" } else { "uniform" };
             let order = if jitter.order == Order::Kept { "kept" } else { "free" };
-            write!(f, " {}ns distribution {shape} order {order}", jitter.spread.ns())?;
+            let spread = netem_span(jitter.spread);
+            write!(f, " {spread} distribution {shape} order {order}")?;
         }
         match link.loss() {
             Loss::Random(chance) if chance.ppb() == 0 => {}
-            Loss::Random(chance) => write!(f, " loss {}", p(chance))?,
+            Loss::Random(chance) => write!(f, " loss {}", without_space(chance))?,
             Loss::GilbertElliott(chain) => {
-                let (to_bad, to_good) = (p(chain.to_bad), p(chain.to_good));
-                let (bad, good) = (p(chain.loss_in_bad), p(chain.loss_in_good));
+                let (to_bad, to_good) = (without_space(chain.to_bad), without_space(chain.to_good));
+                let (bad, good) =
+                    (without_space(chain.loss_in_bad), without_space(chain.loss_in_good));
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
@@ -32,18 +33,18 @@ impl fmt::Display for Netem {
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
             if chance.ppb() > 0 {
-                write!(f, " {word} {}", p(chance))?;
+                write!(f, " {word} {}", without_space(chance))?;
             }
         }
         if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
+            write!(f, " reorder {} gap {}", without_space(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {
-            write!(f, " rate {}bit {}", rate.bits_per_second(), link.overhead_bytes())?;
-            write!(f, " queue {}B", link.queue().get())?;
+            write!(f, " rate {} {}", netem_rate(rate), link.overhead_bytes())?;
+            write!(f, " queue {}", without_space(link.queue()))?;
         }
         if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
-            write!(f, " mark-above {}B", bytes.get())?;
+            write!(f, " mark-above {}", without_space(bytes))?;
         }
         match link.limit_packets() {
             Some(limit) => write!(f, " limit {limit}")?,
@@ -52,4 +53,28 @@ impl fmt::Display for Netem {
         }
         self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
     }
+}
+
+/// Spells a quantity exactly and in one word, such as `500kB`.
+fn without_space(quantity: impl fmt::Display) -> String {
+    quantity.to_string().replace(' ', "")
+}
+
+/// Spells a time exactly, in the largest unit of `tc` that gives a whole number, such as `40ms`.
+fn netem_span(span: Span) -> String {
+    spell_whole(span.ns(), &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")])
+}
+
+/// Spells a rate exactly, in the largest unit of `tc` that gives a whole number, such as `500mbit`.
+fn netem_rate(rate: BitRate) -> String {
+    let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit"), (1, "bit")];
+    spell_whole(rate.bits_per_second(), &units)
+}
+
+/// Spells a value in the first of `units` of which it is a whole multiple. Zero has the last unit.
+fn spell_whole(value: u64, units: &[(u64, &str)]) -> String {
+    let whole = |scale: u64| value >= scale && value.is_multiple_of(scale);
+    let (scale, unit) =
+        units.iter().find(|(scale, _)| whole(*scale)).unwrap_or(&units[units.len() - 1]);
+    format!("{}{unit}", value / scale)
 }

@@ -12,6 +12,6 @@ mod running_relay;
 mod shared;
 mod socket;
 
-pub use forward::{Forward, ForwardError, RelaySpec};
+pub use forward::{Forward, ForwardError, RelaySpec, check_no_loop};
 pub use running_relay::{Listening, Relay, RelayError};
 pub use shared::{FLOWS_MAX, OwnDrops, RelayCounters};

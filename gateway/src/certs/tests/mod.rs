@@ -1,7 +1,10 @@
 use crate::certs::{CertificateOptions, CertsError, FileOutcome, Validity, make_certificates};
 
 use crate::config::FabricFile;
+use crate::wan::connect::tls::Credentials;
 use hier_collectives::topology::Fabric;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +44,24 @@ fn keys_and_tokens_are_readable_by_their_owner_alone() {
     let token = std::fs::read_to_string(out.path().join("train.token")).expect("there");
     assert_eq!(token.trim_end().len(), 64);
     assert_eq!(std::fs::read_dir(out.path()).expect("there").count(), files.len());
+}
+
+#[test]
+fn keys_are_in_version_1_of_pkcs8() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    for file in ["ca.key", "east-0.key"] {
+        let key = PrivatePkcs8KeyDer::from_pem_file(out.path().join(file)).expect("a key");
+        // A sequence of 46 bytes that begins with version 0, by which version 1 is written.
+        assert_eq!(key.secret_pkcs8_der()[..5], [0x30, 0x2e, 0x02, 0x01, 0x00], "{file}");
+    }
+    // The CA signs again after it was loaded from its file.
+    let wider = fabric(&FABRIC.replace("gateway.west-0", "gateway.west-1"));
+    make_certificates(&wider, out.path(), &options(&[], false)).expect("signed");
+    let path = |name: &str| out.path().join(name);
+    Credentials::load(&path("west-1.pem"), &path("west-1.key"), &path("ca.pem"))
+        .and_then(|credentials| credentials.server_config().map(|_| ()))
+        .expect("TLS takes the key");
 }
 
 #[test]

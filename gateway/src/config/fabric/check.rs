@@ -3,7 +3,9 @@
 use super::entry::GatewayEntry;
 use crate::config::source::ConfigSource;
 use crate::config::values::LANES_MAX;
-use hier_collectives::topology::{FabricError, LinkSpec};
+use crate::wan::connect::addresses::LaneAddresses;
+use hier_collectives::ids::RegionId;
+use hier_collectives::topology::{Fabric, FabricError, LinkSpec};
 use std::net::SocketAddr;
 
 /// Records a fault for gateways whose lanes would use the same UDP ports of one IP address.
@@ -27,6 +29,50 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
             earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
         }
     }
+}
+
+/// Records a fault for each gateway that connects to an earlier one of the other address family,
+/// IPv4 or IPv6. A lane of one family cannot reach one of the other.
+pub(super) fn check_address_families(
+    source: &ConfigSource<'_>,
+    fabric: &Fabric,
+    gateways: &[GatewayEntry],
+) {
+    let entry = |id| gateways.iter().find(|entry| entry.name == fabric.gateway(id).name);
+    let entries: Vec<(RegionId, &GatewayEntry)> = fabric
+        .gateway_ids()
+        .filter_map(|id| Some((fabric.gateway(id).region, entry(id)?)))
+        .collect();
+    for (index, (region, gateway)) in entries.iter().enumerate() {
+        let clash = entries[..index].iter().find_map(|(other_region, other)| {
+            let (key, one, two) = addresses_between(gateway, other, region == other_region)?;
+            let joined = region == other_region || fabric.link(*region, *other_region).is_some();
+            (one.is_ipv4() != two.is_ipv4() && joined).then_some((key, one, two, &other.name))
+        });
+        let Some((key, own, theirs, other)) = clash else { continue };
+        let family = |address: SocketAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        let problem = format!(
+            "is {}, but gateway `{other}`, to which it connects, has {theirs}, which is {}",
+            family(own),
+            family(theirs)
+        );
+        let accepted = "an address of one family with those of all gateways that it connects to";
+        source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted.to_owned());
+    }
+}
+
+/// Returns the key and the addresses by which two gateways connect, if they do: `lan` within a
+/// region where both have it, else `wan`.
+fn addresses_between(
+    one: &GatewayEntry,
+    other: &GatewayEntry,
+    same_region: bool,
+) -> Option<(&'static str, SocketAddr, SocketAddr)> {
+    let first = |addresses: &Option<LaneAddresses>| addresses.as_ref().map(LaneAddresses::first);
+    let lan = first(&one.addresses.lan).zip(first(&other.addresses.lan));
+    let wan = first(&one.addresses.wan).zip(first(&other.addresses.wan));
+    let lan = lan.filter(|_| same_region).map(|(one, other)| ("lan", one, other));
+    lan.or(wan.map(|(one, other)| ("wan", one, other)))
 }
 
 /// Records a fault of the fabric as a whole at the key that has to change.

@@ -1,6 +1,6 @@
 //! Reads the tables of a fabric file.
 
-use super::check::{check_lane_ports, report_fabric_fault};
+use super::check::{check_address_families, check_lane_ports, report_fabric_fault};
 use super::entry::{GatewayAddresses, GatewayEntry};
 use super::keys;
 use crate::config::section::Section;
@@ -45,6 +45,7 @@ pub(super) fn read_fabric_tables(
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
+            check_address_families(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = policies_by_region_pair(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());

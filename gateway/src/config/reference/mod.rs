@@ -139,8 +139,9 @@ gateways, the ranks, which gateways have a WAN port, and which regions are linke
 prints a short hash of these parts as `identity`. Addresses, rates, round-trip times and loss may
 differ for a while, as during a change.
 
-A gateway reads its files when it starts, so restart it after a change. Renewed certificates are an
-exception: it takes them up on SIGHUP, and within 30 s without it.
+A gateway reads its files when it starts. On SIGHUP it reads the jobs again, and renewed certificates,
+which it also takes up within 30 s without a signal. Restart it after any other change: its log and
+`landbridge status` name the changed keys that need it.
 ";
 
 /// The last section of the reference page, on files with other keys, in Markdown.

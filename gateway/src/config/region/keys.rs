@@ -1,5 +1,6 @@
 //! Tables and keys of a region file.
 
+use crate::access::Account;
 use crate::config::key::Need::{Optional, Required};
 use crate::config::key::{Key, Table};
 use crate::config::values::{BindAddress, LaneBindAddress, MemoryBudget};
@@ -25,6 +26,8 @@ pub(super) static GATEWAY_TABLE: Table = Table {
     accepted: "a table such as [gateway.east-0]",
     keys: &[
         GATEWAY_SOCKET.description(),
+        GATEWAY_USER.description(),
+        GATEWAY_GROUP.description(),
         GATEWAY_STATUS.description(),
         GATEWAY_CERTIFICATE.description(),
         GATEWAY_PRIVATE_KEY.description(),
@@ -57,7 +60,27 @@ pub(super) const GATEWAY_SOCKET: Key<PathBuf> = Key::new(
     Required,
     "\"/run/landbridge/east-0.sock\"",
     "Unix socket at which ranks attach. With the folder of this file, its path has at most 107 \
-     bytes.",
+     bytes. Only the gateway's user and root may own its folder or write to it, as in \
+     `/run/landbridge` or `/run/user/1000`; a folder that is missing is made. Beside it the gateway \
+     keeps a lock file of the same name with `.lock` behind it.",
+);
+
+/// Key `user` of a gateway: the user as whom it runs.
+pub(super) const GATEWAY_USER: Key<Account> = Key::new(
+    "user",
+    Optional("each trainer's own user"),
+    "\"landbridge\"",
+    "User as whom the gateway runs, where trainers run as others: they trust its socket only if \
+     that user, their own or root listens there. The gateway does not start as another user.",
+);
+
+/// Key `group` of a gateway: the group whose members may use its socket.
+pub(super) const GATEWAY_GROUP: Key<Account> = Key::new(
+    "group",
+    Optional("the gateway's user alone"),
+    "\"train\"",
+    "Group whose members may connect to the socket, which then has mode 0660 instead of 0600. The \
+     gateway's user must be a member. Token files of this group may have mode 0640.",
 );
 
 /// Key `status` of a gateway: TCP address of its HTTP server for metrics and status.

@@ -1,6 +1,7 @@
 //! Reads the tables of a region file.
 
 use super::keys;
+use crate::access::{Account, AccountError, SOCKET_PATH_BYTES_MAX};
 use crate::config::fabric::FabricFile;
 use crate::config::key::Table;
 use crate::config::section::Section;
@@ -24,6 +25,10 @@ pub struct GatewayConfig {
     pub name: String,
     /// Unix socket where its ranks attach.
     pub socket: PathBuf,
+    /// User as whom it runs, where its trainers run as others.
+    pub user: Option<Account>,
+    /// Group whose members may connect to the socket.
+    pub group: Option<Account>,
     /// Addresses that its lanes bind, where those are not the fabric's: behind NAT or a relay.
     pub listen: Option<LaneAddresses>,
     /// Whether lanes may hand several packets to the system at once (UDP GSO). A qdisc such as
@@ -40,6 +45,24 @@ pub struct GatewayConfig {
     /// Memory for QUIC windows, lanes, and the partial sums of all jobs. Partial sums get what
     /// windows and lanes leave, and at least half. Arenas of ranks are not part of it.
     pub memory: ByteCount,
+}
+
+impl GatewayConfig {
+    /// Returns the number of the user as whom the gateway runs; `None` if the file does not say.
+    ///
+    /// # Errors
+    /// This host has no such user.
+    pub fn user_id(&self) -> Result<Option<u32>, AccountError> {
+        self.user.as_ref().map(Account::user_id).transpose()
+    }
+
+    /// Returns the number of the group that may connect to the socket; `None` for no group.
+    ///
+    /// # Errors
+    /// This host has no such group.
+    pub fn group_id(&self) -> Result<Option<u32>, AccountError> {
+        self.group.as_ref().map(Account::group_id).transpose()
+    }
 }
 
 /// One training job that may attach.
@@ -180,6 +203,8 @@ fn read_gateway_table(
     let (key, ca) = (path(&keys::GATEWAY_PRIVATE_KEY), path(&keys::CA_CERTIFICATE));
     let listen = section.read_optional(&keys::GATEWAY_LISTEN).map(|bind| bind.0);
     let segmentation_offload = section.read_optional(&keys::SEGMENTATION_OFFLOAD).unwrap_or(true);
+    let (user, group) =
+        (section.read_optional(&keys::GATEWAY_USER), section.read_optional(&keys::GATEWAY_GROUP));
     let status = section.read_required(&keys::GATEWAY_STATUS);
     let memory = section.read_required(&keys::GATEWAY_MEMORY);
     let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX;
@@ -193,6 +218,8 @@ fn read_gateway_table(
         id: id?,
         name: name.to_owned(),
         socket: socket?,
+        user,
+        group,
         listen,
         segmentation_offload,
         status: status?.0,
@@ -215,6 +242,3 @@ fn read_job_table(
     section.report_unknown_keys();
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
 }
-
-/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero byte.
-const SOCKET_PATH_BYTES_MAX: usize = 107;

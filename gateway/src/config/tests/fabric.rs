@@ -15,6 +15,19 @@ fn the_example_fabric_is_read_exactly() {
 }
 
 #[test]
+fn a_byte_order_mark_begins_a_file_once() {
+    let marked = format!("\u{feff}{FABRIC}");
+    assert_eq!(fabric(&marked).expect("valid").fabric(), fabric(FABRIC).expect("valid").fabric());
+    assert!(fabric(&format!("\u{feff}{marked}")).is_err());
+    let faults: Vec<Fault> = fabric(&marked.replace("mtu = 1500", "mtu = 1"))
+        .expect_err("too small")
+        .into_iter()
+        .collect();
+    let line = 1 + FABRIC.lines().position(|line| line.starts_with("mtu")).expect("there");
+    assert_eq!((faults[0].key.as_str(), faults[0].line), ("mtu", Some(line)));
+}
+
+#[test]
 fn region_names_may_have_hyphens() {
     let text = FABRIC
         .replace("region.east", "region.us-east")

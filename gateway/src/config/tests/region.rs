@@ -1,6 +1,5 @@
 use super::common::*;
 use crate::config::{Fault, GatewayChoiceError, RegionFile};
-use std::path::PathBuf;
 
 #[test]
 fn a_region_file_resolves_its_paths() {
@@ -8,7 +7,7 @@ fn a_region_file_resolves_its_paths() {
     let file = region_in(directory.path(), EAST).expect("valid");
     let gateway = file.gateway(None).expect("the only one");
     assert_eq!(gateway.certificate, directory.path().join("keys/east-0.pem"));
-    assert_eq!(gateway.socket, PathBuf::from("/tmp/landbridge/east-0.sock"));
+    assert_eq!(gateway.socket, directory.path().join("run/east-0.sock"));
     assert_eq!(gateway.memory.to_string(), "1 GiB");
     assert_eq!(file.jobs().map(|job| &*job.name).collect::<Vec<_>>(), ["train"]);
     assert!(matches!(file.gateway(Some("east-1")), Err(GatewayChoiceError::Unknown { .. })));
@@ -41,7 +40,7 @@ fn a_region_file_fits_its_fabric_and_the_system() {
     };
     let socket_of = |bytes: usize| {
         let path = format!("/{}", "s".repeat(bytes - 1));
-        EAST.replace("/tmp/landbridge/east-0.sock", &path)
+        EAST.replace("run/east-0.sock", &path)
     };
     assert_eq!(faults(&socket_of(107)), [""; 0]);
     assert_eq!(faults(&socket_of(108)), ["gateway.east-0.socket"]);
@@ -49,6 +48,30 @@ fn a_region_file_fits_its_fabric_and_the_system() {
         EAST.split_once("[gateway").expect("there").1.split_once("[job").expect("there").0;
     let west = format!("{EAST}\n[gateway{}", gateway.replace("east-0", "west-0"));
     assert_eq!(faults(&west), ["gateway.west-0"]);
+}
+
+#[test]
+fn user_and_group_of_a_socket_are_accounts() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let with = |lines: &str| {
+        let text = EAST.replace("memory = \"1 GiB\"", &format!("{lines}\nmemory = \"1 GiB\""));
+        region_in(directory.path(), &text)
+    };
+    let ids = |lines: &str| {
+        let file = with(lines).expect("valid");
+        let gateway = file.gateway(None).expect("the only one");
+        (gateway.user_id(), gateway.group_id())
+    };
+    assert_eq!(ids(""), (Ok(None), Ok(None)));
+    assert_eq!(ids("user = \"root\"\ngroup = \"4321\""), (Ok(Some(0)), Ok(Some(4321))));
+    assert!(ids("user = \"no-such-user-here\"").0.is_err(), "known only on the gateway's host");
+    for key in ["user", "group"] {
+        for wrong in ["0", "\"\"", "\"a:b\"", "\"-x\"", "\"4294967295\""] {
+            let faults = with(&format!("{key} = {wrong}")).expect_err(wrong);
+            let faults: Vec<Fault> = faults.into_iter().collect();
+            assert_eq!(keys(&faults), [format!("gateway.east-0.{key}")], "{wrong}");
+        }
+    }
 }
 
 #[test]

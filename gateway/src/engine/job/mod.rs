@@ -9,15 +9,17 @@ pub(super) mod report;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
-use crate::events::{LocalEvent, Placement};
-use crate::log_throttle::LogThrottle;
+use crate::events::{JobSession, LocalEvent, Placement};
+use crate::log_throttle::{LogThrottle, WarningTimes};
 use crate::memory::buffers::BufferTable;
-use crate::observe::metrics::JobMetrics;
+use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
+use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use units::TimeNs;
@@ -35,6 +37,9 @@ pub(super) struct Job {
     pub session: Session,
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
+    /// Whether the region file has the job no more: its trainers are disconnected, and its session
+    /// stays until the gateway ends, since segments of it may still arrive.
+    pub removed: bool,
     buffers: BufferTable,
     ranks: AttachedRanks,
     /// Segments that are arriving, and the tokens that end their leases.
@@ -49,6 +54,8 @@ pub(super) struct Job {
     epoch_lines: LogThrottle,
     /// Limits log lines about ranks that attach and detach.
     attach_lines: LogThrottle,
+    /// Decides which of these lines are warnings.
+    warnings: WarningTimes,
 }
 
 /// A permission to write an arriving segment into the buffers.
@@ -79,6 +86,7 @@ impl Job {
             session,
             metrics,
             stragglers,
+            removed: false,
             buffers,
             ranks: AttachedRanks::default(),
             leases: BTreeMap::new(),
@@ -87,7 +95,21 @@ impl Job {
             failure_lines: LogThrottle::default(),
             epoch_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
             attach_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
+            warnings: WarningTimes::default(),
         }
+    }
+
+    /// Makes the job of a new session of gateway `me`.
+    pub fn of_session(
+        job: JobSession,
+        fabric: &Arc<Fabric>,
+        me: GatewayId,
+        metrics: &MetricsRegistry,
+    ) -> Self {
+        let JobSession { name, config } = job;
+        let job_metrics = metrics.job_metrics(&name);
+        let stragglers = StragglerMonitor::new(Arc::clone(fabric), me);
+        Self::new(name, Session::new(config), job_metrics, stragglers)
     }
 
     /// Handles an event of a trainer's task. Posts and commits of an attachment that another has
@@ -99,6 +121,7 @@ impl Job {
                     info!("job {}: rank {rank} attached{suppressed}", self.name);
                 }
                 self.ranks.attach(rank, attachment, events);
+                self.stragglers.detection.handle_departure(rank);
                 self.session.handle_attach(rank, now);
             }
             LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
@@ -118,6 +141,7 @@ impl Job {
                     if let Some(suppressed) = self.attach_lines.permit(now) {
                         info!("job {}: rank {rank} detached{suppressed}", self.name);
                     }
+                    self.stragglers.detection.handle_departure(rank);
                     self.session.handle_detach(rank, now);
                 }
             }

@@ -21,7 +21,10 @@ impl Job {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, bytes, .. } => {
                 let plan = self.session.plan();
-                self.stragglers.handle_completed(*sequence, plan, *bytes, now);
+                let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
+                if let Some((straggler, lost)) = costly {
+                    self.metrics.add_straggler_loss(&straggler, lost);
+                }
             }
             SessionNote::Failed { sequence, .. } => {
                 self.stragglers.detection.handle_failure(*sequence);
@@ -48,7 +51,11 @@ impl Job {
             }
             SessionNote::EpochEnded { epoch, failure } => {
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
-                    warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
+                    if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
+                        warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
+                    } else {
+                        info!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
+                    }
                 }
             }
             SessionNote::Completed { sequence, op, bytes, took } => {
@@ -65,7 +72,11 @@ impl Job {
                 };
                 self.metrics.collective_counter(op.unwrap_or("unknown"), outcome).inc();
                 if let Some(suppressed) = self.failure_lines.permit(now) {
-                    warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
+                    if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
+                        warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
+                    } else {
+                        info!("job {name}: collective {sequence} failed: {failure}{suppressed}");
+                    }
                 } else {
                     debug!("job {name}: collective {sequence} failed: {failure}");
                 }
@@ -73,13 +84,13 @@ impl Job {
         }
     }
 
-    /// Updates the job's gauges, and logs a straggler that is new and a wait that is long.
+    /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
     pub fn update_gauges(&mut self, now: TimeNs) {
         let status = self.session.status();
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
         }
-        self.metrics.set_straggler(self.stragglers.log_straggler_change(&self.name).as_ref());
+        self.metrics.set_straggler(self.stragglers.log_straggler(&self.name, now).as_ref());
         self.metrics.draining.set(i64::from(status.draining.is_some()));
         self.metrics.waiting_commits.set(i64::try_from(status.commits.len()).unwrap_or(i64::MAX));
         let oldest = status.commits.iter().map(|commit| commit.begun).min();
@@ -122,7 +133,13 @@ impl Job {
             let ranks: Vec<String> = ranks.iter().map(RankId::to_string).collect();
             let seconds = waited.as_secs_f64();
             let (name, ranks) = (&self.name, ranks.join(", "));
-            warn!("job {name}: collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
+            let line =
+                format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
+            if self.warnings.is_due(&format!("awaited: {ranks}"), now) {
+                warn!("job {name}: {line}");
+            } else {
+                info!("job {name}: {line}");
+            }
         }
     }
 }

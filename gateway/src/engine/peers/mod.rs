@@ -67,7 +67,8 @@ struct Peer {
     last_problem_lane: u16,
     /// Groups in the peer's messages that are not served here.
     unknown_groups: BTreeSet<GroupId>,
-    /// Counters of each lane's connection at the last sample.
+    /// Counters of each lane's connection at the last sample; at first those of its handshake.
+    /// Handshakes that nobody answered are no loss of the link: the peer had not started.
     lane_counters: BTreeMap<ConnectionId, LinkTraffic>,
     /// Sum of all connections so far, and the part of it that the gauges have seen.
     total: LinkTraffic,
@@ -146,6 +147,11 @@ impl Peers {
         self.peers.keys().copied()
     }
 
+    /// Whether a lane to a peer is up.
+    pub fn has_lane(&self, peer: GatewayId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| !peer.lanes.is_empty())
+    }
+
     /// Whether a hello shows that the peer restarted since its lanes came up.
     pub fn has_restarted(&self, seen: PeerSeen) -> bool {
         let peer = self.peers.get(&seen.peer);
@@ -189,6 +195,7 @@ impl Peers {
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
         peer.problems.remove(&seen.lane);
+        peer.lane_counters.insert(handle.id, handle.count_traffic());
         peer.lanes.insert(seen.lane, handle);
         peer.select_control_connection();
         first

@@ -1,7 +1,7 @@
 //! The metrics of one job.
 
 use super::labels::{CollectiveLabel, CollectiveOutcome, OpLabel, RankLabel, StragglerLabel};
-use super::peer::RealGauge;
+use super::peer::{RealCounter, RealGauge};
 use crate::memory::arena::MappedGauges;
 use crate::observe::status::StragglerReport;
 use crate::sync::lock;
@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use std::sync::{Arc, Mutex};
+use units::Span;
 
 /// The metrics of one job. Clones share them.
 #[derive(Debug, Clone)]
@@ -27,6 +28,7 @@ pub struct JobMetrics {
     pub mapped: MappedGauges,
     pub(super) awaited_seconds: Family<RankLabel, RealGauge>,
     pub(super) straggler_seconds: Family<StragglerLabel, RealGauge>,
+    pub(super) straggler_lost: Family<StragglerLabel, RealCounter>,
     /// Number of commits of local ranks without an answer.
     pub waiting_commits: Gauge,
     /// Age of the oldest commit without an answer, in seconds; 0 when there is none.
@@ -77,6 +79,16 @@ impl JobMetrics {
             self.straggler_seconds.get_or_create_owned(label).set(straggler.behind_seconds);
         }
         *shown = now;
+    }
+
+    /// Adds the time that a straggler cost in one collective.
+    pub fn add_straggler_loss(&self, straggler: &StragglerReport, lost: Span) {
+        let label = StragglerLabel {
+            job: self.job.clone(),
+            kind: straggler.kind.clone(),
+            name: straggler.name.clone(),
+        };
+        self.straggler_lost.get_or_create_owned(&label).inc_by(lost.as_secs_f64());
     }
 
     /// Sets for how many seconds the post of a rank has been awaited; `None` removes the gauge.

@@ -7,6 +7,9 @@ use std::sync::atomic::AtomicU64;
 /// A gauge of a real number.
 pub type RealGauge = Gauge<f64, AtomicU64>;
 
+/// A counter of a real number.
+pub type RealCounter = Counter<f64, AtomicU64>;
+
 /// The metrics of one peer. Clones share them.
 #[derive(Debug, Clone)]
 pub struct PeerMetrics {

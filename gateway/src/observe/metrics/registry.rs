@@ -5,7 +5,7 @@ use super::labels::{
     CollectiveLabel, DropLabel, JobLabel, OpLabel, PayloadLabel, PeerLabel, RankLabel,
     StragglerLabel, discard_label,
 };
-use super::peer::{PeerMetrics, RealGauge};
+use super::peer::{PeerMetrics, RealCounter, RealGauge};
 use crate::memory::arena::MappedGauges;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::text;
@@ -27,6 +27,7 @@ pub struct MetricsRegistry {
     mapped_bytes_max: Family<JobLabel, Gauge>,
     awaited_seconds: Family<RankLabel, RealGauge>,
     straggler_seconds: Family<StragglerLabel, RealGauge>,
+    straggler_lost: Family<StragglerLabel, RealCounter>,
     waiting_commits: Family<JobLabel, Gauge>,
     commit_awaited_seconds: Family<JobLabel, RealGauge>,
     draining: Family<JobLabel, Gauge>,
@@ -68,6 +69,7 @@ impl MetricsRegistry {
             mapped_bytes_max: Family::default(),
             awaited_seconds: Family::default(),
             straggler_seconds: Family::default(),
+            straggler_lost: Family::default(),
             waiting_commits: Family::default(),
             commit_awaited_seconds: Family::default(),
             draining: Family::default(),
@@ -106,6 +108,7 @@ impl MetricsRegistry {
             },
             awaited_seconds: self.awaited_seconds.clone(),
             straggler_seconds: self.straggler_seconds.clone(),
+            straggler_lost: self.straggler_lost.clone(),
             waiting_commits: self.waiting_commits.get_or_create_owned(&label),
             commit_awaited_seconds: self.commit_awaited_seconds.get_or_create_owned(&label),
             draining: self.draining.get_or_create_owned(&label),
@@ -172,6 +175,9 @@ impl MetricsRegistry {
         let help = "Delay that the straggler caused in the last collective";
         let straggler = self.straggler_seconds.clone();
         registry.register_with_unit("straggler_behind", help, Unit::Seconds, straggler);
+        let help = "Time that a straggler cost the others, over all collectives";
+        let lost = self.straggler_lost.clone();
+        registry.register_with_unit("straggler_lost", help, Unit::Seconds, lost);
         let help = "Commits of local ranks that wait for a region";
         registry.register("waiting_commits", help, self.waiting_commits.clone());
         let help = "Age of the oldest commit that waits; 0 when there is none";

@@ -2,6 +2,7 @@ use crate::observe::metrics::{CollectiveOutcome, MetricsRegistry};
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
+use units::Span;
 
 #[test]
 fn metrics_have_the_names_that_dashboards_use() {
@@ -29,8 +30,11 @@ fn metrics_have_the_names_that_dashboards_use() {
         name: "7".to_owned(),
         behind_seconds: 0.5,
         collectives: 3,
+        since_seconds: 2.0,
     };
     job.set_straggler(Some(&straggler));
+    job.add_straggler_loss(&straggler, Span::from_ms(250));
+    job.add_straggler_loss(&straggler, Span::from_ms(500));
     (straggler.kind, straggler.name) = ("region".to_owned(), "west".to_owned());
     job.set_straggler(Some(&straggler));
     job.draining.set(1);
@@ -57,6 +61,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_epoch{job=\"train\"} 2",
         "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",
         "landbridge_straggler_behind_seconds{job=\"train\",kind=\"region\",name=\"west\"} 0.5",
+        "landbridge_straggler_lost_seconds_total{job=\"train\",kind=\"rank\",name=\"7\"} 0.75",
         "landbridge_draining{job=\"train\"} 1",
         "landbridge_waiting_commits{job=\"train\"} 2",
         "landbridge_commit_awaited_seconds{job=\"train\"} 2.5",

@@ -40,6 +40,7 @@ fn example() -> GatewayReport {
                 name: "0".to_owned(),
                 behind_seconds: 0.25,
                 collectives: 3,
+                since_seconds: 30.0,
             }),
             collectives: vec![CollectiveReport {
                 sequence: 7,
@@ -50,26 +51,42 @@ fn example() -> GatewayReport {
                 awaited: vec![2, 3],
                 seconds: 1.5,
             }],
+            completed_seconds_ago: Some(0.5),
             commits: vec![CommitReport {
                 rank: 0,
                 step: 6,
                 awaited: vec!["west".to_owned()],
                 seconds: 0.5,
             }],
+            removed: false,
             draining: None,
         }],
         lost_log_lines: 0,
+        socket_problem: None,
+        restart_needed: vec![],
     }
 }
 
 /// A server on loopback, its metrics, and the requests that reach its engine.
 async fn server() -> (SocketAddr, Arc<MetricsRegistry>, tokio::sync::mpsc::Receiver<StatusRequest>)
 {
+    server_with(None).await
+}
+
+/// Starts such a server for a gateway with this problem at its socket.
+async fn server_with(
+    socket_problem: Option<String>,
+) -> (SocketAddr, Arc<MetricsRegistry>, tokio::sync::mpsc::Receiver<StatusRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
     let metrics = Arc::new(MetricsRegistry::new());
     let (status, requests) = StatusHandle::new();
-    tokio::spawn(serve_http(listener, Observed { metrics: Arc::clone(&metrics), status }));
+    let observed = Observed {
+        metrics: Arc::clone(&metrics),
+        status,
+        socket_problem: tokio::sync::watch::channel(socket_problem).1,
+    };
+    tokio::spawn(serve_http(listener, observed));
     (address, metrics, requests)
 }
 
@@ -138,6 +155,24 @@ async fn readiness_follows_the_epoch() {
     assert!(head("/readyz").await.contains("503"), "shutting down");
     assert!(head("/readyz").await.contains("503"), "no engine any more");
     assert!(head("/metrics").await.contains("200"));
+}
+
+#[tokio::test]
+async fn a_gateway_without_its_socket_is_not_ready() {
+    let problem = "trainers cannot attach".to_owned();
+    let (address, _, mut requests) = server_with(Some(problem.clone())).await;
+    tokio::spawn(async move {
+        while let Some(request) = requests.recv().await {
+            let _ = request.send(example());
+        }
+    });
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    assert!(answer.contains("503") && answer.contains(&problem), "{answer}");
+    let status = fetch(address).await.expect("a status");
+    assert_eq!(status, GatewayReport { socket_problem: Some(problem), ..example() });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -110,12 +110,13 @@ async fn run_lane_tasks(spec: &Arc<LaneSpec>, lane: u16, connection: Connection,
     if spec.events.send(Event::LaneUp { seen, handle }).await.is_err() {
         return;
     }
+    let (host, rtt) = (&*spec.host, peer.link.rtt);
     let why = tokio::select! {
         biased;
         why = connection.closed() => why.to_string(),
         why = read_control_messages(&spec.events, seen.peer, id, control_in) => why,
         why = write_control_messages(control_out, control_queue) => why,
-        why = liveness::monitor_liveness(&*spec.host, &connection, &peer.liveness) => why,
+        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt) => why,
         why = tuner::tune_lane(spec, &peer, &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Small) => why,

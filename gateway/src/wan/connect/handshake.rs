@@ -13,9 +13,18 @@ use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use units::Span;
 
-/// 10 s: the longest time from a QUIC connection to the hello of the peer. It allows several
-/// retransmissions on the longest links.
-pub(super) const HELLO_TIMEOUT: Span = Span::from_secs(10);
+/// 10 s: the least time limit of each step of a handshake between gateways (dial, TLS, hello), so
+/// that a busy host answers in time. handshake timeout = max(10 RTT of the fabric, 10 s)
+const HANDSHAKE_TIMEOUT_MIN: Span = Span::from_secs(10);
+/// 10 round trips: the least time limit of each step of a handshake between gateways on a long
+/// link. QUIC sends lost packets of a handshake again after 3 and 9 round trips.
+/// Tested by `gateways_meet_over_a_round_trip_of_a_minute`.
+const HANDSHAKE_ROUND_TRIPS: u64 = 10;
+
+/// Returns how long a gateway waits for each step of a handshake over a path of this round trip.
+pub(super) fn handshake_timeout(rtt: Span) -> Span {
+    Span::from_ns(rtt.ns().saturating_mul(HANDSHAKE_ROUND_TRIPS)).max(HANDSHAKE_TIMEOUT_MIN)
+}
 
 /// A peer that has proved its identity, with the control streams.
 pub(super) struct MetPeer {
@@ -48,7 +57,7 @@ pub(super) enum HelloRefusal {
     Evicted,
 }
 
-/// Sends a hello, and checks the peer's within [`HELLO_TIMEOUT`]. `dialled` is the peer that we
+/// Sends a hello, and checks the peer's within [`handshake_timeout`]. `dialled` is the peer that we
 /// dialled; `None` on an accepted connection.
 pub(super) async fn exchange_hellos(
     spec: &LaneSpec,
@@ -56,11 +65,14 @@ pub(super) async fn exchange_hellos(
     connection: &Connection,
     dialled: Option<GatewayId>,
 ) -> Result<MetPeer, HelloRefusal> {
+    // An accepted connection may be of any peer.
+    let rtt = dialled.and_then(|peer| spec.peers.get(&peer)).map(|peer| peer.link.rtt);
+    let patience = handshake_timeout(rtt.unwrap_or(spec.longest_rtt()));
     tokio::select! {
         biased;
         met = exchange_hellos_without_limit(spec, lane, connection, dialled) => met,
-        () = spec.host.sleep_until(spec.host.now() + HELLO_TIMEOUT) => {
-            Err(HelloRefusal::NoHello("timed out".to_owned()))
+        () = spec.host.sleep_until(spec.host.now() + patience) => {
+            Err(HelloRefusal::NoHello(format!("timed out after {patience}")))
         }
     }
 }

@@ -8,8 +8,9 @@
 use super::connection::{ConnectionOrigin, EstablishedConnection, PendingSlot, serve_connection};
 use super::dial::Dialler;
 use super::gso_limit;
+use super::handshake::handshake_timeout;
 use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
-use super::quic_config::lane_transport_config;
+use super::quic_config::{lane_endpoint_config, lane_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
 use crate::host::{BoxFuture, LaneThread};
@@ -20,7 +21,7 @@ use hier_collectives::plan;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tracing::{debug, warn};
-use units::{ByteCount, Span};
+use units::ByteCount;
 
 /// 16 MiB: the buffer that a lane's UDP socket requests for each direction, for a burst of a fast
 /// link while a core is busy. The kernel may give less, which is logged.
@@ -32,8 +33,6 @@ pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// bound limits the cost of connections from strangers.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
-/// 10 s: the longest TLS handshake of a connection that a peer opened to this gateway.
-const TLS_HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
 /// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
 /// for several first flights. The default of quinn is 10 MiB.
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
@@ -114,7 +113,7 @@ fn bind_lane_endpoint(
     let socket = spec.host.bind_udp(address, SOCKET_BUFFER_BYTES).map_err(error)?;
     let datagram = sizes.longest_packet_bytes();
     let socket = gso_limit::limit_gso(socket, datagram, spec.one_by_one);
-    let mut config = quinn::EndpointConfig::default();
+    let mut config = lane_endpoint_config(&spec.credentials.borrow(), address);
     config.rng_seed(Some(spec.host.random_bytes()));
     let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");
@@ -248,7 +247,7 @@ fn accept_connection(
     }
 }
 
-/// Completes the TLS handshake of an accepted connection within 10 s, and serves the connection.
+/// Completes the TLS handshake of an accepted connection in time, and serves the connection.
 async fn complete_handshake_and_serve(
     spec: Arc<LaneSpec>,
     lane: u16,
@@ -257,12 +256,14 @@ async fn complete_handshake_and_serve(
     pending: Arc<PendingConnections>,
 ) {
     let from = connecting.remote_address();
+    // Whose connection it is, is not known yet.
+    let patience = handshake_timeout(spec.longest_rtt());
     let connected = tokio::select! {
         biased;
         connected = connecting => connected.map_err(|error| error.to_string()),
         () = slot.wait_for_revocation() => Err("too many connections are in their handshake".to_owned()),
-        () = spec.host.sleep_until(spec.host.now() + TLS_HANDSHAKE_TIMEOUT) => {
-            Err(format!("no handshake within {TLS_HANDSHAKE_TIMEOUT}"))
+        () = spec.host.sleep_until(spec.host.now() + patience) => {
+            Err(format!("no handshake within {patience}"))
         }
     };
     match connected {

@@ -11,10 +11,11 @@
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
 //!   is closed long before QUIC would, so that its segments go over the others.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
-//!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `IDLE_TIMEOUT`.
+//!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `idle_timeout`.
 //!
 //! ```text
-//! round     = min(smoothed RTT + ACK_DELAY_MAX, LIVENESS_ROUND_MAX)
+//! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
+//! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, IDLE_TIMEOUT_MIN)
 //! dead path = silent, while others are heard,
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
@@ -27,19 +28,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram from a peer: the peer is lost. Three of the peer's keep-alives are then
-/// missing. QUIC's own timeout would take up to 20 s.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// 5 s: the interval between keep-alive packets of a lane that sends nothing else.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// 15 s without a datagram from a peer, or longer on long links: the peer is lost, since outages of
+/// some seconds are common. QUIC's own timeout counts from the first keep-alive of this side, so it
+/// would take longer.
+const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
+/// 3 round trips more than a keep-alive interval without a datagram from a peer: the peer is lost on
+/// a long link. An idle peer is heard once a keep-alive and a round trip, because QUIC awaits the
+/// answer to the last one.
+const IDLE_ROUND_TRIPS: u32 = 3;
+/// 1 s: the interval between keep-alive packets of a lane that sends nothing else. A peer that was
+/// started again answers one with a stateless reset, so an idle lane to the old process ends that
+/// soon.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// 25 ms: how long a peer may delay an acknowledgement (QUIC's `max_ack_delay`). The liveness
 /// monitor adds this time to the RTT.
 const ACK_DELAY_MAX: Span = Span::from_ms(25);
 /// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Nobody
 /// reads the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
-/// 1 s: the longest round trip that the liveness monitor assumes. An RTT measured while a process
-/// was paused does not predict the next RTT.
+/// 1 s: the longest round trip that the liveness monitor assumes, but at least twice the fabric's.
+/// An RTT measured while a process was paused does not predict the next RTT.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 /// 6 round trips without an acknowledgement, while other lanes to the same peer hear some: the
 /// lane's path counts as dead, and the lane closes.
@@ -47,6 +55,11 @@ const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 const DEAD_PATH_ROUNDS: u64 = 6;
 /// 500 ms: the least silence after which a lane's path counts as dead.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
+
+/// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.
+pub(super) fn idle_timeout(rtt: Span) -> Duration {
+    (KEEP_ALIVE_INTERVAL + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
+}
 
 /// The times at which the lanes to a peer were heard.
 #[derive(Debug, Default)]
@@ -75,15 +88,19 @@ struct LaneSilence {
 }
 
 /// Monitors the liveness of a connection until it ends or its path is dead; returns the reason.
+/// `rtt` is the round trip of the link by the fabric.
 pub(super) async fn monitor_liveness(
     host: &dyn Host,
     connection: &Connection,
     peer: &PeerLiveness,
+    rtt: Span,
 ) -> String {
+    let round_max = LIVENESS_ROUND_MAX.max(rtt + rtt);
+    let lost_after = idle_timeout(rtt);
     let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
     let mut silence = LaneSilence { peer_heard_ns, ..LaneSilence::default() };
     loop {
-        let round = (smoothed_rtt(connection) + ACK_DELAY_MAX).min(LIVENESS_ROUND_MAX);
+        let round = (smoothed_rtt(connection) + ACK_DELAY_MAX).min(round_max);
         // A silent path may be back at any time.
         let check = if silence.silent { Span::from_ns(round.ns() / 2) } else { round };
         host.sleep_until(host.now() + check).await;
@@ -101,7 +118,7 @@ pub(super) async fn monitor_liveness(
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
         silence.note_datagrams(check, connection.stats().udp_rx.datagrams);
-        if silence.mute.duration() >= IDLE_TIMEOUT {
+        if silence.mute.duration() >= lost_after {
             return format!("silent for {}", silence.mute);
         }
         let other_silent = TimeNs::from_ns(peer.silent_ns.load(Ordering::Relaxed));

@@ -54,8 +54,8 @@ pub struct PathMeasurement {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No datagram came back, or too few.
-    #[error("no answer within {} s", PROBE_HANDSHAKE_TIMEOUT.as_secs())]
-    NoAnswer,
+    #[error("no answer within {} s", .0.as_secs())]
+    NoAnswer(Duration),
     /// The peer answered, and one side refused the other.
     #[error("refused: {0}")]
     Refused(ConnectionError),
@@ -95,7 +95,9 @@ pub async fn answer_path_probe(connection: Connection) {
         connection.closed().await;
     };
     // A probe closes the connection itself.
-    let _ = timeout(PROBE_TRANSFER_TIMEOUT, take_all).await;
+    // A probe searches for the MTU for 12 round trips before it sends. Nobody prolongs a link.
+    let rtt = connection.rtt().min(PROBE_RTT_MAX);
+    let _ = timeout(PROBE_TRANSFER_TIMEOUT + rtt * (12 + PROBE_ROUND_TRIPS), take_all).await;
     connection.close(VarInt::from_u32(0), b"probe over");
 }
 
@@ -126,13 +128,15 @@ pub async fn measure_path(
     let headers: u16 = if address.is_ipv4() { 28 } else { 48 };
     let mut config = ClientConfig::new(credentials.probe_client_config()?);
     config.transport_config(probe_transport_config(&window, want, headers));
+    let ten_round_trips = want.rtt.duration() * PROBE_ROUND_TRIPS;
+    let patience = PROBE_HANDSHAKE_TIMEOUT_MIN.max(ten_round_trips);
     let started = Instant::now();
     let connecting = endpoint
         .connect_with(config, address, dns_name)
         .map_err(|error| ProbeError::Local(error.to_string()))?;
-    let connection = match timeout(PROBE_HANDSHAKE_TIMEOUT, connecting).await {
+    let connection = match timeout(patience, connecting).await {
         Ok(Ok(connection)) => connection,
-        Err(_) | Ok(Err(ConnectionError::TimedOut)) => return Err(ProbeError::NoAnswer),
+        Err(_) | Ok(Err(ConnectionError::TimedOut)) => return Err(ProbeError::NoAnswer(patience)),
         Ok(Err(error)) => return Err(ProbeError::Refused(error)),
     };
     let handshake = started.elapsed();
@@ -145,7 +149,12 @@ pub async fn measure_path(
     let in_flight = (bytes_per_second * rtt.as_secs_f64() * PROBE_WINDOW_GAIN) as u64;
     window.store(in_flight.max(PROBE_INITIAL_WINDOW_BYTES), Ordering::Relaxed);
     let size = (bytes_per_second as u64).clamp(PROBE_BYTES_MIN, u64::from(PROBE_BYTES_MAX));
-    let rate = match timeout(PROBE_TRANSFER_TIMEOUT, send_probe_bytes(&connection, size)).await {
+    let rate = match timeout(
+        PROBE_TRANSFER_TIMEOUT + ten_round_trips,
+        send_probe_bytes(&connection, size),
+    )
+    .await
+    {
         Ok(Ok(took)) => {
             // The last acknowledgement takes a round trip in which nothing is sent.
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
@@ -270,12 +279,19 @@ impl Controller for ProbeWindow {
     }
 }
 
-/// 5 s: the longest handshake of a path probe, which allows several retransmissions on the longest
-/// links.
-const PROBE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// 5 s: the longest handshake of a path probe, or [`PROBE_ROUND_TRIPS`] on long links.
+const PROBE_HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 
-/// 15 s: the longest time that a path probe may take to send its bytes, and that a peer reads them.
+/// 10 round trips: the longest handshake of a path probe on long links. As many more are left to it
+/// to send its bytes.
+const PROBE_ROUND_TRIPS: u32 = 10;
+
+/// 15 s, beside round trips of the path: the longest time that a path probe may take to send its
+/// bytes, and that a peer reads them.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// 60 s: the longest round trip of a fabric, and of a path probe that a gateway waits for.
+const PROBE_RTT_MAX: Duration = Duration::from_secs(60);
 
 /// 20 ms: interval between keep-alive packets of a path probe, so that MTU discovery goes on while
 /// no data is sent.

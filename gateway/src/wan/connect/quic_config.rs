@@ -1,11 +1,19 @@
-//! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts.
+//! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts;
+//! and the keys by which a restarted gateway ends the connections of its predecessor.
 
-use super::liveness::{IDLE_TIMEOUT, KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES};
+use super::liveness::{KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES, idle_timeout};
 use super::packet_size::PacketSize;
+use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
-use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use aws_lc_rs::hmac;
+use quinn::{
+    AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
+    TransportConfig, VarInt,
+};
+use quinn_proto::HashedConnectionIdGenerator;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +27,30 @@ const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 /// 10 s: pause before the next MTU search after long packets stopped arriving on a lane. Meanwhile
 /// packets have the shortest size. quinn's default is 60 s.
 const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
+
+/// Makes the QUIC settings of the endpoint of a lane that listens at `address`.
+///
+/// A gateway that was started again does not know the connections of its predecessor, and answers
+/// their packets with stateless resets (RFC 9000, section 10.3). Peers believe a reset only with the
+/// token that the predecessor gave them. So tokens and connection ids follow from the gateway's key
+/// file. Each lane has keys of its own: with common ones, a stranger could make one lane reset the
+/// connections of another (RFC 9000, section 21.11).
+/// Tested by `either_gateway_is_back_soon_after_its_restart`.
+pub(super) fn lane_endpoint_config(
+    credentials: &Credentials,
+    address: SocketAddr,
+) -> EndpointConfig {
+    let secret = credentials.derive_secret(&format!("stateless reset tokens, {address}"));
+    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret)));
+    let id_secret = credentials.derive_secret(&format!("connection ids, {address}"));
+    let mut id_key = [0; 8];
+    id_key.copy_from_slice(&id_secret[..8]);
+    let id_key = u64::from_le_bytes(id_key);
+    config.cid_generator(move || -> Box<dyn ConnectionIdGenerator> {
+        Box::new(HashedConnectionIdGenerator::from_key(id_key))
+    });
+    config
+}
 
 /// Makes the QUIC transport settings of one lane of a link.
 pub(super) fn lane_transport_config(
@@ -41,7 +73,9 @@ pub(super) fn lane_transport_config(
         .send_fairness(false)
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
         .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
-        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).expect("seconds")))
+        .max_idle_timeout(Some(
+            IdleTimeout::try_from(idle_timeout(path.link.rtt)).expect("minutes"),
+        ))
         .packet_threshold(REORDERING_PACKETS)
         .ack_frequency_config(None::<AckFrequencyConfig>)
         .congestion_controller_factory(Arc::new(LaneControllerFactory::new(path, controller)));

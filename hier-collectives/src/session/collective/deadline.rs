@@ -49,6 +49,11 @@ impl Deadlines {
         Self { one_in, elsewhere: TimeNs::default(), reported: None }
     }
 
+    /// Sets the job's share of a link to 1 / `one_in`.
+    pub fn set_share(&mut self, one_in: NonZeroU64) {
+        self.one_in = one_in;
+    }
+
     /// Records that another gateway reported progress, which defers the stall deadline.
     pub fn note_remote_progress(&mut self, now: TimeNs) {
         self.elsewhere = now;

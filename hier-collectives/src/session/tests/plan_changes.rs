@@ -278,3 +278,43 @@ fn a_repeat_lost_with_its_lane_is_sent_again() {
     end.handle_message(middle, Message::Repeat, now).expect("fair");
     assert!(joins(&said(&mut end)));
 }
+
+/// Returns the messages that a session wants to send.
+fn take_messages(session: &mut Session) -> Vec<(GatewayId, Message)> {
+    let actions = std::iter::from_fn(|| session.poll_action());
+    let sent = actions.filter_map(|action| match action {
+        Action::Message { to, message } => Some((to, message)),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// The other gateway asked to enter while the first one did not serve the job yet.
+#[test]
+fn a_session_that_begins_late_meets_its_peers() {
+    let (first, other, now) = (GatewayId(0), GatewayId(1), TimeNs::from_ns(1));
+    let fabric = fabric(&[1, 1]);
+    let session = |me: GatewayId| {
+        Session::new(SessionConfig {
+            fabric: Arc::clone(&fabric),
+            me,
+            boot: BootId(u64::from(me.0) + 100),
+            plan: make_plan(&fabric).expect("a plan"),
+            partials: ByteCount::new(1 << 20),
+            one_in: NonZeroU64::MIN,
+        })
+    };
+    let (mut late, mut early) = (session(first), session(other));
+    early.handle_start(now);
+    early.handle_peer_up(first, now);
+    assert!(!take_messages(&mut early).is_empty(), "which nobody took");
+    late.handle_start(now);
+    late.handle_peer_found(other, now);
+    for (_, message) in take_messages(&mut late) {
+        early.handle_message(first, message, now).expect("fair");
+    }
+    for (_, message) in take_messages(&mut early) {
+        late.handle_message(other, message, now).expect("fair");
+    }
+    assert!(late.plan().is_some(), "an epoch began");
+}

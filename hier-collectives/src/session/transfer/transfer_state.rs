@@ -65,6 +65,11 @@ impl Transfer {
         }
     }
 
+    /// Sets the memory for partials of several local ranks.
+    pub fn set_partials(&mut self, partials: ByteCount) {
+        self.partials = partials;
+    }
+
     /// Returns the time when a segment, receipt, grant or task last made progress here.
     pub fn last_progress(&self) -> TimeNs {
         self.moved

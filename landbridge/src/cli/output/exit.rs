@@ -1,16 +1,22 @@
 //! Exit codes, and the code of each error. Error types lie in the modules that raise them.
+//! docs/exit-codes.md lists what gives which; `every_row_of_the_exit_codes_holds` runs the list.
 
 use crate::bench::BenchError;
 use crate::quickstart::QuickstartError;
+use gateway::access::{AccountError, SecretFileError, SocketAccessError};
 use gateway::certs::CertsError;
 use gateway::client::AttachError;
 use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
 use gateway::local::operator::OperatorError;
+use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
+use signal_hook::consts::SIGABRT;
 use std::process::{ExitCode, Termination};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use stdio::UnwrittenReport;
 
 /// Exit code of the process, on which scripts rely.
@@ -19,9 +25,9 @@ use stdio::UnwrittenReport;
 pub(crate) enum Exit {
     /// The command succeeded.
     Good = 0,
-    /// A check failed.
+    /// A check failed, or something else that command line and files do not decide.
     CheckFailed = 1,
-    /// The command line or a config file is wrong.
+    /// The command line or a file is wrong: the same command fails again.
     Usage = 64,
     /// No gateway answers at the address.
     NothingAnswers = 69,
@@ -49,6 +55,14 @@ impl Termination for Exit {
     fn report(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
+}
+
+/// Makes an abort end the process with exit code 1 instead of a signal and a core dump. Rust aborts
+/// after it has printed that an allocation failed, so supervisors see a failure like any other.
+pub(crate) fn exit_instead_of_aborting() -> std::io::Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    let code = Exit::CheckFailed as i32;
+    signal_hook::flag::register_conditional_shutdown(SIGABRT, code, always).map(|_| ())
 }
 
 /// Why a command failed.
@@ -83,6 +97,15 @@ pub(crate) enum CommandError {
     /// A token file cannot be used.
     #[error(transparent)]
     Token(#[from] TokenFileError),
+    /// Others may read a secret file, or it cannot be opened.
+    #[error(transparent)]
+    SecretFile(#[from] SecretFileError),
+    /// This host lacks a user or group of the region file.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The gateway's socket cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Address {
@@ -130,7 +153,16 @@ impl CommandError {
             | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
             | Self::Token(_)
-            | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::SecretFile(_)
+            | Self::Account(_)
+            | Self::Listen(
+                ListenError::Access(_) | ListenError::Group { .. } | ListenError::File { .. },
+            )
+            | Self::Quickstart(
+                QuickstartError::Fabric(_)
+                | QuickstartError::SocketPath { .. }
+                | QuickstartError::Process { exit_code: Some(64), .. },
+            )
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Start(StartError::Plan(_))
             | Self::Credentials(_) => Exit::Usage,
@@ -138,8 +170,12 @@ impl CommandError {
                 Exit::NothingAnswers
             }
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
+            Self::Operator(OperatorError::Access(error))
+            | Self::Bench(BenchError::Attach(AttachError::Access(error))) => access_exit(error),
             Self::Quickstart(QuickstartError::Interrupted) => Exit::Interrupted,
-            Self::Address { .. }
+            // Another program has the socket or the port.
+            Self::Listen(ListenError::Held { .. } | ListenError::Taken { .. })
+            | Self::Address { .. }
             | Self::Start(_)
             | Self::Bench(_)
             | Self::Quickstart(_)
@@ -147,5 +183,16 @@ impl CommandError {
             | Self::Unwritten(_)
             | Self::System(_) => Exit::CheckFailed,
         }
+    }
+}
+
+/// Returns the exit code where a socket is not used: a user without permission cannot run the
+/// command, any other error is a failed check.
+fn access_exit(error: &SocketAccessError) -> Exit {
+    match error {
+        SocketAccessError::Denied { .. } => Exit::Skipped,
+        SocketAccessError::ForeignFolder { .. }
+        | SocketAccessError::OpenFolder { .. }
+        | SocketAccessError::ForeignPeer { .. } => Exit::CheckFailed,
     }
 }

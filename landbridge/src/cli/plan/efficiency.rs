@@ -278,8 +278,8 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "compute     6PD, {tokens:e} tokens: {:.3} s, a third of it forward",
-            self.compute_seconds
+            "compute     6PD, {tokens:e} tokens: {}, a third of it forward",
+            Span::from_secs_f64(self.compute_seconds).rounded()
         )?;
         writeln!(
             f,
@@ -288,9 +288,9 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "local       {:.3} s of reduction inside a region before the exchange, and as much \
+            "local       {} of reduction inside a region before the exchange, and as much \
              after it, on one cluster too",
-            self.local_seconds
+            Span::from_secs_f64(self.local_seconds).rounded()
         )?;
         writeln!(
             f,
@@ -298,8 +298,8 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "one cluster T(0) = {:.3} s: its halves exchange at the rate of their cards",
-            self.one_cluster_seconds
+            "one cluster T(0) = {}: its halves exchange at the rate of their cards",
+            Span::from_secs_f64(self.one_cluster_seconds).rounded()
         )?;
         writeln!(
             f,
@@ -311,10 +311,10 @@ impl fmt::Display for EfficiencyReport {
             [
                 format!("{} km", point.km),
                 format!("{}:1", point.convergence),
-                format!("{:.4} Tbit/s", point.link_bits_per_second / 1e12),
+                BitRate::from_bits_per_second(point.link_bits_per_second.round() as u64).rounded(),
                 format!("{:.1}", point.gradients_over_bdp),
                 format!("{:.2}", point.compute_over_communication),
-                format!("{:.3} s", point.seconds),
+                Span::from_secs_f64(point.seconds).rounded(),
                 format!("{:.4}", point.efficiency),
             ]
         });

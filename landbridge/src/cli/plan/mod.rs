@@ -3,7 +3,6 @@
 mod batch;
 mod collective;
 mod efficiency;
-mod format;
 mod report;
 mod simulate;
 mod svg;

@@ -1,7 +1,6 @@
 //! A plan in numbers: JSON and tables.
 
 use super::collective::Collective;
-use super::format::{format_bytes, format_seconds};
 use super::simulate::SimulatedPlan;
 use crate::cli::output::table::{render_fields, render_table};
 use hier_collectives::bound;
@@ -12,7 +11,7 @@ use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{BitRate, ByteCount};
+use units::{BitRate, ByteCount, Span};
 
 /// Output of `landbridge plan`. The field names are the keys of its JSON.
 #[derive(Debug, Serialize)]
@@ -173,15 +172,17 @@ fn plan_report_tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: Region
 }
 
 impl fmt::Display for TailFec {
-    /// Prints `last 1.00 MiB: saves 2.0 ms, takes 0.5 ms`, or why nothing is sent:
-    /// `none: no loss expected`. Times are rounded to 0.1 ms.
+    /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`, or why nothing is sent:
+    /// `none: no loss expected`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
-        let (saves, takes) = (ms(self.saves_seconds), ms(self.takes_seconds));
+        let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
+        let (saves, takes) = (time(self.saves_seconds), time(self.takes_seconds));
         match self.bytes {
             0 if self.saves_seconds == 0.0 => write!(f, "none: no loss expected"),
             0 => write!(f, "none: saves {saves}, takes {takes}"),
-            tail => write!(f, "last {}: saves {saves}, takes {takes}", format_bytes(tail)),
+            tail => {
+                write!(f, "last {}: saves {saves}, takes {takes}", ByteCount::new(tail).rounded())
+            }
         }
     }
 }
@@ -225,9 +226,9 @@ impl fmt::Display for PlanReport {
             let part = link.seconds / self.predicted_seconds.max(f64::MIN_POSITIVE);
             [
                 format!("{} > {}", link.from, link.to),
-                format_bytes(link.bytes),
+                ByteCount::new(link.bytes).rounded(),
                 format!("{:.0} %", 100.0 * part),
-                format_bytes(window.get()),
+                window.rounded(),
                 link.tail_repair.to_string(),
             ]
         });
@@ -248,16 +249,18 @@ impl fmt::Display for PlanReport {
 impl PlanReport {
     /// Returns the properties of the plan and its predicted time, as names and values.
     fn fields(&self) -> Vec<[String; 2]> {
-        let express = self.express_bytes.map(|most| format!("up to {}", ByteCount::new(most)));
-        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
-        let bound = format!("{}, eta {:.3}", format_seconds(self.bound_seconds), self.eta);
+        let express =
+            self.express_bytes.map(|most| format!("up to {}", ByteCount::new(most).rounded()));
+        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second).rounded();
+        let bound =
+            format!("{}, eta {:.3}", Span::from_secs_f64(self.bound_seconds).rounded(), self.eta);
         let fields = [
             ("algorithm", Some(self.algorithm.to_string())),
             ("reason", Some(self.reason.clone())),
             ("plan hash", Some(self.plan_hash.clone())),
-            ("segment", Some(ByteCount::new(self.segment_bytes).to_string())),
+            ("segment", Some(ByteCount::new(self.segment_bytes).rounded())),
             ("express", express),
-            ("predicted", Some(format_seconds(self.predicted_seconds))),
+            ("predicted", Some(Span::from_secs_f64(self.predicted_seconds).rounded())),
             ("bound", Some(bound)),
             ("min-cut", Some(format!("{min_cut}, both ways"))),
         ];
@@ -271,10 +274,10 @@ impl PlanReport {
         [
             load.gateway.clone(),
             format!("{:.1} %", 100.0 * self.shares.get(&load.gateway).copied().unwrap_or(0.0)),
-            format_bytes(load.wan_out_bytes),
-            format_bytes(load.wan_in_bytes),
-            format_bytes(load.lan_out_bytes),
-            format_bytes(load.held_bytes),
+            ByteCount::new(load.wan_out_bytes).rounded(),
+            ByteCount::new(load.wan_in_bytes).rounded(),
+            ByteCount::new(load.lan_out_bytes).rounded(),
+            ByteCount::new(load.held_bytes).rounded(),
         ]
     }
 }
@@ -285,7 +288,7 @@ fn plan_report_tree_row(tree: &TreeLoad) -> [String; 4] {
         if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
     });
     let below = below.collect::<Vec<_>>().join(", ");
-    [tree.crown.join(" + "), format_bytes(tree.bytes), tree.carries.to_owned(), below]
+    [tree.crown.join(" + "), ByteCount::new(tree.bytes).rounded(), tree.carries.to_owned(), below]
 }
 
 /// 20 trees: the most in the printed table of a plan, to stay readable; `--json` lists all trees.

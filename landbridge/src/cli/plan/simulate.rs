@@ -1,7 +1,6 @@
 //! `landbridge plan --simulate`: whole gateways on the fabric, in virtual time.
 
 use super::collective::Collective;
-use super::format::{format_bytes, format_seconds};
 use crate::cli::output::table::render_table;
 use gateway::simulate::{
     self, LinkTraffic, SimulateError, Simulation, SimulationSpec, TimedCollective,
@@ -125,7 +124,7 @@ impl fmt::Display for SimulatedPlan {
     /// Prints time, eta and seed in one line, then a table of the links with planned and simulated
     /// bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = format_seconds(self.seconds);
+        let seconds = Span::from_secs_f64(self.seconds).rounded();
         writeln!(f, "simulated  {seconds}, eta {:.3}, seed {}\n", self.eta, self.seed)?;
         let rows = self.links.iter().map(|row| {
             let over = match row.planned_ip_bytes {
@@ -136,11 +135,11 @@ impl fmt::Display for SimulatedPlan {
             };
             [
                 format!("{} > {}", row.from, row.to),
-                format_bytes(row.planned_ip_bytes),
-                format_bytes(row.ip_bytes),
+                ByteCount::new(row.planned_ip_bytes).rounded(),
+                ByteCount::new(row.ip_bytes).rounded(),
                 over,
                 row.lost_packets.to_string(),
-                format_bytes(row.queue_peak_bytes),
+                ByteCount::new(row.queue_peak_bytes).rounded(),
             ]
         });
         let rows: Vec<[String; 6]> = rows.collect();

@@ -1,12 +1,12 @@
 //! A plan as a picture: regions on a circle, links as wide as they are busy, the largest trees.
 
-use super::format::format_bytes;
 use super::report::PlanReport;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, Tree, TreeDirection};
 use hier_collectives::topology::Fabric;
 use std::f64::consts::TAU;
 use std::fmt::Write;
+use units::ByteCount;
 
 /// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
 pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
@@ -73,7 +73,7 @@ fn draw_svg_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle
             ((x1 + x2) / 2.0 - 0.12 * (y2 - y1), (y1 + y2) / 2.0 + 0.12 * (x2 - x1));
         let width = 0.6 + 7.0 * busy;
         let hue = 210.0 - 200.0 * busy;
-        let size = format_bytes(link.bytes);
+        let size = ByteCount::new(link.bytes).rounded();
         writeln!(
             svg,
             "<path d=\"M{x1:.1} {y1:.1} Q{bend_x:.1} {bend_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
@@ -152,7 +152,7 @@ fn draw_svg_tree(
     let total: u64 = with_partials.map(|tree| tree.share).sum();
     let part = 100.0 * tree.share as f64 / total as f64;
     let label = match tree.direction {
-        _ if tree.is_express() => format!("up to {}", format_bytes(plan.express_bytes.get())),
+        _ if tree.is_express() => format!("up to {}", plan.express_bytes.rounded()),
         TreeDirection::Both => format!("{part:.1} %"),
         direction => format!("{part:.1} %, {}", direction.name()),
     };

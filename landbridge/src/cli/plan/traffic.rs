@@ -1,6 +1,5 @@
 //! `landbridge plan traffic`: bytes that each axis of parallelism moves.
 
-use super::format::format_bytes;
 use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
@@ -176,18 +175,20 @@ impl TrafficCommand {
             let bytes = ByteCount::new(bytes.round() as u64);
             let forecast = plan.forecast(fabric, Operation::AllReduce, bytes);
             let all: f64 = forecast.links.iter().map(|link| link.bytes.get() as f64).sum();
-            (all, forecast.predicted.as_secs_f64())
+            (all, forecast.predicted)
         };
         let (gradients, step) = on_links(2.0 * self.params);
+        let step = step.rounded();
         let activations = 2.0 * self.tokens * self.hidden;
         let (in_step, _) = on_links(activations / self.steps_per_epoch());
         let farthest = fabric.links().iter().map(|link| link.rtt.as_secs_f64() / 2.0);
         let waits = 4.0 * self.layers * farthest.fold(0.0, f64::max);
-        let size = format_bytes((2.0 * self.params).round() as u64);
+        let waits = Span::from_secs_f64(waits).rounded();
+        let size = ByteCount::new((2.0 * self.params).round() as u64).rounded();
         let data =
-            format!("{size} of gradients once per step, {step:.1} s by {}", plan.algorithm.name());
+            format!("{size} of gradients once per step, {step} by {}", plan.algorithm.name());
         let tensor = format!(
-            "4 all-reduces per layer and step wait for the round trip: {waits:.1} s of delay per \
+            "4 all-reduces per layer and step wait for the round trip: {waits} of delay per \
              step"
         );
         let pipeline =

@@ -1,33 +1,34 @@
 //! `landbridge run`: the daemon's life, from its files to its exit code.
 //!
-//! `run` answers signals: SIGHUP reads certificates again, SIGTERM drains, SIGINT stops at once.
-//! The thread in [`stop`] ends the process when the gateway does not.
+//! `run` answers signals: SIGHUP reads files again ([`reload`]), SIGTERM drains, SIGINT stops at
+//! once. The thread in [`stop`] ends the process when the gateway does not.
 
+mod limits;
+mod own_certificate;
+mod reload;
+mod secrets;
 mod stop;
 
 use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
-use gateway::config::{GatewayConfig, JobConfig, RegionFile};
+use gateway::access::{own_user, user_label};
+use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
-use gateway::local::job::JobSpec;
-use gateway::local::listener::UnixSocketListener;
-use gateway::local::token_file;
+use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{Observed, serve_http};
 use gateway::observe::status_request::StatusHandle;
-use gateway::wan::connect::tls::Credentials;
 use hier_collectives::plan;
-use std::convert::Infallible;
+use reload::RunningFiles;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{error, info, warn};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
 use units::{ByteCount, Span};
 
 /// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives. Supervisors
@@ -65,34 +66,42 @@ impl RunCommand {
         })?;
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
+        limits::check_system_limits(&region, config)?;
         // Read before they are loaded, so that a change in between is noticed.
-        let credential_files = read_credential_files(config);
+        let credentials = reload::read_credential_files(config);
+        let socket = socket_spec(config)?;
+        secrets::check_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
+        let files = RunningFiles { region: &region, config, credentials, jobs: spec.jobs.clone() };
+        let fabric = region.fabric().fabric().name();
+        own_certificate::warn_of_own_certificate(&spec.credentials, config, fabric);
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(run_gateway(config, spec, credential_files, metrics))
+        runtime.block_on(run_gateway(files, spec, socket, metrics))
     }
 }
 
-/// Starts a gateway, renews its certificates, and stops it on SIGINT or, after a drain, on SIGTERM.
+/// Starts a gateway, follows changes of its files, and stops it on SIGINT or, after a drain, on
+/// SIGTERM.
 async fn run_gateway(
-    config: &GatewayConfig,
+    files: RunningFiles<'_>,
     spec: GatewaySpec,
-    credential_files: CredentialFiles,
+    socket: SocketSpec,
     metrics: Arc<MetricsRegistry>,
 ) -> Result<Exit, CommandError> {
+    let config = files.config;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    let trainers = UnixSocketListener::open(&config.socket)
-        .map_err(|source| CommandError::Path { path: config.socket.clone(), source })?;
+    let trainers = UnixSocketListener::open(socket)?;
+    let socket_problem = trainers.problem();
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let (status, status_requests) = StatusHandle::new();
-    let observed = Observed { metrics: Arc::clone(&metrics), status };
+    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
@@ -107,7 +116,7 @@ async fn run_gateway(
             Exit::CheckFailed
         }
         never = &mut serving => match never {},
-        never = renew_certificates(&gateway, config, credential_files, hangup) => match never {},
+        never = reload::follow_files(&gateway, files, hangup) => match never {},
     };
     if exit == Exit::Good {
         info!(target: LOG_TARGET, "shutting down: finishing posted collectives within {DRAIN_TIMEOUT}");
@@ -124,46 +133,20 @@ async fn run_gateway(
     Ok(exit)
 }
 
-/// Contents of the certificate, key and CA files; `None` for a file that cannot be read.
-type CredentialFiles = [Option<Vec<u8>>; 3];
-
-/// Reads certificate, key and CA, to notice when a file changes.
-fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
-    [&config.certificate, &config.key, &config.ca].map(|path| std::fs::read(path).ok())
-}
-
-/// Loads renewed certificates into the gateway on SIGHUP, and when the credential files have
-/// changed.
-async fn renew_certificates(
-    gateway: &Gateway,
-    config: &GatewayConfig,
-    mut known: CredentialFiles,
-    mut hangup: Signal,
-) -> Infallible {
-    loop {
-        let signalled = tokio::select! {
-            biased;
-            Some(()) = hangup.recv() => true,
-            () = tokio::time::sleep(CERTIFICATE_POLL_INTERVAL) => false,
-        };
-        let found = read_credential_files(config);
-        if found == known && !signalled {
-            continue;
-        }
-        known = found;
-        match Credentials::load(&config.certificate, &config.key, &config.ca) {
-            Ok(credentials) => {
-                gateway.renew_credentials(credentials);
-                info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
-            }
-            Err(error) => warn!(target: LOG_TARGET, "certificates were not replaced: {error}"),
-        }
+/// Returns the settings of the gateway's socket, if this process runs as the user that the region
+/// file names.
+fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
+    if let Some(user) = config.user_id()?.filter(|user| *user != own_user()) {
+        let (own, user) = (user_label(own_user()), user_label(user));
+        let text = format!(
+            "this process runs as user {own}, and `user` of gateway {} is {user}: start it as that \
+             user, or correct the region file",
+            config.name
+        );
+        return Err(CommandError::Usage(text));
     }
+    Ok(SocketSpec { path: config.socket.clone(), group: config.group_id()? })
 }
-
-/// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
-/// effect after this time at most, without a signal.
-const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric
 /// planned.
@@ -184,17 +167,11 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
-        jobs: region.jobs().map(job_spec).collect::<Result<_, _>>()?,
+        credentials: secrets::load_credentials(config)?,
+        jobs: region.jobs().map(reload::job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),
         fabric,
     })
-}
-
-/// Returns the specification of a job, with its token loaded.
-fn job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
-    let token = token_file::load_token(&config.token)?;
-    Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

@@ -49,9 +49,9 @@ pub struct RelayArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Take commands from standard input, one a line: `counters`, `set loss 1%` (or rate,
-    /// rtt, jitter, queue), `cut`, `join`. Each is answered with one line of JSON. Ends with
-    /// the input.
+    /// Take commands from standard input, one a line: `counters`, `fidelity`, `set loss 1%` (or
+    /// rate, rtt, jitter, queue), `cut`, `join`. Each is answered with one line of JSON. Ends
+    /// with the input.
     #[arg(long)]
     pub control: bool,
 }

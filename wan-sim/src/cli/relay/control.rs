@@ -4,6 +4,7 @@ use super::args::RelayArgs;
 use super::report::directions_json;
 use super::settings::RelaySettings;
 use crate::LinkSpec;
+use crate::cli::json::fidelity_json;
 use crate::netem::Netem;
 use crate::relay::Relay;
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ impl RelayControl {
     fn answer_command(&mut self, line: &str, args: &RelayArgs, relay: &Relay) -> Value {
         match line {
             "counters" => return directions_json(args, &relay.counters()),
+            "fidelity" => return fidelity_json(&relay.fidelity()),
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
             _ => match self.settings.set_from_command(line) {
@@ -68,9 +70,9 @@ impl RelaySettings {
     /// error changes nothing.
     fn set_from_command(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
         let (key, value) =
-            line.strip_prefix("set ")
-                .and_then(|rest| rest.trim().split_once(' '))
-                .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
+            line.strip_prefix("set ").and_then(|rest| rest.trim().split_once(' ')).ok_or_else(
+                || format!("`{line}` is none of counters, fidelity, cut, join, set KEY VALUE"),
+            )?;
         let mut changed = *self;
         if let (Self::Flags { queue, .. }, "rate" | "rtt") = (&mut changed, key) {
             // Without a `set queue`, the queue keeps its bytes when rate or round trip changes.

@@ -29,7 +29,7 @@ pub(super) fn announce_listening(args: &RelayArgs, relay: &Relay) -> io::Result<
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
              before the link; raise net.core.rmem_max to {RECEIVE_BUFFER_BYTES_GOOD}",
             listening.address,
-            ByteCount::new(listening.receive_buffer_bytes as u64),
+            ByteCount::new(listening.receive_buffer_bytes as u64).rounded(),
         ));
     }
     Ok(())
@@ -60,7 +60,7 @@ pub(super) fn print_report(
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by the \
              limit, {} by a cut; {} marked for loss, {} for the queue; {} copied, {} corrupted\n",
             seen.packets,
-            ByteCount::new(seen.ip_bytes),
+            ByteCount::new(seen.ip_bytes).rounded(),
             seen.drops_loss,
             seen.drops_queue,
             seen.drops_limit,

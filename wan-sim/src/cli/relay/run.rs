@@ -8,7 +8,7 @@ use crate::SpecError;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::recording::Recorder;
-use crate::relay::{Relay, RelayCounters, RelayError, RelaySpec};
+use crate::relay::{self, ForwardError, Relay, RelayCounters, RelayError, RelaySpec};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -23,7 +23,14 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
         Err(error) => {
             stdio::print_message(format_args!("wan-sim relay: {error}"));
             match error {
+                // Another program has the address, and may free it.
+                RelayFailure::Relay(RelayError::Listen { source, .. })
+                    if source.kind() == io::ErrorKind::AddrInUse =>
+                {
+                    EXIT_FAILED
+                }
                 RelayFailure::Spec(_)
+                | RelayFailure::Forward(_)
                 | RelayFailure::Seeds
                 | RelayFailure::Record { .. }
                 | RelayFailure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
@@ -40,6 +47,8 @@ enum RelayFailure {
     #[error("give one seed: by --seed, or in --netem")]
     Seeds,
     #[error("{0}")]
+    Forward(#[from] ForwardError),
+    #[error("{0}")]
     Relay(#[from] RelayError),
     #[error("cannot record into {path}: {source}", path = .path.display())]
     Record { path: PathBuf, source: io::Error },
@@ -53,6 +62,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     // Each flow has a socket. As many as may be; the relay counts what it then cannot serve.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+    relay::check_no_loop(&args.forwards)?;
     let settings = RelaySettings::new(args);
     let (forward, backward) = settings.link_specs()?;
     let seed = relay_seed_from_flags(args)?;

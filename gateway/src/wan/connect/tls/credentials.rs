@@ -1,5 +1,6 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
+use ::aws_lc_rs::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
 use rustls::client::Resumption;
@@ -164,6 +165,15 @@ impl Credentials {
         config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)
+    }
+
+    /// Returns 32 bytes that follow from the private key and a purpose. They are the same after a
+    /// restart, and nobody without the key can compute them.
+    pub fn derive_secret(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
+        let mut secret = [0; 32];
+        secret.copy_from_slice(hmac::sign(&key, purpose.as_bytes()).as_ref());
+        secret
     }
 
     /// Returns the certificate chain, own certificate first.

@@ -27,6 +27,12 @@ impl SendQueue {
         Self { scheduler: Mutex::new(Scheduler::new(weights)), changed: Notify::new() }
     }
 
+    /// Sets the weights of all jobs, when jobs came or went.
+    pub fn set_weights(&self, weights: BTreeMap<GroupId, NonZeroU32>) {
+        lock(&self.scheduler).set_weights(weights);
+        self.changed.notify_waiters();
+    }
+
     /// Queues a segment for the lanes of the peer. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
         let NewSegment { group, header, priority, tail, payload } = segment;

@@ -60,6 +60,11 @@ impl Scheduler {
         }
     }
 
+    /// Sets the weights of all jobs.
+    pub fn set_weights(&mut self, weights: BTreeMap<GroupId, NonZeroU32>) {
+        self.weights = weights;
+    }
+
     /// Queues a segment with the small ones or the bulk, by its size class.
     pub fn push_segment(&mut self, segment: QueuedSegment) {
         let is_small = segment.priority.class == SizeClass::Small;

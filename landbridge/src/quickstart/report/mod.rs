@@ -1,9 +1,17 @@
 //! The report of a quickstart: JSON, a table, and checks that must pass.
+//!
+//! The runner fills it in. [`binomial`] has the limits of random loss, [`fidelity`] judges whether
+//! the times are those of the link.
 
-use super::binomial::central_binomial_interval;
+mod binomial;
+pub(super) mod fidelity;
+
+use binomial::central_binomial_interval;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use fidelity::RunFidelity;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
+use units::{BitRate, ByteCount, Span};
 
 /// 1e-5: the largest accepted difference of a model weight from training in one process. It is far
 /// above rounding, and far below the effect of wrong averages.
@@ -39,6 +47,8 @@ pub(crate) struct QuickstartReport {
     pub relay: RelayCounters,
     /// The link that the relay emulated.
     pub link: LinkConditions,
+    /// Whether the times are those of the link; a busy machine makes them void.
+    pub fidelity: RunFidelity,
 }
 
 /// The timed all-reduces.
@@ -147,6 +157,8 @@ pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check], columns
         let verdict = if check.passed { "pass" } else { "FAIL" };
         table.add_row([check.claim.as_str(), &check.found, verdict]);
     }
+    let verdict = if report.fidelity.void.is_empty() { "good" } else { "VOID" };
+    table.add_row(["fidelity", &report.fidelity.describe(), verdict]);
     let numbers = table.column_mut(1).expect("three columns");
     numbers.set_cell_alignment(CellAlignment::Right);
     table.to_string()
@@ -218,27 +230,30 @@ fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
 fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let all_reduce = &report.allreduce;
     let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
+    let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
+    let rate = |bits: f64| BitRate::from_bits_per_second(bits.round() as u64).rounded();
+    let size = |bytes: u64| ByteCount::new(bytes).rounded();
     let link = format!(
-        "RTT {rtt_ms} ms, {} Mbit/s\nloss {:.3} %",
-        rate_bits_per_second / 1e6,
+        "RTT {}, {}\nloss {:.3} %",
+        time(rtt_ms / 1e3),
+        rate(rate_bits_per_second),
         loss * 100.0
     );
     let times = format!("{} all-reduces of", all_reduce.iterations);
     let median = all_reduce.seconds_median;
     table.add_row(["link", &link]);
-    table.add_row([times.as_str(), &format_mebibytes(all_reduce.bytes)]);
-    table.add_row(["median time", &format!("{median:.3} s")]);
-    table.add_row(["lower bound T*", &format!("{:.3} s", all_reduce.bound_seconds)]);
+    table.add_row([times.as_str(), &size(all_reduce.bytes)]);
+    table.add_row(["median time", &time(median)]);
+    table.add_row(["lower bound T*", &time(all_reduce.bound_seconds)]);
     table.add_row(["efficiency (eta)", &format!("{:.3}", all_reduce.eta)]);
-    let goodput = all_reduce.goodput_bits_per_second / 1e6;
-    table.add_row(["goodput", &format!("{goodput:.1} Mbit/s")]);
+    table.add_row(["goodput", &rate(all_reduce.goodput_bits_per_second)]);
     let StageSeconds { local_reduce, wan, deliver } = all_reduce.stage_seconds;
     for (stage, seconds) in [("local reduce", local_reduce), ("WAN", wan), ("deliver", deliver)] {
         let share = seconds / median * 100.0;
-        let found = format!("{seconds:.3} s ({share:.1} %)");
+        let found = format!("{} ({share:.1} %)", time(seconds));
         table.add_row([&format!("time in {stage}"), &found]);
     }
-    let payload = format_mebibytes(all_reduce.wan_payload_bytes_per_direction);
+    let payload = size(all_reduce.wan_payload_bytes_per_direction);
     table.add_row(["WAN payload per direction", &payload]);
 }
 
@@ -248,15 +263,10 @@ fn add_relay_rows(table: &mut Table, report: &QuickstartReport) {
         let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
             "{}\n{packets} packets\n{drops_loss} lost at random\n{drops_queue} in a full queue",
-            format_mebibytes(ip_bytes)
+            ByteCount::new(ip_bytes).rounded()
         );
         table.add_row([&format!("relay {name}"), &found]);
     }
-}
-
-/// Formats a number of bytes in MiB, with three decimals.
-fn format_mebibytes(bytes: u64) -> String {
-    format!("{:.3} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]
@@ -292,6 +302,12 @@ mod tests {
             },
             relay: RelayCounters { east_west: counted, west_east: counted },
             link: LinkConditions { rtt_ms: 80.0, rate_bits_per_second: 5e8, loss: 0.001 },
+            fidelity: RunFidelity {
+                lateness_p999_seconds: 0.0004,
+                machine_busy: Some(0.75),
+                busy_by_others: Some(0.125),
+                void: vec![],
+            },
         }
     }
 
@@ -376,6 +392,10 @@ mod tests {
             },
             "relay": {"east_west": counters, "west_east": counters},
             "link": {"rtt_ms": 80.0, "rate_bits_per_second": 5e8, "loss": 0.001},
+            "fidelity": {
+                "lateness_p999_seconds": 0.0004, "machine_busy": 0.75, "busy_by_others": 0.125,
+                "void": [],
+            },
         });
         assert_eq!(serde_json::to_value(good()).unwrap(), want);
     }
@@ -391,13 +411,13 @@ mod tests {
             "22, 21, 11, 43",
             "identical",
             "4.0e-7",
-            "1.200 s",
-            "1.160 s",
+            "1.2 s",
+            "1.16 s",
             "0.967",
-            "447.4 Mbit/s",
-            "1.180 s (98.3 %)",
-            "64.000 MiB",
-            "342.400 MiB",
+            "447 Mbit/s",
+            "1.18 s (98.3 %)",
+            "64 MiB",
+            "342 MiB",
             "240000",
             "245 lost at random",
             "0 in a full queue",
@@ -408,6 +428,10 @@ mod tests {
             assert!(text.contains(shown), "{shown} in\n{text}");
         }
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
+        assert!(!text.contains("VOID") && text.contains("machine busy: 75 %"), "{text}");
+        report.fidelity.void.push("it stood still for 1 s".to_owned());
+        let text = render_report(&report, &check_report(&report), 80);
+        assert_eq!((text.matches("pass").count(), text.matches("VOID").count()), (6, 1));
         report.identical = false;
         let text = render_report(&report, &check_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));

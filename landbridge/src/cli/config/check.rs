@@ -1,12 +1,15 @@
 //! `landbridge check`: faults of config files.
 
-use super::output::exit::{CommandError, Exit};
-use super::output::print::{print_json, print_text};
-use super::output::table::render_table;
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use clap::Args;
+use gateway::access::{TrustedUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, reserved_bytes};
+use gateway::memory::limits::budget_limit_below;
 use hier_collectives::plan::{self, Plan};
+use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// accepted. It does not check certificates and addresses: see `landbridge doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
-pub(super) struct CheckCommand {
+pub(in crate::cli) struct CheckCommand {
     /// Fabric or region files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -41,7 +44,7 @@ struct CheckedFile {
 
 impl CheckCommand {
     /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
             let (kind, summary) = match load_and_check_plan(&file) {
@@ -92,8 +95,8 @@ fn load_and_check_plan(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
     }
 }
 
-/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, and the
-/// identity.
+/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, the ranks of
+/// each region, and the identity.
 fn describe_checked_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -102,17 +105,28 @@ fn describe_checked_fabric(file: &FabricFile) -> String {
     };
     let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
     format!(
-        "{}: {}, {}, {}, {}; identity {:02x}{:02x}{:02x}{:02x}",
+        "{}: {}, {}, {}, {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
         fabric.name(),
         count(fabric.regions().len(), "region"),
         count(fabric.gateways().len(), "gateway"),
         count(ranks, "rank"),
         count(fabric.links().len(), "link"),
+        describe_ranks_by_region(fabric),
         identity[0],
         identity[1],
         identity[2],
         identity[3],
     )
+}
+
+/// Returns the ranks of each region, such as `ranks: east 0-2, west 3`. A region whose name sorts
+/// first renumbers the ranks of all others.
+fn describe_ranks_by_region(fabric: &Fabric) -> String {
+    let ranks = fabric.regions().iter().map(|region| match region.ranks.len() {
+        1 => format!("{} {}", region.name, region.ranks.start),
+        _ => format!("{} {}-{}", region.name, region.ranks.start, region.ranks.end - 1),
+    });
+    format!("ranks: {}", ranks.collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
@@ -138,7 +152,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
             (jobs.len(), file.fabric().count_lane_networks(gateway.id)),
         )
     };
-    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();
+    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default().rounded();
     let short = |gateway: &GatewayConfig| {
         let wanted = memory_needed(gateway.memory, windows_and_lanes(gateway))?;
         let GatewayConfig { name, memory, .. } = gateway;
@@ -146,10 +160,24 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
             "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"
         ))
     };
-    let short: String = file.gateways().filter_map(short).collect();
+    let unsafe_folder = |gateway: &GatewayConfig| {
+        // The gateway's host may have users that this one lacks.
+        let trusted = TrustedUsers::new(gateway.user_id().ok().flatten());
+        let error = check_socket_folder(&gateway.socket, trusted).err()?;
+        Some(format!("; WARNING: {}: {error}", gateway.name))
+    };
+    let above_limit = |gateway: &GatewayConfig| {
+        let limit = budget_limit_below(gateway.memory.get())?;
+        let GatewayConfig { name, memory, .. } = gateway;
+        Some(format!("; WARNING: {name}: `memory` of {memory} does not fit this host: {limit}"))
+    };
+    let short = file.gateways().filter_map(short);
+    let above_limit = file.gateways().filter_map(above_limit);
+    let warnings = short.chain(above_limit).chain(file.gateways().filter_map(unsafe_folder));
+    let warnings: String = warnings.collect();
     format!(
         "{} of {}; jobs: {}; receive windows and lanes take up to {most} of each gateway's \
-         `memory`, partial sums the rest and at least half{short}",
+         `memory`, partial sums the rest and at least half{warnings}",
         gateways.join(", "),
         fabric.name(),
         jobs.join(", ")

@@ -1,0 +1,15 @@
+//! The users that a gateway's socket and secret files are for, and the judges of both.
+//!
+//! `landbridge run` and `doctor` call them on the gateway's side, [`crate::client`] and operators
+//! on the other. Nothing here knows of connections or requests.
+
+mod account;
+mod secret_file;
+mod socket;
+
+pub use account::{Account, AccountError, group_label, own_user, user_label};
+pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
+pub use socket::{
+    SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
+    denied_access, socket_folder,
+};

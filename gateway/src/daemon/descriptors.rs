@@ -1,0 +1,60 @@
+//! The file descriptors that a gateway may need, and the limit on them.
+//!
+//! `run` raises the limit at the start, and `doctor` compares the two.
+
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
+use hier_collectives::topology::Fabric;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// 768: descriptors for 256 connections that have not attached yet, two each, for 128 readers of
+/// the status, and 128 for the runtime, the log and files.
+const DESCRIPTORS_BESIDE_RANKS: u64 = 768;
+/// 2 descriptors for each attached rank: its socket and its arena.
+const DESCRIPTORS_PER_RANK: u64 = 2;
+
+/// A gateway may need more descriptors than it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the gateway may need {needed} file descriptors, and may have {limit}: raise the hard limit \
+     (ulimit -Hn, or LimitNOFILE= of its service)"
+)]
+pub struct TooFewDescriptors {
+    /// The most that it may need.
+    pub needed: u64,
+    /// The hard limit.
+    pub limit: u64,
+}
+
+/// Returns the most descriptors that a gateway needs. The last argument is the number of jobs, and
+/// of networks (WAN and LAN) on which the gateway has lanes.
+pub fn descriptors_needed(fabric: &Fabric, me: GatewayId, (jobs, networks): (usize, usize)) -> u64 {
+    let lanes = u64::from(plan::lane_count(fabric)) * networks as u64;
+    let ranks = fabric.gateway(me).ranks.len() as u64 * jobs as u64;
+    DESCRIPTORS_BESIDE_RANKS + lanes + DESCRIPTORS_PER_RANK * ranks
+}
+
+/// Checks that the hard limit on descriptors is at least `needed`.
+///
+/// # Errors
+/// [`TooFewDescriptors`].
+pub fn check_descriptor_limit(needed: u64) -> Result<(), TooFewDescriptors> {
+    match getrlimit(Resource::Nofile).maximum {
+        Some(limit) if limit < needed => Err(TooFewDescriptors { needed, limit }),
+        _ => Ok(()),
+    }
+}
+
+/// Raises the soft limit on descriptors to `needed`, or to the hard limit if that is lower.
+///
+/// # Errors
+/// [`TooFewDescriptors`]: the hard limit is lower. The gateway works until it has used them up.
+pub fn raise_descriptor_limit(needed: u64) -> Result<(), TooFewDescriptors> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < needed) {
+        let raised = maximum.map_or(needed, |hard| hard.min(needed));
+        // A system that refuses leaves the limit as it was.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum });
+    }
+    check_descriptor_limit(needed)
+}

@@ -1,0 +1,63 @@
+//! The settings of the sessions of jobs, at the start and whenever jobs come or go.
+
+use super::memory_budget::partials_per_job;
+use super::spec::GatewaySpec;
+use crate::events::JobSession;
+use crate::local::job::JobSpec;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::plan::Plan;
+use hier_collectives::session::SessionConfig;
+use hier_collectives::topology::Fabric;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+use units::ByteCount;
+
+/// The facts of a running gateway from which the settings of its jobs follow.
+pub(super) struct JobSettings {
+    fabric: Arc<Fabric>,
+    me: GatewayId,
+    boot: BootId,
+    plan: Plan,
+    /// Memory of the gateway.
+    memory: ByteCount,
+    /// Number of networks (WAN and LAN) on which the gateway has lanes.
+    networks: usize,
+}
+
+impl JobSettings {
+    /// Makes the settings of a gateway that has lanes on `networks` networks.
+    pub(super) fn new(spec: &GatewaySpec, boot: BootId, networks: usize) -> Self {
+        Self {
+            fabric: Arc::clone(&spec.fabric),
+            me: spec.me,
+            boot,
+            plan: spec.plan.clone(),
+            memory: spec.memory,
+            networks,
+        }
+    }
+
+    /// Makes the settings of the session of each job. All jobs together divide memory and links.
+    pub(super) fn sessions(&self, jobs: &[JobSpec]) -> Vec<JobSession> {
+        let of = (jobs.len(), self.networks);
+        let partials = partials_per_job(self.memory, &self.plan, &self.fabric, self.me, of);
+        let session = |job: &JobSpec| JobSession {
+            name: job.name.clone(),
+            config: SessionConfig {
+                fabric: Arc::clone(&self.fabric),
+                me: self.me,
+                boot: self.boot,
+                plan: self.plan.clone(),
+                partials,
+                one_in: link_share_divisor(jobs, job.weight),
+            },
+        };
+        jobs.iter().map(session).collect()
+    }
+}
+
+/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
+fn link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
+    let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
+    NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
+}

@@ -1,0 +1,55 @@
+//! Why a gateway cannot listen at its socket.
+
+use crate::access::{SocketAccessError, group_label};
+use std::io;
+use std::path::PathBuf;
+
+/// Why a gateway does not listen at its socket. Whatever is at the path was left alone.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another gateway runs with this socket. The operator's fault.
+    #[error(
+        "another gateway{} listens at {}: stop it, or give this one a `socket` of its own",
+        process.map(|pid| format!(" (process {pid})")).unwrap_or_default(),
+        socket.display()
+    )]
+    Held {
+        /// The socket.
+        socket: PathBuf,
+        /// The number of the other process, if its lock file says so.
+        process: Option<u32>,
+    },
+    /// A file is in the way that no gateway of this user is known to have left.
+    #[error("cannot listen at {}: {by}", socket.display())]
+    Taken {
+        /// The socket.
+        socket: PathBuf,
+        /// The owner of the path, and the remedy.
+        by: String,
+    },
+    /// Others than the gateway's user can replace the socket. The operator's fault.
+    #[error(transparent)]
+    Access(#[from] SocketAccessError),
+    /// The socket cannot be given to the `group` of the region file. The operator's fault.
+    #[error(
+        "cannot give {} to group {}: {source}; make the gateway's user a member of that group",
+        path.display(),
+        group_label(*group)
+    )]
+    Group {
+        /// The socket or its folder.
+        path: PathBuf,
+        /// The number of the group.
+        group: u32,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The system refuses a file, a folder or the socket.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}

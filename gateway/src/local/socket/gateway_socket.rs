@@ -1,0 +1,255 @@
+//! The socket file of a gateway: made atomically, looked after, and removed if it is still its own.
+
+use super::error::ListenError;
+use super::lock::{FileId, SocketLock};
+use crate::access::{
+    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user, socket_folder, user_label,
+};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use tokio::net::UnixListener;
+
+/// 1,024: most connections that wait in the kernel to be accepted, as for tokio's own listeners.
+const BACKLOG: i32 = 1024;
+
+/// The settings of a gateway's socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketSpec {
+    /// Its path.
+    pub path: PathBuf,
+    /// The group whose members may connect; without it, only the gateway's user may.
+    pub group: Option<u32>,
+}
+
+/// Outcome of [`GatewaySocket::restore`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SocketFile {
+    /// The socket file is where it was made.
+    InPlace,
+    /// The socket file was gone, and is there again.
+    MadeAgain,
+}
+
+/// A listening socket, its file and the lock on both.
+pub(super) struct GatewaySocket {
+    spec: SocketSpec,
+    lock: SocketLock,
+    file: FileId,
+    pub listener: UnixListener,
+}
+
+impl GatewaySocket {
+    /// Listens at the path. A socket file that a gateway has left is replaced; whatever else is
+    /// there is left alone. Call it within a runtime.
+    ///
+    /// # Errors
+    /// [`ListenError`]: nothing was changed, but for the folder and the lock file.
+    pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
+        make_folder(&spec)?;
+        check_socket_folder(&spec.path, TrustedUsers::new(None))?;
+        let lock = SocketLock::acquire(&spec.path)?;
+        let (file, listener) = make_socket(&spec, &lock)?;
+        Ok(Self { spec, lock, file, listener })
+    }
+
+    /// Makes socket file and lock file again where they were deleted. Attached trainers do not
+    /// notice it. Call it within a runtime.
+    ///
+    /// # Errors
+    /// [`ListenError`]: trainers cannot attach meanwhile.
+    pub fn restore(&mut self) -> Result<SocketFile, ListenError> {
+        let is_there = FileId::at(&self.spec.path) == Some(self.file);
+        if is_there && self.lock.is_in_place() {
+            return Ok(SocketFile::InPlace);
+        }
+        make_folder(&self.spec)?;
+        check_socket_folder(&self.spec.path, TrustedUsers::new(None))?;
+        if !self.lock.is_in_place() {
+            let lock = SocketLock::acquire(&self.spec.path)?;
+            lock.record(self.file.inode)?;
+            self.lock = lock;
+        }
+        if is_there {
+            return Ok(SocketFile::InPlace);
+        }
+        (self.file, self.listener) = make_socket(&self.spec, &self.lock)?;
+        Ok(SocketFile::MadeAgain)
+    }
+
+    /// Returns the path of the socket.
+    pub fn path(&self) -> &Path {
+        &self.spec.path
+    }
+}
+
+impl Drop for GatewaySocket {
+    /// Removes socket file and lock file where they are still this gateway's own.
+    fn drop(&mut self) {
+        if self.lock.is_in_place() && FileId::at(&self.spec.path) == Some(self.file) {
+            // A file that stays is one that a gateway has left: the next one replaces it.
+            let _ = std::fs::remove_file(&self.spec.path);
+        }
+        self.lock.remove_file();
+    }
+}
+
+/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group
+/// to enter.
+fn make_folder(spec: &SocketSpec) -> Result<(), ListenError> {
+    let folder = socket_folder(&spec.path);
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let at_fault = |source| ListenError::File { path: folder.to_owned(), source };
+    if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(at_fault)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made.map_err(at_fault)?,
+    }
+    let Some(group) = spec.group else { return Ok(()) };
+    give_to_group(folder, group)?;
+    std::fs::set_permissions(folder, Permissions::from_mode(0o750)).map_err(at_fault)
+}
+
+/// Gives a file or folder of this user to a group.
+fn give_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
+    chown(path, None, Some(group)).map_err(|source| ListenError::Group {
+        path: path.to_owned(),
+        group,
+        source,
+    })
+}
+
+/// Makes a listening socket and its file, and records the file in the lock.
+fn make_socket(
+    spec: &SocketSpec,
+    lock: &SocketLock,
+) -> Result<(FileId, UnixListener), ListenError> {
+    remove_stale_socket(&spec.path, lock)?;
+    let temporary = temporary_path(&spec.path);
+    // The holder of the lock may remove what an earlier one left half made.
+    let remove_temporary = || {
+        if temporary != spec.path {
+            let _ = std::fs::remove_file(&temporary);
+        }
+    };
+    remove_temporary();
+    let made = bind_socket(spec, lock, &temporary);
+    if made.is_err() {
+        remove_temporary();
+    }
+    let (file, socket) = made?;
+    let listener = std::os::unix::net::UnixListener::from(socket);
+    let listener = UnixListener::from_std(listener)
+        .map_err(|source| ListenError::File { path: spec.path.clone(), source })?;
+    Ok((file, listener))
+}
+
+/// Returns the name under which a socket is made before it gets its own; its own where the other
+/// would be too long.
+fn temporary_path(socket: &Path) -> PathBuf {
+    let name = socket.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = socket.with_file_name(format!(".{name}.new"));
+    let fits = temporary.as_os_str().len() <= SOCKET_PATH_BYTES_MAX;
+    if fits { temporary } else { socket.to_owned() }
+}
+
+/// Binds a socket at `temporary` with the mode and group that it shall have, makes it listen, and
+/// only then gives the file its name. So whoever finds the file can connect, or must not.
+fn bind_socket(
+    spec: &SocketSpec,
+    lock: &SocketLock,
+    temporary: &Path,
+) -> Result<(FileId, OwnedFd), ListenError> {
+    let refused = |error: Errno| match error {
+        Errno::EXIST | Errno::ADDRINUSE => ListenError::Taken {
+            socket: spec.path.clone(),
+            by: format!("a file appeared there just now, or is at {}", temporary.display()),
+        },
+        error => ListenError::File { path: spec.path.clone(), source: error.into() },
+    };
+    let socket = unix_stream_socket().map_err(refused)?;
+    let address = SocketAddrUnix::new(temporary).map_err(refused)?;
+    rustix::net::bind(&socket, &address).map_err(refused)?;
+    let mode = match spec.group {
+        None => 0o600,
+        Some(group) => {
+            give_to_group(temporary, group)?;
+            0o660
+        }
+    };
+    std::fs::set_permissions(temporary, Permissions::from_mode(mode))
+        .map_err(|source| ListenError::File { path: temporary.to_owned(), source })?;
+    let file = FileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
+    // Recorded before anybody can see the file: a gateway that is killed leaves none unknown.
+    lock.record(file.inode)?;
+    rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
+    if temporary != spec.path {
+        rename_to_free_path(temporary, &spec.path).map_err(refused)?;
+    }
+    Ok((file, socket))
+}
+
+/// Renames a file; fails where the new path is taken.
+fn rename_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // This file system cannot refuse: the path was free a moment ago.
+        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(CWD, from, CWD, to),
+        renamed => renamed,
+    }
+}
+
+/// Makes an unbound stream socket that never blocks.
+fn unix_stream_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Removes the socket file at `path` if a gateway of this user has left it, which takes three
+/// proofs: this process holds the lock, nothing listens, and the lock file names that very file.
+///
+/// # Errors
+/// [`ListenError::Taken`]: another file is there.
+fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError> {
+    let at_fault = |source| ListenError::File { path: path.to_owned(), source };
+    let found = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(at_fault)?,
+    };
+    let by = if !found.file_type().is_socket() {
+        "a file is there that is no socket: remove it, or choose another path".to_owned()
+    } else if found.uid() != own_user() {
+        format!("a socket of user {} is there", user_label(found.uid()))
+    } else {
+        match connect_without_waiting(path) {
+            Err(Errno::CONNREFUSED) if lock.recorded_inode() == Some(found.ino()) => {
+                return std::fs::remove_file(path).map_err(at_fault);
+            }
+            Err(Errno::CONNREFUSED) => format!(
+                "a socket is there at which nothing listens, but no lock file says that a gateway \
+                 left it: if no program uses it, run `rm {}`",
+                path.display()
+            ),
+            Err(Errno::NOENT) => return Ok(()),
+            Ok(()) | Err(Errno::AGAIN) => {
+                "another program listens there: stop it, or choose another path".to_owned()
+            }
+            Err(error) => format!("a socket of another program is there ({error})"),
+        }
+    };
+    Err(ListenError::Taken { socket: path.to_owned(), by })
+}
+
+/// Connects to a socket and hangs up. A listener whose backlog is full gives `EAGAIN`.
+fn connect_without_waiting(path: &Path) -> rustix::io::Result<()> {
+    let socket = unix_stream_socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+}

@@ -1,0 +1,106 @@
+//! Accepts connections at a gateway's socket, and looks after its file.
+
+use super::error::ListenError;
+use super::gateway_socket::{GatewaySocket, SocketFile, SocketSpec};
+use crate::host::BoxFuture;
+use crate::local::listener::{
+    AcceptedConnection, IncomingConnection, TrainerListener, receive_file_descriptor,
+};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tracing::warn;
+
+/// 2 s between two looks at the socket file: programs that clean folders delete it without a word,
+/// and a trainer that attaches waits for longer.
+/// Tested by `a_deleted_socket_file_is_made_again`.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A listening Unix socket. Its file is made again when others delete it, and removed on drop.
+pub struct UnixSocketListener {
+    socket: Arc<Mutex<WatchedSocket>>,
+    problem: watch::Receiver<Option<String>>,
+}
+
+/// A socket, and the time of the next look at its file.
+struct WatchedSocket {
+    socket: GatewaySocket,
+    next_check: Instant,
+    problem: watch::Sender<Option<String>>,
+}
+
+impl UnixSocketListener {
+    /// Listens at a path, for this user and the group of `spec` alone. A socket file that a gateway
+    /// has left is replaced; any other file at the path is left alone.
+    ///
+    /// # Errors
+    /// Another gateway or file has the path, or others could replace the socket there.
+    pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
+        let socket = GatewaySocket::open(spec)?;
+        let (sender, problem) = watch::channel(None);
+        let next_check = Instant::now() + FILE_CHECK_INTERVAL;
+        let watched = WatchedSocket { socket, next_check, problem: sender };
+        Ok(Self { socket: Arc::new(Mutex::new(watched)), problem })
+    }
+
+    /// Returns the reason why trainers cannot attach, while there is one: the socket file is gone
+    /// and cannot be made again. It follows the state of the file by seconds.
+    pub fn problem(&self) -> watch::Receiver<Option<String>> {
+        self.problem.clone()
+    }
+}
+
+impl TrainerListener for UnixSocketListener {
+    /// Waits for the next connection to the Unix socket.
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
+        let socket = Arc::clone(&self.socket);
+        Box::pin(async move {
+            let stream = socket.lock().await.accept().await?;
+            let user = stream.peer_cred()?.uid();
+            let handshake = Box::pin(async move {
+                let memory = receive_file_descriptor(&stream).await?;
+                Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
+            });
+            Ok(IncomingConnection { user, handshake })
+        })
+    }
+}
+
+impl WatchedSocket {
+    /// Waits for the next connection, and looks after the socket file meanwhile.
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(self.next_check) => self.look_after_file(),
+                accepted = self.socket.listener.accept() => return Ok(accepted?.0),
+            }
+        }
+    }
+
+    /// Makes the socket file again if it was deleted; logs it, and a failure to do so once.
+    fn look_after_file(&mut self) {
+        self.next_check = Instant::now() + FILE_CHECK_INTERVAL;
+        let path = self.socket.path().display().to_string();
+        let problem = match self.socket.restore() {
+            Ok(SocketFile::InPlace) => None,
+            Ok(SocketFile::MadeAgain) => {
+                warn!("{path} was deleted, and is made again; attached trainers do not notice");
+                None
+            }
+            Err(error) => Some(format!("trainers cannot attach: {path} is gone: {error}")),
+        };
+        let text = problem.clone();
+        let has_changed = self.problem.send_if_modified(|known| {
+            let has_changed = *known != problem;
+            *known = problem;
+            has_changed
+        });
+        if let Some(text) = text.filter(|_| has_changed) {
+            warn!("{text}");
+        }
+    }
+}

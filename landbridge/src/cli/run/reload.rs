@@ -1,0 +1,192 @@
+//! Files that change while a gateway runs: what it takes up at once, and what it names instead.
+//!
+//! `run` follows them: on SIGHUP the region file with its jobs and tokens, and the certificates;
+//! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
+
+use super::secrets;
+use crate::cli::output::exit::CommandError;
+use crate::cli::output::logging::LOG_TARGET;
+use gateway::config::{GatewayConfig, JobConfig, RegionFile};
+use gateway::daemon::Gateway;
+use gateway::local::job::JobSpec;
+use gateway::local::token_file;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::signal::unix::Signal;
+use tracing::{info, warn};
+
+/// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
+/// effect after this time at most, without a signal.
+const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Contents of the certificate, key and CA files; `None` for a file that cannot be read.
+type CredentialFiles = [Option<Vec<u8>>; 3];
+
+/// The files of a running gateway, as it has taken them up.
+pub(super) struct RunningFiles<'a> {
+    /// The region file of the start.
+    pub region: &'a RegionFile,
+    /// The gateway's own table in it.
+    pub config: &'a GatewayConfig,
+    /// The credential files, to notice when one changes.
+    pub credentials: CredentialFiles,
+    /// The jobs that are served now.
+    pub jobs: Vec<JobSpec>,
+}
+
+/// Reads certificate, key and CA, to notice when a file changes.
+pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
+    [&config.certificate, &config.key, &config.ca].map(|path| std::fs::read(path).ok())
+}
+
+/// Returns the specification of a job, with its token loaded.
+pub(super) fn job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
+    let token = token_file::load_token(&config.token)?;
+    Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
+}
+
+/// Takes up jobs and renewed certificates on SIGHUP, and certificates also when their files have
+/// changed.
+pub(super) async fn follow_files(
+    gateway: &Gateway,
+    mut files: RunningFiles<'_>,
+    mut hangup: Signal,
+) -> Infallible {
+    loop {
+        let signalled = tokio::select! {
+            biased;
+            Some(()) = hangup.recv() => true,
+            () = tokio::time::sleep(CERTIFICATE_POLL_INTERVAL) => false,
+        };
+        if signalled {
+            reload_jobs(gateway, &mut files).await;
+        }
+        let found = read_credential_files(files.config);
+        if found != files.credentials || signalled {
+            files.credentials = found;
+            renew_certificates(gateway, files.config);
+        }
+    }
+}
+
+/// Loads renewed certificates into the gateway.
+fn renew_certificates(gateway: &Gateway, config: &GatewayConfig) {
+    match secrets::load_credentials(config) {
+        Ok(credentials) => {
+            gateway.renew_credentials(credentials);
+            info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
+        }
+        Err(error) => warn!(target: LOG_TARGET, "certificates were not replaced: {error}"),
+    }
+}
+
+/// Reads the region file again, gives the gateway its jobs, and names what needs a restart.
+async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
+    let path = files.region.path();
+    let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
+        secrets::check_token_files(&region, files.config)?;
+        let jobs = region.jobs().map(job_spec).collect::<Result<Vec<_>, _>>()?;
+        Ok((region, jobs))
+    });
+    let (region, jobs) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            // Each fault is a line; control characters would be escaped in one line of the log.
+            for fault in error.to_string().lines() {
+                warn!(target: LOG_TARGET, "jobs were not read again: {fault}");
+            }
+            return;
+        }
+    };
+    let restart_needed = changes_for_a_restart(files.region, files.config, &region);
+    let changes = describe_job_changes(&files.jobs, &jobs);
+    gateway.update_jobs(jobs.clone(), restart_needed.clone()).await;
+    files.jobs = jobs;
+    info!(target: LOG_TARGET, "jobs read again from {}: {changes}", path.display());
+    if !restart_needed.is_empty() {
+        let keys = restart_needed.join(", ");
+        warn!(target: LOG_TARGET, "changed in the files, and taken up by a restart only: {keys}");
+    }
+}
+
+/// Returns the keys of gateway and fabric whose values differ from those of the start.
+fn changes_for_a_restart(
+    old: &RegionFile,
+    config: &GatewayConfig,
+    new: &RegionFile,
+) -> Vec<String> {
+    let mut changes = Vec::new();
+    if new.fabric() != old.fabric() {
+        changes.push(format!("fabric ({})", new.fabric().path().display()));
+    }
+    let table = format!("gateway.{}", config.name);
+    let Ok(now) = new.gateway(Some(&config.name)) else {
+        changes.push(table);
+        return changes;
+    };
+    let keys = [
+        ("socket", now.socket != config.socket),
+        ("user", now.user != config.user),
+        ("group", now.group != config.group),
+        ("status", now.status != config.status),
+        ("certificate", now.certificate != config.certificate),
+        ("key", now.key != config.key),
+        ("ca", now.ca != config.ca),
+        ("memory", now.memory != config.memory),
+        ("listen", now.listen != config.listen),
+        ("segmentation_offload", now.segmentation_offload != config.segmentation_offload),
+    ];
+    let changed = keys.into_iter().filter(|(_, differs)| *differs);
+    changes.extend(changed.map(|(key, _)| format!("{table}.{key}")));
+    changes
+}
+
+/// Says which jobs were added, removed or changed, such as `added a; changed b (token)`.
+fn describe_job_changes(old: &[JobSpec], new: &[JobSpec]) -> String {
+    let find = |jobs: &[JobSpec], name: &str| jobs.iter().find(|job| job.name == name).cloned();
+    let mut changes = Vec::new();
+    for job in new {
+        let Some(before) = find(old, &job.name) else {
+            changes.push(format!("added {}", job.name));
+            continue;
+        };
+        let keys = [
+            ("token", before.token != job.token),
+            ("memory", before.memory != job.memory),
+            ("weight", before.weight != job.weight),
+        ];
+        let changed: Vec<&str> =
+            keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect();
+        if !changed.is_empty() {
+            changes.push(format!("changed {} ({})", job.name, changed.join(", ")));
+        }
+    }
+    let removed = old.iter().filter(|job| find(new, &job.name).is_none());
+    changes.extend(removed.map(|job| format!("removed {}", job.name)));
+    if changes.is_empty() { "no change".to_owned() } else { changes.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+    use units::ByteCount;
+
+    fn job(name: &str, token: u8, weight: u32) -> JobSpec {
+        JobSpec {
+            name: name.to_owned(),
+            token: [token; 32].into(),
+            memory: ByteCount::new(1 << 20),
+            weight: NonZeroU32::new(weight).expect("a weight"),
+        }
+    }
+
+    #[test]
+    fn every_change_of_a_job_is_named() {
+        let old = [job("kept", 1, 1), job("gone", 1, 1), job("other", 1, 1)];
+        let new = [job("kept", 1, 1), job("new", 1, 1), job("other", 2, 3)];
+        let text = describe_job_changes(&old, &new);
+        assert_eq!(text, "added new; changed other (token, weight); removed gone");
+        assert_eq!(describe_job_changes(&old, &old), "no change");
+    }
+}

@@ -1,0 +1,34 @@
+//! The secret files of a gateway, which it loads only where nobody else can read them.
+//!
+//! `run` checks them at the start, and [`super::reload`] whenever it reads them again. The doctor
+//! judges by the same rules.
+
+use crate::cli::output::exit::CommandError;
+use gateway::access::check_secret_file;
+use gateway::config::{GatewayConfig, RegionFile};
+use gateway::wan::connect::tls::Credentials;
+
+/// Loads certificate, key and CA of a gateway whose key only its user can read.
+///
+/// # Errors
+/// Others may read the key, or a file cannot be used.
+pub(super) fn load_credentials(config: &GatewayConfig) -> Result<Credentials, CommandError> {
+    check_secret_file(&config.key, None)?;
+    Ok(Credentials::load(&config.certificate, &config.key, &config.ca)?)
+}
+
+/// Checks that only those who may can read the tokens of all jobs. `config` is the gateway's table,
+/// whose `group` may read them too.
+///
+/// # Errors
+/// Others may read a token, or this host has no such group.
+pub(super) fn check_token_files(
+    region: &RegionFile,
+    config: &GatewayConfig,
+) -> Result<(), CommandError> {
+    let group = config.group_id()?;
+    for job in region.jobs() {
+        check_secret_file(&job.token, group)?;
+    }
+    Ok(())
+}

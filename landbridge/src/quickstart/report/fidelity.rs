@@ -1,0 +1,181 @@
+//! Whether the times of a quickstart are those of its link, or of a machine that was too busy.
+//!
+//! The runner reads processor times before and after the all-reduces, and asks the relay for its
+//! own verdict. A quickstart whose times do not count is void, as a run of `wan-sim lab` is.
+
+use serde::{Deserialize, Serialize};
+use units::Span;
+
+/// 5 %: with less of the processors' time idle, processes wait for each other.
+const IDLE_FRACTION_MIN: f64 = 0.05;
+
+/// 10 %: most of the processors' time that other programs may take where hardly any is idle.
+const OTHERS_FRACTION_MAX: f64 = 0.10;
+
+/// Fidelity of the all-reduces to the emulated link. The field names are keys of the JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct RunFidelity {
+    /// Lateness in seconds that all but one packet in a thousand kept below at the relay.
+    pub lateness_p999_seconds: f64,
+    /// Fraction of all processors' time in which they worked, 0 to 1; `None` where unknown.
+    pub machine_busy: Option<f64>,
+    /// Fraction of all processors' time that other programs took, 0 to 1; `None` where unknown.
+    pub busy_by_others: Option<f64>,
+    /// Reasons why the times do not count; empty when they do.
+    pub void: Vec<String>,
+}
+
+/// Answer of the relay to `fidelity`, as far as the quickstart reads it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(in crate::quickstart) struct RelayFidelity {
+    lateness_ns: RelayLateness,
+    void: Vec<String>,
+}
+
+/// Lateness of the relay's deliveries.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct RelayLateness {
+    p999: u64,
+}
+
+/// Processor time so far, in ticks of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quickstart) struct ProcessorTimes {
+    /// Time of all processors.
+    all: u64,
+    /// Time in which they were idle.
+    idle: u64,
+    /// Time in which they served interrupts, which belongs to no program.
+    interrupts: u64,
+    /// Time of the quickstart's own processes.
+    own: u64,
+}
+
+impl RunFidelity {
+    /// Judges a run by the relay's verdict and by the processor times before and after it.
+    pub(in crate::quickstart) fn new(
+        relay: RelayFidelity,
+        before: Option<ProcessorTimes>,
+        after: Option<ProcessorTimes>,
+    ) -> Self {
+        let shares = before.zip(after).and_then(|(before, after)| after.shares_since(&before));
+        let mut void = relay.void;
+        if let Some((busy, others)) = shares
+            && 1.0 - busy < IDLE_FRACTION_MIN
+            && others > OTHERS_FRACTION_MAX
+        {
+            void.push(format!(
+                "the machine was {:.0} % busy, {:.0} % with other programs",
+                100.0 * busy,
+                100.0 * others
+            ));
+        }
+        Self {
+            lateness_p999_seconds: Span::from_ns(relay.lateness_ns.p999).as_secs_f64(),
+            machine_busy: shares.map(|(busy, _)| busy),
+            busy_by_others: shares.map(|(_, others)| others),
+            void,
+        }
+    }
+
+    /// Returns the measurements, or the reasons why the times do not count, for a table.
+    pub(in crate::quickstart) fn describe(&self) -> String {
+        if !self.void.is_empty() {
+            return self.void.join("; ");
+        }
+        let late = Span::from_secs_f64(self.lateness_p999_seconds).rounded();
+        let percent = |fraction: f64| format!("{:.0} %", 100.0 * fraction);
+        let busy = self.machine_busy.map_or("unknown".to_owned(), percent);
+        format!("packets late by {late} (p99.9), machine busy: {busy}")
+    }
+}
+
+impl ProcessorTimes {
+    /// Reads the times so far of all processors and of the processes `own`; `None` where the system
+    /// does not say.
+    pub(in crate::quickstart) fn read(own: &[u32]) -> Option<Self> {
+        let [all, idle, interrupts] =
+            parse_machine_ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let ticks = |id: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            parse_process_ticks(&stat)
+        };
+        let own: Option<u64> = own.iter().map(ticks).sum();
+        Some(Self { all, idle, interrupts, own: own? })
+    }
+
+    /// Returns the fractions of all processors' time since `before` in which they worked, and in
+    /// which they worked for other programs; `None` if no time has passed.
+    fn shares_since(&self, before: &Self) -> Option<(f64, f64)> {
+        let all = self.all.saturating_sub(before.all);
+        let busy = all.saturating_sub(self.idle.saturating_sub(before.idle));
+        let own = self.own.saturating_sub(before.own);
+        let interrupts = self.interrupts.saturating_sub(before.interrupts);
+        let others = busy.saturating_sub(own + interrupts);
+        let fraction = |ticks: u64| ticks as f64 / all as f64;
+        (all > 0).then(|| (fraction(busy), fraction(others)))
+    }
+}
+
+/// Parses the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns all ticks, idle ones, and those of interrupts.
+fn parse_machine_ticks(stat: &str) -> Option<[u64; 3]> {
+    let words = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [_, _, _, idle, waiting, hard, soft, ..] = ticks[..] else { return None };
+    Some([ticks.iter().sum(), idle + waiting, hard + soft])
+}
+
+/// Parses the text of /proc/ID/stat: user and system time are words 14 and 15. The name, word 2,
+/// may hold spaces and stands in brackets.
+fn parse_process_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut times = rest.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(all: u64, idle: u64, own: u64) -> Option<ProcessorTimes> {
+        Some(ProcessorTimes { all, idle, interrupts: 0, own })
+    }
+
+    fn relay(void: &[&str]) -> RelayFidelity {
+        let void = void.iter().map(ToString::to_string).collect();
+        RelayFidelity { lateness_ns: RelayLateness { p999: 400_000 }, void }
+    }
+
+    #[test]
+    fn a_machine_busy_with_others_voids_the_run() {
+        let start = times(0, 0, 0);
+        let run = |idle, own| RunFidelity::new(relay(&[]), start, times(1000, idle, own));
+        // Its own processes may use all of it.
+        assert!(run(0, 950).void.is_empty());
+        // Others do no harm where processors are idle.
+        assert!(run(300, 300).void.is_empty());
+        let busy = run(20, 600);
+        assert_eq!(busy.void, ["the machine was 98 % busy, 38 % with other programs"]);
+        assert_eq!((busy.machine_busy, busy.busy_by_others), (Some(0.98), Some(0.38)));
+    }
+
+    #[test]
+    fn a_void_run_of_the_relay_voids_the_quickstart() {
+        let void = RunFidelity::new(relay(&["it stood still"]), None, None);
+        assert_eq!((void.describe().as_str(), void.machine_busy), ("it stood still", None));
+        let good = RunFidelity::new(relay(&[]), times(0, 0, 0), times(100, 40, 50));
+        assert_eq!(good.describe(), "packets late by 400 us (p99.9), machine busy: 60 %");
+    }
+
+    #[test]
+    fn ticks_are_read_from_the_kernels_texts() {
+        let stat = "cpu  10 2 30 400 50 6 7 8 9 9\ncpu0 1 2 3\n";
+        assert_eq!(parse_machine_ticks(stat), Some([513, 450, 13]));
+        assert_eq!(parse_machine_ticks("cpu 1 2"), None);
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 100 0 0 0 31 7 0 0 20 0 1 0 5 0";
+        assert_eq!(parse_process_ticks(stat), Some(38));
+        assert_eq!(parse_process_ticks("42 (a"), None);
+        assert!(ProcessorTimes::read(&[std::process::id()]).is_some());
+    }
+}

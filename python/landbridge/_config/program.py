@@ -1,0 +1,86 @@
+"""The ``landbridge`` program: where it is, and its answers about config files.
+
+This package has no reader of config files. The program reads them, so that trainers and gateways
+take the same files with the same meaning, or refuse them in the same words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .._memory.limits import describe_os_error, is_descriptor_limit
+from ..errors import ConfigError, LimitReached
+
+#: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
+_READ_TIMEOUT_S = 60.0
+
+
+def find_program() -> str | None:
+    """Returns the path of the ``landbridge`` program, or ``None`` where there is none.
+
+    ``LANDBRIDGE_BIN`` names it, or else the wheel that this package came from holds it. A virtual
+    environment that is not activated is not on the PATH, which is the last place.
+    """
+    named = os.environ.get("LANDBRIDGE_BIN")
+    return named or _find_installed_program() or shutil.which("landbridge")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Returns what ``landbridge config --json`` prints about a region file.
+
+    Raises:
+        ConfigError: The file has faults, as ``landbridge check`` prints them, or there is no
+            program that could read it.
+        LimitReached: This process has no descriptor left.
+    """
+    program = find_program()
+    if program is None:
+        raise ConfigError(
+            f"{path}: no `landbridge` program reads config files: it is neither in this package's "
+            "environment nor on the PATH; install the wheel, or set LANDBRIDGE_BIN to its path"
+        )
+    command = [program, "config", "--config", str(path), "--json"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_READ_TIMEOUT_S
+        )
+    except OSError as error:
+        if is_descriptor_limit(error):
+            raise LimitReached(f"{path}: {describe_os_error(error)}") from error
+        raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode != 0:
+        if "unrecognized subcommand" in said:
+            said = (
+                f"{path}: {program} is of another release and cannot read it for this package; "
+                "install both from one wheel"
+            )
+        raise ConfigError(said or f"{path}: {program} ended with code {done.returncode}")
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {program} gave no answer: {error}") from error
+    return answer
+
+
+def _find_installed_program() -> str | None:
+    """Returns the path of the program that was installed with this package, if it was."""
+    # Imported where it is needed: the import takes as long as the rest of the package.
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("landbridge") or ():
+            # Only a program is outside of the package's own folder: `../../../bin/landbridge`.
+            if file.name == "landbridge" and file.parts[0] == "..":
+                program = Path(str(file.locate())).resolve()
+                if os.access(program, os.X_OK) and program.is_file():
+                    return str(program)
+    return None

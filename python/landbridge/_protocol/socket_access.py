@@ -1,0 +1,127 @@
+"""The judge of a gateway's socket: its folder, and the process that listens there.
+
+A trainer hands the socket its job's token and its memory, so it must not meet a third user's
+process there. ``attach_rank`` calls it. The daemon has the same judge, in ``gateway/src/access``.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from .. import errors
+
+#: The layout of ``struct ucred``: process, user and group.
+_PEER_CREDENTIALS = struct.Struct("iII")
+
+
+class TrustedUsers(NamedTuple):
+    """The users whom a trainer trusts with its token: its own, root, and the gateway's."""
+
+    #: The number of the user of this process.
+    own: int
+    #: The number of the user as whom the region file says that the gateway runs, if it does.
+    gateway: int | None
+
+    def include(self, user: int) -> bool:
+        """Returns whether the user is trusted."""
+        return user in (0, self.own, self.gateway)
+
+    def __str__(self) -> str:
+        users = {0: None, self.own: None}
+        if self.gateway is not None:
+            users[self.gateway] = None
+        return ", ".join(map(_user_label, users))
+
+
+def trusted_users(gateway: int | None) -> TrustedUsers:
+    """Returns the users that this process trusts with the socket of a gateway of this user."""
+    return TrustedUsers(os.geteuid(), gateway)
+
+
+def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
+    """Checks that nobody but trusted users can replace the socket. A folder that cannot be examined
+    passes, because ``connect`` says why.
+
+    Raises:
+        UntrustedSocket: A third user owns the folder, or others may write to it.
+    """
+    try:
+        found = path.parent.stat()
+    except OSError:
+        return
+    if not trusted.include(found.st_uid):
+        raise errors.UntrustedSocket(
+            f"folder {path.parent} of the gateway's socket belongs to user "
+            f"{_user_label(found.st_uid)}, who can put another socket there; trusted are "
+            f"{trusted}: use a folder that only the gateway's user can make, or name that user in "
+            "`user` of the gateway in the region file",
+            is_final=True,
+        )
+    # A group of the owner's own number is taken for its private one.
+    group_writes = found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid
+    if (group_writes or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise errors.UntrustedSocket(
+            f"others may write to folder {path.parent} (mode {stat.S_IMODE(found.st_mode):04o}, "
+            f"group {_group_label(found.st_gid)}) of the gateway's socket, and so put another "
+            f"socket there: run `chmod go-w {path.parent}`, or use another folder",
+            is_final=True,
+        )
+
+
+def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUsers) -> None:
+    """Checks that a trusted user's process listens at the other end.
+
+    Raises:
+        UntrustedSocket: A third user's process listens there. Nothing was sent to it.
+    """
+    size = _PEER_CREDENTIALS.size
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    user: int = _PEER_CREDENTIALS.unpack(credentials)[1]
+    if not trusted.include(user):
+        raise errors.UntrustedSocket(
+            f"the process that listens at {path} runs as user {_user_label(user)}; trusted are "
+            f"{trusted}: no token was sent to it. If it is the gateway, name its user in `user` of "
+            "the gateway in the region file",
+            is_final=True,
+        )
+
+
+def describe_denied_access(path: Path) -> str:
+    """Returns whose the socket is to which the system refused a connection, or whose the folder
+    that this user may not enter."""
+    for visible in (path, *path.parents):
+        try:
+            found = visible.lstat()
+        except OSError:
+            continue
+        kind = "socket" if visible == path else "folder"
+        return (
+            f"permission denied: {kind} {visible} belongs to user {_user_label(found.st_uid)}, "
+            f"group {_group_label(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):03o}, and "
+            f"this process runs as user {_user_label(os.geteuid())}; run it as that user, or let "
+            "`group` of the gateway in the region file name a group of this user"
+        )
+    return f"permission denied: {path}"
+
+
+def _user_label(user: int) -> str:
+    """Returns a user's name and number, or the number alone where it has no name."""
+    try:
+        return f"{pwd.getpwuid(user).pw_name} ({user})"
+    except KeyError:
+        return str(user)
+
+
+def _group_label(group: int) -> str:
+    """Returns a group's name and number, or the number alone where it has no name."""
+    try:
+        return f"{grp.getgrgid(group).gr_name} ({group})"
+    except KeyError:
+        return str(group)

@@ -1,0 +1,179 @@
+"""The training state of a rank as bytes: a state dict of any nesting, packed for another rank.
+
+``torch.load`` with ``weights_only`` takes tensors, numbers, texts and plain containers, and runs no
+code of the sender. What else states hold is packed into these: NumPy numbers and arrays, and
+containers of the standard library. ``resume`` asks first whether a state can be packed, before any
+rank waits for it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+#: The first item of a tuple that stands for a value of another type.
+_MARK = "\0landbridge"
+#: Exact types that `torch.load` takes as they are.
+_PLAIN_TYPES = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, bytearray}
+    | {torch.Size, torch.dtype, torch.device, torch.layout, Counter}
+)
+#: The factories that a `defaultdict` may have, by name.
+_FACTORIES: dict[str, Any] = {
+    made.__name__: made for made in (bool, int, float, complex, str, bytes, list, dict, set, tuple)
+}
+
+
+class UnpackableValue(Exception):
+    """A value that cannot be packed. Its text has the way to it and its type."""
+
+
+def encode_training_state(state: Any) -> io.BytesIO:
+    """Returns a state as bytes. Raises ``UnpackableValue`` as ``check_training_state``."""
+    out = io.BytesIO()
+    torch.save(_pack(state, ""), out)
+    return out
+
+
+def decode_training_state(data: io.BytesIO) -> Any:
+    """Returns the state that the bytes hold, with every value of its old type, on the CPU."""
+    data.seek(0)
+    return _unpack(torch.load(data, map_location="cpu", weights_only=True))
+
+
+def check_training_state(state: Any) -> None:
+    """Raises ``UnpackableValue`` for a state that cannot be packed. It copies no tensor."""
+    _pack(state, "", copies=False)
+
+
+def _pack(value: Any, way: str, copies: bool = True) -> Any:
+    """Returns a value in the types that ``torch.load`` takes.
+
+    Args:
+        value: The value.
+        way: The way to it from the whole state, such as ``[1]['param_groups']``.
+        copies: Whether the content of NumPy arrays is needed.
+    """
+    kind = type(value)
+    if kind in _PLAIN_TYPES or isinstance(value, torch.Tensor):
+        return value
+    if kind in (list, tuple):
+        packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
+        # A tuple of the caller that begins with the mark is packed once more.
+        is_marked = kind is tuple and packed[:1] == [_MARK] and type(value[0]) is str
+        return (_MARK, "tuple", packed) if is_marked else kind(packed)
+    if kind in (dict, OrderedDict):
+        return kind(_pack_items(value, way, copies))
+    if kind is defaultdict:
+        factory = value.default_factory
+        name = None if factory is None else getattr(factory, "__name__", "")
+        if name is not None and _FACTORIES.get(name) is not factory:
+            raise UnpackableValue(f"{way or 'it'} is a defaultdict whose factory is {factory!r}")
+        return (_MARK, "defaultdict", name, dict(_pack_items(value, way, copies)))
+    if kind is deque:
+        packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
+        return (_MARK, "deque", value.maxlen, packed)
+    if kind in (set, frozenset):
+        return (_MARK, kind.__name__, [_pack(item, way, copies) for item in value])
+    return _pack_by_library(value, way, copies)
+
+
+def _pack_items(value: Any, way: str, copies: bool) -> Iterable[tuple[Any, Any]]:
+    """Yields the packed keys and values of a dictionary."""
+    for key, item in value.items():
+        yield _pack(key, f"{way} key {key!r}", copies), _pack(item, f"{way}[{key!r}]", copies)
+
+
+def _pack_by_library(value: Any, way: str, copies: bool) -> Any:
+    """Returns a packed value of NumPy, or one whose class the user has declared safe for
+    ``torch.load``."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and (isinstance(value, numpy.generic) or type(value) is numpy.ndarray):
+        dtype = value.dtype
+        # A dtype of objects, of records or of another library does not follow from its text.
+        if not dtype.hasobject and dtype.names is None and numpy.dtype(dtype.str) == dtype:
+            content = _content_tensor(value.tobytes()) if copies else None
+            return (_MARK, "numpy", dtype.str, _numpy_shape(numpy, value), content)
+    elif type(value) in _user_safe_types():
+        return value
+    raise UnpackableValue(f"{way or 'it'} is of type {type(value).__qualname__}")
+
+
+def _numpy_shape(numpy: Any, value: Any) -> list[int] | None:
+    """Returns the shape of an array, or ``None`` for a number."""
+    return list(value.shape) if isinstance(value, numpy.ndarray) else None
+
+
+def _content_tensor(content: bytes) -> torch.Tensor:
+    """Returns bytes as a tensor."""
+    if not content:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def _user_safe_types() -> set[Any]:
+    """Returns the classes that the user gave to ``torch.serialization.add_safe_globals``."""
+    listed = getattr(torch.serialization, "get_safe_globals", list)()
+    return {entry[0] if isinstance(entry, tuple) else entry for entry in listed}
+
+
+def _unpack(value: Any) -> Any:
+    """Returns a packed value in its old type."""
+    kind = type(value)
+    if kind is list:
+        return [_unpack(item) for item in value]
+    if kind in (dict, OrderedDict):
+        return kind((_unpack(key), _unpack(item)) for key, item in value.items())
+    if kind is not tuple:
+        return value
+    if len(value) > 1 and type(value[0]) is str and value[0] == _MARK:
+        return _UNPACKERS[value[1]](*value[2:])
+    return tuple(_unpack(item) for item in value)
+
+
+def _unpack_tuple(packed: list[Any]) -> Any:
+    """Returns a tuple of the caller that begins with the mark."""
+    return tuple(_unpack(item) for item in packed)
+
+
+def _unpack_defaultdict(name: str | None, items: dict[Any, Any]) -> Any:
+    """Returns a ``defaultdict``."""
+    return defaultdict(None if name is None else _FACTORIES[name], _unpack(items))
+
+
+def _unpack_deque(maxlen: int | None, items: list[Any]) -> Any:
+    """Returns a ``deque``."""
+    return deque(_unpack(items), maxlen)
+
+
+def _unpack_set(items: list[Any]) -> Any:
+    """Returns a ``set``."""
+    return set(_unpack(items))
+
+
+def _unpack_frozenset(items: list[Any]) -> Any:
+    """Returns a ``frozenset``."""
+    return frozenset(_unpack(items))
+
+
+def _unpack_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) -> Any:
+    """Returns a NumPy number or array."""
+    import numpy  # The package works without it.
+
+    flat = numpy.frombuffer(content.numpy().tobytes(), dtype)
+    return flat[0] if shape is None else flat.reshape(shape).copy()
+
+
+_UNPACKERS: dict[str, Callable[..., Any]] = {
+    "tuple": _unpack_tuple,
+    "defaultdict": _unpack_defaultdict,
+    "deque": _unpack_deque,
+    "set": _unpack_set,
+    "frozenset": _unpack_frozenset,
+    "numpy": _unpack_numpy,
+}

@@ -1,0 +1,238 @@
+"""Attaching while a gateway starts, ends, refuses or goes away: only what lasts is an error."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+import landbridge
+from conftest import DEADLINE_S, attached_groups, call_for_all
+from landbridge._config.region_file import GatewayLocation
+from landbridge._group import Group
+from landbridge._local_regions import LocalRegions
+from landbridge._memory.arena import Arena
+from landbridge._protocol.wire import (
+    LOCAL_PROTOCOL_VERSION,
+    Attached,
+    EpochBegan,
+    Failed,
+    FailureCode,
+    RefusalReason,
+    Refused,
+)
+from stand_in_gateway import StandInGateway, free, ready
+
+WELCOME = Attached(LOCAL_PROTOCOL_VERSION, 1, "one")
+TEMPORARY = [reason for reason in RefusalReason if reason.is_temporary]
+LASTING = [reason for reason in RefusalReason if not reason.is_temporary]
+
+
+def close(peer):
+    """Closes the connection without an answer, as a gateway that ends."""
+
+
+def cut_off(peer):
+    """Closes the connection in the middle of an answer."""
+    peer._socket.sendall(b"\0\0\0\x20\1")
+
+
+def refuse(reason):
+    """Returns an answer that refuses the rank."""
+    return lambda peer: peer.send(Refused(reason, "for this test"))
+
+
+def end_before_epoch(peer):
+    """Attaches the rank, and ends before an epoch begins."""
+    peer.send(WELCOME, Refused(RefusalReason.SHUTTING_DOWN, "for this test"))
+
+
+def end_after_barrier(peer):
+    """Begins an epoch, and ends while the ranks meet."""
+    peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+    post = peer.receive()
+    peer.send(Failed(post.sequence, FailureCode.SHUTTING_DOWN, "for this test"))
+    peer.send(Refused(RefusalReason.SHUTTING_DOWN, "for this test"))
+
+
+def serve(peer):
+    """Begins an epoch, lets the ranks meet, and serves until the test ends."""
+    peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+    post = peer.receive()
+    peer.send(ready(post), free(post))
+    with contextlib.suppress(AssertionError, OSError):
+        peer.receive()
+
+
+TROUBLES = [close, cut_off, end_before_epoch, end_after_barrier, *map(refuse, TEMPORARY)]
+
+
+class ScriptedGateway:
+    """A listening gateway that gives each connection the next answer of a list."""
+
+    def __init__(self, path, group, answers, delay_s=0.0):
+        self.connections = 0
+        self._path, self._group, self._answers, self._delay_s = path, group, answers, delay_s
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        threading.Event().wait(self._delay_s)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self._path))
+            listener.listen()
+            for answer in self._answers:
+                connection, _ = listener.accept()
+                self.connections += 1
+                with connection:
+                    _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    peer = StandInGateway(connection, self._group._arena)
+                    peer.receive()
+                    answer(peer)
+        with contextlib.suppress(FileNotFoundError):  # The test may have ended.
+            os.unlink(self._path)
+
+    def join(self):
+        """Waits until all answers are given."""
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A group of one rank that is not attached."""
+    location = GatewayLocation(tmp_path / "socket", "train", bytes(32), [1.0], ["east"])
+    with Group(location, 0, Arena(1 << 16)) as lone:
+        yield lone
+
+
+def meet(group):
+    """Attaches and meets the other ranks, as `connect` does."""
+    group._meet_all_ranks(time.monotonic() + DEADLINE_S)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_troubles_that_pass_end_no_attempt(trouble, group, tmp_path):
+    """The first connection after the start, and the one of `recover`, meet the trouble."""
+    path = tmp_path / "socket"
+    gateway = ScriptedGateway(path, group, [trouble, serve])
+    meet(group)
+    group._state.end_connection(group._state.connection, "for this test")
+    gateway.join()
+    gateway = ScriptedGateway(path, group, [trouble, trouble, serve])
+    group.recover(landbridge.GatewayLost("for this test"), DEADLINE_S)
+    assert gateway.connections == 3
+
+
+def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
+    ScriptedGateway(tmp_path / "socket", group, [serve], delay_s=0.4)
+    meet(group)
+    assert 1 <= caplog.text.count("no gateway answers") <= 2, "not a line for each attempt"
+
+
+@pytest.mark.parametrize("reason", LASTING)
+def test_refusals_that_last_end_the_attempt(reason, group, tmp_path):
+    gateway = ScriptedGateway(tmp_path / "socket", group, [refuse(reason), serve])
+    with pytest.raises(landbridge.Refused, match="for this test") as raised:
+        meet(group)
+    assert raised.value.is_final and gateway.connections == 1
+
+
+def test_another_version_ends_the_attempt(group, tmp_path):
+    other = Attached(LOCAL_PROTOCOL_VERSION + 1, 1, "one")
+    ScriptedGateway(tmp_path / "socket", group, [lambda peer: peer.send(other), serve])
+    with pytest.raises(landbridge.Refused, match="from one release") as raised:
+        meet(group)
+    assert raised.value.is_final
+
+
+def test_an_impossible_path_ends_the_attempt(tmp_path):
+    location = GatewayLocation(tmp_path / ("x" * 200), "train", bytes(32), [1.0], ["east"])
+    with Group(location, 0, Arena(1 << 16)) as lone, pytest.raises(landbridge.NoGateway) as raised:
+        meet(lone)
+    assert raised.value.is_final
+
+
+def test_the_timeout_raises_the_last_trouble(group, tmp_path):
+    answers = [refuse(RefusalReason.RANK_TAKEN)] * 50
+    ScriptedGateway(tmp_path / "socket", group, answers)
+    with pytest.raises(landbridge.Refused, match="for this test") as raised:
+        group._meet_all_ranks(time.monotonic() + 0.5)
+    assert not raised.value.is_final
+
+
+#: Restarts of both gateways in turn.
+ROUNDS = 5
+
+
+def restart_gateway(regions, region):
+    """Ends a gateway by SIGTERM, and starts it again."""
+    process = regions._processes[region]
+    process.terminate()
+    process.wait(DEADLINE_S)
+    process.stdin.close()
+    regions.start_gateway(region)
+
+
+class CountingTrainer:
+    """A trainer whose steps are all-reduces, and who continues after failures."""
+
+    def __init__(self, group):
+        self.group, self.step, self.failures = group, 0, 0
+        self.is_enough = False
+
+    def train(self):
+        """Takes steps until some trainer has enough. Returns the number of steps."""
+        while True:
+            try:
+                self.agree()
+                while not self.take_step():
+                    pass
+                return self.step
+            except landbridge.CollectiveFailed as failure:
+                self.failures += 1
+                self.recover(failure)
+
+    def take_step(self):
+        """Takes one step. Returns whether some trainer has enough."""
+        sums = self.group.all_reduce(memoryview(bytearray(16)).cast("q"), "sum")
+        flag = memoryview(bytearray([self.is_enough])).cast("B")
+        is_last = bool(self.group.all_reduce(flag, "max")[0])
+        self.step += 1 + sums[0]
+        return is_last
+
+    def agree(self):
+        """Continues at the step of the trainer that is ahead."""
+        try:
+            self.group.agree(self.step)
+        except landbridge.StepsDiffer as differ:
+            self.step = max(differ.steps)
+
+    def recover(self, failure):
+        """Recovers, however often gateways are restarted meanwhile."""
+        self.group.recover(failure, DEADLINE_S)
+
+
+def test_a_rolling_restart_costs_steps_but_no_trainer():
+    with LocalRegions(ranks=(2, 1)) as regions, attached_groups(regions) as groups:
+        trainers = [CountingTrainer(group) for group in groups]
+
+        def restart_all():
+            for _ in range(ROUNDS):
+                for region in ("east", "west"):
+                    before = trainers[0].step
+                    restart_gateway(regions, region)
+                    deadline = time.monotonic() + DEADLINE_S
+                    while trainers[0].step == before:
+                        assert time.monotonic() < deadline, "no step after a restart"
+                        threading.Event().wait(0.01)
+            trainers[0].is_enough = True
+
+        works = [restart_all, *(trainer.train for trainer in trainers)]
+        _, *steps = call_for_all(works, lambda work: work())
+        assert len(set(steps)) == 1 and steps[0] > ROUNDS
+        assert all(trainer.failures for trainer in trainers)

@@ -1,0 +1,105 @@
+"""Limits of the system: the tightest is named with its remedy before the kernel kills for it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from landbridge import errors
+from landbridge._memory import arena, limits
+
+MIB = 1 << 20
+
+
+def write_files(root, files):
+    """Writes the files of a system below a folder."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+HOST = {"proc/meminfo": "MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\n"}
+
+
+def test_the_memory_of_the_host_is_a_limit(tmp_path):
+    write_files(tmp_path, HOST)
+    limit = limits.tightest_limit(tmp_path)
+    assert (limit.name, limit.available) == ("the host's memory", 2048 * MIB)
+
+
+@pytest.mark.parametrize("at", ["service/", ""])
+def test_a_version_2_cgroup_leaves_what_it_does_not_use(tmp_path, at):
+    """The limit is that of the process's cgroup, or of one around it."""
+    cgroup = {
+        "proc/self/cgroup": "0::/service/trainer\n",
+        "sys/fs/cgroup/service/trainer/memory.max": "max\n",
+        "sys/fs/cgroup/service/trainer/memory.current": "1\n",
+        f"sys/fs/cgroup/{at}memory.max": f"{200 * MIB}\n",
+        f"sys/fs/cgroup/{at}memory.current": f"{100 * MIB}\n",
+        f"sys/fs/cgroup/{at}memory.stat": f"anon 5\ninactive_file {20 * MIB}\nactive_file 0\n",
+    }
+    write_files(tmp_path, {**HOST, **cgroup})
+    limit = limits.tightest_limit(tmp_path)
+    assert limit.available == 120 * MIB, "the page cache can be reclaimed"
+    assert limit.name.startswith(f"memory.max of cgroup /{at}".rstrip("/"))
+
+
+def test_a_version_1_container_is_limited_by_its_visible_root(tmp_path):
+    folder = "sys/fs/cgroup/memory"
+    cgroup = {
+        "proc/self/cgroup": "4:memory:/docker/8ff97f\n3:cpuset:/docker/8ff97f\n0::/\n",
+        f"{folder}/memory.limit_in_bytes": f"{200 * MIB}",
+        f"{folder}/memory.usage_in_bytes": f"{150 * MIB}",
+        f"{folder}/memory.stat": f"total_inactive_file {MIB}\ntotal_active_file {MIB}\n",
+    }
+    write_files(tmp_path, {**HOST, **cgroup})
+    assert limits.tightest_limit(tmp_path).available == 52 * MIB
+    write_files(tmp_path, {f"{folder}/memory.limit_in_bytes": "9223372036854771712"})
+    assert limits.tightest_limit(tmp_path).name == "the host's memory"
+
+
+def test_a_system_without_proc_has_limits_that_can_be_read(tmp_path):
+    assert limits.tightest_limit(tmp_path) is None
+    cgroup = {
+        "sys/fs/cgroup/memory.max": f"{200 * MIB}",
+        "sys/fs/cgroup/memory.current": f"{50 * MIB}",
+    }
+    write_files(tmp_path, cgroup)
+    assert limits.tightest_limit(tmp_path).available == 150 * MIB
+
+
+def test_an_arena_above_the_tightest_limit_names_it(monkeypatch):
+    limit = limits.MemoryLimit("memory.max of cgroup /x, which is 200", 100, "raise it")
+    monkeypatch.setattr(limits, "tightest_limit", lambda: limit)
+    with pytest.raises(errors.ArenaFull, match="only 100 bytes are available by memory.max of cg"):
+        arena.Arena(101)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "error", "words"),
+    [
+        ("RLIMIT_AS", "vm + (64 << 20)", "ArenaFull", "ulimit -v"),
+        ("RLIMIT_FSIZE", "1 << 20", "ArenaFull", "ulimit -f"),
+        ("RLIMIT_NOFILE", "len(os.listdir('/proc/self/fd')) - 1", "LimitReached", "ulimit -n"),
+    ],
+)
+def test_limits_of_a_process_are_errors_of_this_package(kind, value, error, words):
+    script = f"""
+import os, resource
+import landbridge
+from landbridge._memory.arena import Arena
+vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+limit = {value}
+resource.setrlimit(resource.{kind}, (limit, limit))
+try:
+    Arena(256 << 20)
+except landbridge.{error} as error:
+    assert {words!r} in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

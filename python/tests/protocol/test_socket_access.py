@@ -1,0 +1,119 @@
+"""Trainers refuse sockets of third users, and say whose a socket is that they may not use."""
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+import landbridge
+from landbridge._protocol import connection
+from landbridge._protocol.socket_access import (
+    TrustedUsers,
+    check_socket_folder,
+    describe_denied_access,
+    trusted_users,
+)
+from landbridge._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
+
+#: A user that no test runs as.
+THIRD_USER = 3_999_999_999
+REQUEST = Attach(LOCAL_PROTOCOL_VERSION, 0, 4096, b"\x0f" * 32, "train")
+#: Limit on each wait, in seconds.
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def listener(tmp_path):
+    """A listening socket in a folder of this user."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.settimeout(DEADLINE_S)
+        listening.bind(str(tmp_path / "east.sock"))
+        listening.listen()
+        yield listening
+
+
+def attach(path, trusted):
+    """Attaches a rank with an empty arena."""
+    fd = os.memfd_create("arena")
+    try:
+        return connection.attach_rank(path, fd, REQUEST, time.monotonic() + DEADLINE_S, trusted)
+    finally:
+        os.close(fd)
+
+
+def test_a_third_users_process_gets_no_token(tmp_path, listener, monkeypatch):
+    # The folder passes, since only the process runs as a third user.
+    monkeypatch.setattr(connection, "check_socket_folder", lambda path, trusted: None)
+    monkeypatch.setattr(TrustedUsers, "include", lambda self, user: user == self.own)
+    with pytest.raises(landbridge.UntrustedSocket, match="no token was sent"):
+        attach(tmp_path / "east.sock", TrustedUsers(THIRD_USER, None))
+    accepted, _ = listener.accept()
+    with accepted:
+        accepted.settimeout(DEADLINE_S)
+        assert accepted.recv(1 << 16) == b""
+
+
+def test_the_own_users_process_gets_the_token(tmp_path, listener):
+    received = []
+
+    def refuse():
+        accepted, _ = listener.accept()
+        with accepted:
+            received.append(accepted.recv(1 << 16))
+
+    thread = threading.Thread(target=refuse)
+    thread.start()
+    with pytest.raises(landbridge.Refused):
+        attach(tmp_path / "east.sock", trusted_users(None))
+    thread.join()
+    assert received and received[0]
+
+
+def test_a_folder_of_a_third_user_is_refused(tmp_path):
+    if os.geteuid() == 0:
+        os.chown(tmp_path, THIRD_USER, -1)
+        stranger = trusted_users(None)
+    else:
+        stranger = TrustedUsers(THIRD_USER, None)
+    with pytest.raises(landbridge.UntrustedSocket, match="belongs to user .*trusted are root"):
+        check_socket_folder(tmp_path / "east.sock", stranger)
+    check_socket_folder(tmp_path / "east.sock", TrustedUsers(os.geteuid(), tmp_path.stat().st_uid))
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_good"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False)]
+)
+def test_a_folder_that_others_write_must_be_sticky(tmp_path, mode, is_good):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    folder.chmod(mode)
+    if is_good:
+        return check_socket_folder(folder / "east.sock", trusted_users(None))
+    with pytest.raises(landbridge.UntrustedSocket, match="chmod go-w"):
+        check_socket_folder(folder / "east.sock", trusted_users(None))
+
+
+def test_a_denied_socket_names_its_user_and_group(tmp_path, listener):
+    (tmp_path / "east.sock").chmod(0o600)
+    text = describe_denied_access(tmp_path / "east.sock")
+    assert text.startswith(f"permission denied: socket {tmp_path}/east.sock belongs to user ")
+    assert "group " in text and "mode 600" in text
+    hidden = describe_denied_access(tmp_path / "below" / "east.sock")
+    assert f"folder {tmp_path} belongs to user" in hidden
+
+
+def test_a_refused_connection_is_no_missing_gateway(tmp_path, listener, monkeypatch):
+    if os.geteuid() != 0:
+        (tmp_path / "east.sock").chmod(0)
+    else:
+        # The system refuses root nothing.
+        class DeniedSocket(socket.socket):
+            def connect(self, address):
+                raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(connection.socket, "socket", DeniedSocket)
+    with pytest.raises(landbridge.NotPermitted, match="denied: socket .* mode") as raised:
+        attach(tmp_path / "east.sock", trusted_users(None))
+    assert "landbridge run" not in str(raised.value)

@@ -1,0 +1,155 @@
+"""The training state that `resume` gives to ranks that are behind: its types, and its errors."""
+
+import random
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+
+import numpy
+import pytest
+
+import landbridge
+from conftest import call_for_all
+
+torch = pytest.importorskip("torch")
+
+from landbridge.torch import resume  # noqa: E402
+from landbridge.torch._training_state import (  # noqa: E402
+    UnpackableValue,
+    check_training_state,
+    decode_training_state,
+    encode_training_state,
+)
+
+#: Errors reach every rank within this time, in seconds, instead of the timeout of `resume`.
+AT_ONCE_S = 20
+
+
+class Unknown:
+    """An object that no other rank knows."""
+
+
+def values_of_all_kinds():
+    """Returns values that training states hold, by name."""
+    generator = numpy.random.default_rng(1)
+    return {
+        "learning rate": numpy.float64(0.1) * (1 + numpy.cos(1)),
+        "numbers": [numpy.float32(2), numpy.int64(3), numpy.bool_(True), 1j, 2.5, None],
+        "random": [numpy.random.get_state(), generator.bit_generator.state, random.getstate()],
+        "torch": [torch.get_rng_state(), torch.float32, torch.Size([1]), torch.ones(2).bfloat16()],
+        "arrays": [numpy.zeros((0, 3)), numpy.arange(6.0).reshape(2, 3), numpy.array(3.0)],
+        "date": numpy.datetime64("2020-01-01"),
+        "lists": defaultdict(list, {1: [numpy.float32(2)]}),
+        "no factory": defaultdict(None, {2: 3}),
+        "recent": deque([1, 2, 3], 3),
+        "sets": [{1, 2}, frozenset([3])],
+        "texts": ["ä", b"bytes", bytearray(b"more")],
+        "counts": Counter("abracadabra"),
+        "ordered": OrderedDict(b=1, a=2),
+        "marked": ("\0landbridge", "numpy", "<f4"),
+        numpy.int64(7): (1, (2, [3])),
+    }
+
+
+def assert_same(one, other):
+    """Asserts that two values have the same types and contents."""
+    assert type(one) is type(other), (one, other)
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, numpy.ndarray):
+        assert one.dtype == other.dtype and numpy.array_equal(one, other)
+    elif isinstance(one, dict):
+        assert list(one) == list(other)
+        assert getattr(one, "default_factory", 0) is getattr(other, "default_factory", 0)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, (list, tuple, deque)):
+        assert len(one) == len(other)
+        for pair in zip(one, other):
+            assert_same(*pair)
+    else:
+        assert one == other
+
+
+def test_states_arrive_with_all_their_types():
+    values = values_of_all_kinds()
+    check_training_state(values)
+    arrived = decode_training_state(encode_training_state(values))
+    assert_same(values, arrived)
+    assert arrived["recent"].maxlen == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "way"),
+    [
+        (Unknown(), r"it is of type Unknown"),
+        ([1, {"a": (2, Unknown())}], r"\[1\]\['a'\]\[1\] is of type Unknown"),
+        ({"f": defaultdict(lambda: 1)}, r"\['f'\] is a defaultdict whose factory is <function"),
+        ([numpy.array([Unknown()])], r"\[0\] is of type ndarray"),
+        ({"f": len}, r"\['f'\] is of type builtin_function_or_method"),
+    ],
+)
+def test_values_that_cannot_be_sent_are_named(value, way):
+    with pytest.raises(UnpackableValue, match=way):
+        check_training_state(value)
+
+
+class Part:
+    """Anything that `resume` is given beside the model."""
+
+    def __init__(self, content=None):
+        self.content = content
+
+    def state_dict(self):
+        return {"content": self.content}
+
+    def load_state_dict(self, state):
+        self.content = state["content"]
+
+
+class RefusingPart(Part):
+    """A part that loads no state."""
+
+    def load_state_dict(self, state):
+        raise KeyError("not for this test")
+
+
+def resume_each(groups, parts, steps):
+    """Calls `resume` on every rank. Returns the step or the error of each rank."""
+    modules = [torch.nn.Linear(3, 2) for _ in groups]
+    modules[1].load_state_dict(modules[0].state_dict())
+    begun = time.monotonic()
+
+    def resume_one(rank):
+        try:
+            return resume(groups[rank], steps[rank], modules[rank], parts[rank])
+        except landbridge.LandbridgeError as error:
+            return error
+
+    outcomes = call_for_all(range(len(groups)), resume_one)
+    assert time.monotonic() - begun < AT_ONCE_S, "of thirty minutes"
+    return outcomes
+
+
+def test_numpy_state_reaches_the_rank_behind(two_groups):
+    parts = [Part(values_of_all_kinds()), Part()]
+    assert resume_each(two_groups, parts, [3, 1]) == [3, 3]
+    assert_same(parts[0].content, parts[1].content)
+
+
+def test_an_unsendable_state_is_named_before_anybody_waits(two_groups):
+    outcomes = resume_each(two_groups, [Part(), Part([Unknown()])], [1, 3])
+    assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
+    assert "rank 1 has finished step 3" in str(outcomes[0])
+    assert "[1]['content'][0] is of type Unknown" in str(outcomes[1])
+
+
+def test_an_unsendable_state_harms_no_ranks_at_one_step(two_groups):
+    assert resume_each(two_groups, [Part(Unknown()), Part(Unknown())], [3, 3]) == [3, 3]
+
+
+def test_a_rank_that_cannot_load_tells_all_others(two_groups):
+    parts = [RefusingPart(1), RefusingPart(2)]
+    outcomes = resume_each(two_groups, parts, [3, 1])
+    assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
+    assert "rank 1 cannot send or load" in str(outcomes[0])
+    assert "not for this test" in str(outcomes[1])
