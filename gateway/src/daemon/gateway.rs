@@ -57,6 +57,7 @@ impl Gateway {
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
             fabric: Arc::clone(&spec.fabric),
+            identity: spec.identity,
             me: spec.me,
             jobs: job_settings.sessions(&spec.jobs),
             peers: peers.clone(),

@@ -71,6 +71,7 @@ fn make_wan_links(
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
+    let Some(local) = &spec.listen.wan else { return peers };
     let rates = spec.plan.pair_shares(fabric);
     for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
         let peer = fabric.gateway(*id);
@@ -83,6 +84,8 @@ fn make_wan_links(
         let peer_link = PeerLink {
             id: *id,
             addresses: addresses.clone(),
+            local: local.clone(),
+            pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: Link { rate: pair_rate_max(link, me, peer), ..link.clone() },
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
@@ -109,13 +112,15 @@ fn make_region_links(
     let link =
         Link { a: region, b: region, rate: LAN_RATE, rtt: LAN_RTT, loss: Fraction::default() };
     for id in fabric.region(region).gateways.clone().map(GatewayId).filter(|id| *id != spec.me) {
-        let lan = spec.lan_addresses.get(&id).filter(|_| spec.listen.lan.is_some());
-        let port = spec.addresses.get(&id).filter(|_| spec.listen.wan.is_some());
-        let Some(addresses) = lan.or(port) else { continue };
+        let lan = spec.lan_addresses.get(&id).zip(spec.listen.lan.as_ref());
+        let port = spec.addresses.get(&id).zip(spec.listen.wan.as_ref());
+        let Some((addresses, local)) = lan.or(port) else { continue };
         let pair = PairShare::unshared(LAN_RATE);
         let peer_link = PeerLink {
             id,
             addresses: addresses.clone(),
+            local: local.clone(),
+            pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: link.clone(),
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),

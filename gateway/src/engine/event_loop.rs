@@ -1,8 +1,10 @@
 //! The engine's event loop.
 //!
 //! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
-//! methods for lanes and peers (`peer_events`), links (`link_control`) and the status (`status`).
+//! methods for lanes and peers (`peer_events`), links (`link_control`), the status (`status`), and
+//! problems (`health`).
 
+use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::actions::EngineShared;
 use super::peers::Peers;
@@ -39,6 +41,8 @@ pub struct EngineSpec {
     pub host: Arc<dyn Host>,
     /// The deployment.
     pub fabric: Arc<Fabric>,
+    /// Digest of the fabric's identity, which the status shows.
+    pub identity: [u8; 32],
     /// This gateway.
     pub me: GatewayId,
     /// The jobs.
@@ -60,6 +64,7 @@ pub struct EngineSpec {
 /// The state of the engine's task.
 pub struct Engine {
     pub(super) fabric: Arc<Fabric>,
+    pub(super) identity: [u8; 32],
     pub(super) me: GatewayId,
     pub(super) jobs: BTreeMap<GroupId, Job>,
     pub(super) shared: EngineShared,
@@ -67,6 +72,8 @@ pub struct Engine {
     pub(super) metrics: Arc<MetricsRegistry>,
     /// Keys of the region file whose new values need a restart.
     pub(super) restart_needed: Vec<String>,
+    /// The problems that last, for the log.
+    pub(super) problem_log: ProblemLog,
     inbox: mpsc::Receiver<Event>,
     status_requests: mpsc::Receiver<StatusRequest>,
     /// Receives a value when the drain under way is done.
@@ -82,21 +89,22 @@ struct Timers {
 impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
-        let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
+        let EngineSpec { host, fabric, identity, me, metrics, status_requests, events, inbox, .. } = spec;
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events };
-        let restart_needed = Vec::new();
         Self {
             fabric,
+            identity,
             me,
             jobs,
             shared,
             links,
             metrics,
-            restart_needed,
+            restart_needed: Vec::new(),
+            problem_log: ProblemLog::default(),
             inbox,
             status_requests,
             draining: None,
@@ -173,10 +181,12 @@ impl Engine {
         }
     }
 
-    /// Updates the gauges of all peers and jobs.
+    /// Updates the gauges of all peers and jobs, begins checks of paths, and logs problems.
     fn update_gauges(&mut self, now: TimeNs) {
         self.shared.peers.update_gauges();
         self.jobs.values_mut().for_each(|job| job.update_gauges(now));
+        self.check_paths(now);
+        self.note_problems(now);
     }
 
     /// Reports the end of a drain once every session is drained.
@@ -223,6 +233,8 @@ impl Engine {
             Event::LaneUp { .. }
             | Event::LaneDown { .. }
             | Event::DialFailed { .. }
+            | Event::LaneRefused { .. }
+            | Event::PathChecked { .. }
             | Event::CloseLane { .. } => self.handle_lane_event(event, now),
             Event::Message { from, id, envelope, message } => {
                 if self.shared.peers.is_control_connection(from, id) {
@@ -299,6 +311,7 @@ mod tests {
             let engine = Engine::new(EngineSpec {
                 host,
                 fabric,
+                identity: [1; 32],
                 me: GatewayId(0),
                 jobs: vec![],
                 peers: BTreeMap::new(),

@@ -8,10 +8,12 @@
 //! its session, buffers and attached ranks. `peers` are the other gateways and the lanes to them,
 //! of which `control_channel` selects the one for control messages. `link_control` applies rate
 //! limits and reports measured links, `straggler_monitor` names what delays a job, `lost_time` sums
-//! what that costs, `job_changes` adds and removes jobs, and `status` shows all of it.
+//! what that costs, and `job_changes` adds and removes jobs. `health` checks paths and logs problems,
+//! and `status` shows all of it.
 
 mod control_channel;
 mod event_loop;
+mod health;
 mod job;
 mod job_changes;
 mod link_control;

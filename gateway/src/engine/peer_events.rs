@@ -24,15 +24,22 @@ struct Origin {
 }
 
 impl Engine {
-    /// Handles a lane that came up, went down, could not be dialled, or is to be closed.
+    /// Handles a lane that came up, went down, could not be brought up, or is to be closed, and a check
+    /// of the path to a peer.
     pub(super) fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
             Event::LaneDown { peer, lane, id, why } => {
                 self.handle_lane_down(peer, lane, id, &why, now);
             }
-            Event::DialFailed { peer, lane, why } => {
-                self.shared.peers.handle_dial_failed(peer, lane, why);
+            Event::DialFailed { peer, lane, why, is_unanswered } => {
+                self.shared.peers.handle_dial_failed(peer, lane, why, is_unanswered);
+            }
+            Event::LaneRefused { peer, lane, why } => {
+                self.shared.peers.handle_lane_refused(peer, lane, why);
+            }
+            Event::PathChecked { peer, findings } => {
+                self.shared.peers.handle_path_checked(peer, findings);
             }
             Event::CloseLane { peer, lane, reply } => {
                 let _ = reply.send(self.shared.peers.close_lane(peer, lane));

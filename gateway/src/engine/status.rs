@@ -3,6 +3,7 @@
 use super::event_loop::Engine;
 use super::job::Job;
 use super::job::report::awaited_ranks;
+use crate::observe::readiness::judge_problems;
 use crate::observe::status::{
     CollectiveReport, CollectiveState, CommitReport, DrainReport, GatewayReport, JobReport,
     LinkReport, PeerReport, PeerState, PlanReport, RankReport,
@@ -35,16 +36,20 @@ impl Engine {
         jobs.sort_by(|a, b| a.job.cmp(&b.job));
         let ours = self.fabric.links().iter();
         let ours = ours.filter(|link| link.a == me.region || link.b == me.region);
-        GatewayReport {
+        let mut report = GatewayReport {
             gateway: me.name.clone(),
             fabric: self.fabric.name().to_owned(),
+            fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
+            problems: Vec::new(),
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             jobs,
             lost_log_lines: self.metrics.lost_log_lines.get(),
             socket_problem: None,
             restart_needed: self.restart_needed.clone(),
-        }
+        };
+        report.problems = judge_problems(&report);
+        report
     }
 
     /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
@@ -70,6 +75,10 @@ impl Engine {
             loss: view.loss,
             loss_alarm: view.loss_alarm,
             problem: view.problem,
+            remedy: view.remedy,
+            silent_ports: view.silent_ports,
+            path_mtu: view.path_mtu,
+            mtu: view.mtu,
         }
     }
 

@@ -6,6 +6,7 @@ use super::local::LocalEvent;
 use super::operator::{RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::LinkReport;
+use crate::wan::connect::path_probe::path_check::PathFindings;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::{LaneHandle, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -48,7 +49,7 @@ pub enum Event {
         /// The reason.
         why: String,
     },
-    /// A lane could not be brought up.
+    /// A lane could not be dialled.
     DialFailed {
         /// The peer.
         peer: GatewayId,
@@ -56,6 +57,24 @@ pub enum Event {
         lane: u16,
         /// The reason.
         why: String,
+        /// Whether nothing was heard of the peer.
+        is_unanswered: bool,
+    },
+    /// A lane that a peer dialled was refused, which is logged already.
+    LaneRefused {
+        /// The peer.
+        peer: GatewayId,
+        /// The lane.
+        lane: u16,
+        /// The reason.
+        why: String,
+    },
+    /// A check of the path to a peer is done.
+    PathChecked {
+        /// The peer.
+        peer: GatewayId,
+        /// The results; `None` if the check was not possible.
+        findings: Option<PathFindings>,
     },
     /// Close a lane; see [`Gateway::close_lane`](crate::daemon::Gateway::close_lane).
     CloseLane {

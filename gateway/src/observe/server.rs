@@ -1,8 +1,9 @@
 //! The HTTP server of `/metrics`, `/status`, `/healthz` and `/readyz`, one task per connection.
 
 use super::metrics::MetricsRegistry;
+use super::readiness::{is_ready, judge_problems};
 use super::status::GatewayReport;
-use super::status_request::StatusHandle;
+use super::status_request::{StatusError, StatusHandle};
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::AdmissionControl;
 use crate::host::{Host, RealHost};
@@ -91,36 +92,34 @@ async fn respond_to_http_request(
     Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body.into())
 }
 
+/// Requests the status from the engine, adds the problem of the socket, and judges both.
+async fn request_status(observed: &Observed) -> Result<GatewayReport, StatusError> {
+    let mut status = observed.status.request().await?;
+    status.socket_problem = observed.socket_problem.borrow().clone();
+    status.problems = judge_problems(&status);
+    Ok(status)
+}
+
 /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
 async fn get_status(observed: &Observed) -> (StatusCode, &'static str, String) {
-    let status = observed.status.request().await.map_err(|error| error.to_string());
-    let status = status.map(|status| GatewayReport {
-        socket_problem: observed.socket_problem.borrow().clone(),
-        ..status
-    });
+    let status = request_status(observed).await.map_err(|error| error.to_string());
     match status.and_then(|status| serde_json::to_string(&status).map_err(|e| e.to_string())) {
         Ok(json) => (StatusCode::OK, "application/json", json),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, TEXT_CONTENT_TYPE, format!("{error}\n")),
     }
 }
 
-/// Returns 200 from the first epoch until the gateway drains, when collectives can run, and while
-/// trainers can attach; otherwise 503. The text is for people.
+/// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a line for
+/// each reason. The text is for people.
 async fn get_readiness(observed: &Observed) -> (StatusCode, String) {
-    let socket_problem = observed.socket_problem.borrow().clone();
-    match (observed.status.request().await, socket_problem) {
-        (Ok(status), _) if status.jobs.iter().any(|job| job.draining.is_some()) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
+    match request_status(observed).await {
+        Ok(status) if is_ready(&status.problems) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(status) => {
+            let reasons = status.problems.iter().filter(|problem| problem.blocks);
+            let lines = reasons.map(|problem| format!("{problem}\n")).collect();
+            (StatusCode::SERVICE_UNAVAILABLE, lines)
         }
-        (Ok(_), Some(problem)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
-        (Ok(status), None) if status.jobs.iter().all(|job| job.removed || job.epoch.is_some()) => {
-            (StatusCode::OK, "ready\n".to_owned())
-        }
-        (Ok(_), None) => {
-            let why = "no epoch: not all gateways have met\n".to_owned();
-            (StatusCode::SERVICE_UNAVAILABLE, why)
-        }
-        (Err(error), _) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 

@@ -9,6 +9,13 @@ pub struct GatewayReport {
     pub gateway: String,
     /// The fabric's name.
     pub fabric: String,
+    /// The digest of the parts of the fabric file on which all gateways must agree, in hexadecimal.
+    #[serde(default)]
+    pub fabric_identity: String,
+    /// Whatever keeps it from being ready, and whatever makes it work less well than it could. See
+    /// [`judge_problems`](super::readiness::judge_problems).
+    #[serde(default)]
+    pub problems: Vec<ProblemReport>,
     /// The gateways with which it exchanges.
     pub peers: Vec<PeerReport>,
     /// The links of its region.
@@ -25,6 +32,42 @@ pub struct GatewayReport {
     /// Keys of its files whose values have changed since the start and need a restart.
     #[serde(default)]
     pub restart_needed: Vec<String>,
+}
+
+/// The kind of a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemCause {
+    /// The gateway shuts down.
+    ShuttingDown,
+    /// Trainers cannot attach at its socket.
+    Socket,
+    /// No lane to a peer is up.
+    Peer,
+    /// Some lanes to a peer are missing.
+    Lanes,
+    /// A job has no epoch.
+    Job,
+    /// The way to a peer loses more than the fabric expects.
+    Loss,
+    /// Its files have changed, and the changes need a restart.
+    Restart,
+}
+
+/// One problem of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemReport {
+    /// Its kind.
+    pub cause: ProblemCause,
+    /// Whether it keeps the gateway from being ready. Otherwise the gateway works, but not as well as
+    /// it could.
+    pub blocks: bool,
+    /// The peer, job or part of the gateway that has it.
+    pub subject: String,
+    /// The observation.
+    pub found: String,
+    /// The action to take, where one is known.
+    pub remedy: Option<String>,
 }
 
 /// One job on this gateway.
@@ -129,8 +172,22 @@ pub struct PeerReport {
     pub loss: f64,
     /// Whether the loss exceeds what the fabric file expects.
     pub loss_alarm: bool,
-    /// The last error of a lane to it, while lanes are missing.
+    /// The reason why lanes to it are missing, while they are: what the last check of the path found,
+    /// or else the last error of a lane.
     pub problem: Option<String>,
+    /// The action that makes the lanes come up, where the check of the path tells one.
+    #[serde(default)]
+    pub remedy: Option<String>,
+    /// Its UDP ports that did not answer in the last check of the path, while lanes are missing.
+    #[serde(default)]
+    pub silent_ports: Vec<u16>,
+    /// The longest IP packet in bytes that got to it in the last check of the path, at most the
+    /// fabric's MTU. `None` while all lanes are up.
+    #[serde(default)]
+    pub path_mtu: Option<u16>,
+    /// The longest IP packet in bytes that all its lanes send now; `None` while no lane is connected.
+    #[serde(default)]
+    pub mtu: Option<u16>,
 }
 
 /// A link: its configuration, and the rate limits that apply now.

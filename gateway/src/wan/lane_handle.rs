@@ -5,6 +5,7 @@
 
 use crate::events::ConnectionId;
 use crate::wan::congestion::lane_controller;
+use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::traffic::LinkTraffic;
@@ -92,6 +93,12 @@ impl LaneHandle {
     /// Returns the smoothed RTT that QUIC measures on the lane.
     pub fn smoothed_rtt(&self) -> Span {
         lane_controller::smoothed_rtt(&self.connection)
+    }
+
+    /// Returns the longest IP packet that the lane sends now, in bytes.
+    pub fn mtu(&self) -> u16 {
+        let headers = ip_udp_header_bytes(self.connection.remote_address().ip());
+        self.connection.stats().path.current_mtu.saturating_add(headers)
     }
 
     /// Returns the lane's traffic so far, and its least RTT since the last call.

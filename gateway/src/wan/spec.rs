@@ -9,6 +9,7 @@ use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
+use crate::wan::connect::path_probe::path_check::LanePaths;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::pacing::pair_pacer::PairPacer;
@@ -17,6 +18,7 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,10 @@ pub struct PeerLink {
     pub id: GatewayId,
     /// The addresses of its lanes.
     pub addresses: LaneAddresses,
+    /// The addresses that this gateway's lanes to it listen on.
+    pub local: LaneAddresses,
+    /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover it.
+    pub pinned_mtu: Option<u16>,
     /// The link to its region, at the rate that the pair alone could send.
     pub link: Link,
     /// The segments to it.
@@ -101,6 +107,15 @@ impl PeerLink {
         }
     }
 
+    /// Returns the paths of all lanes to this peer, to be checked. `fabric` gives their number, and the
+    /// MTU that plans assume.
+    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
+        let lanes = 0..plan::lane_count(fabric);
+        let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
+        let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
+        LanePaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
+    }
+
     /// Returns the rate that the pair alone could send, within the present limit of the link.
     pub(crate) fn pair_rate_now(&self) -> BitRate {
         self.link.rate.min(self.pair_pacer.link_limit())
@@ -108,6 +123,12 @@ impl PeerLink {
 }
 
 impl LaneSpec {
+    /// Returns the peer whose lane has the address `from`, if there is one.
+    pub(crate) fn peer_at(&self, lane: u16, from: SocketAddr) -> Option<GatewayId> {
+        let mut peers = self.peers.values();
+        peers.find(|peer| peer.addresses.of_lane(lane) == from).map(|peer| peer.id)
+    }
+
     /// Returns the longest round trip to a peer by the fabric.
     pub(crate) fn longest_rtt(&self) -> Span {
         self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)

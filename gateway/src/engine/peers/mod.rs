@@ -1,8 +1,11 @@
 //! The other gateways, and the lanes to them.
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
-//! through here. `traffic` samples the lanes' counters and limits the rates.
+//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths to
+//! peers with missing lanes checked.
 
+mod path_state;
+mod paths;
 mod traffic;
 
 use super::control_channel::ControlChannel;
@@ -20,6 +23,7 @@ use hier_collectives::routes::Routes;
 use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
+use path_state::PathState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -35,8 +39,16 @@ const UNKNOWN_GROUPS_MAX: usize = 64;
 pub(super) struct PeerView {
     pub lanes_up: u16,
     pub rtt: Option<Span>,
-    /// The last known reason why a lane is not up.
+    /// The reason why lanes are missing, as far as known.
     pub problem: Option<String>,
+    /// The action that makes missing lanes come up, if the check of the path told one.
+    pub remedy: Option<String>,
+    /// Ports that did not answer in the last check of the path.
+    pub silent_ports: Vec<u16>,
+    /// The longest IP packet in bytes that got through in the last check of the path.
+    pub path_mtu: Option<u16>,
+    /// The longest IP packet in bytes that all lanes send now.
+    pub mtu: Option<u16>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
     /// Packets declared lost on all lanes since the start.
@@ -62,9 +74,11 @@ struct Peer {
     lanes: BTreeMap<u16, LaneHandle>,
     control: ControlChannel,
     /// The last reason why each lane was lost or could not be dialled, until it is up.
-    problems: BTreeMap<u16, String>,
+    problems: BTreeMap<u16, LaneProblem>,
     /// The lane of the newest problem.
     last_problem_lane: u16,
+    /// Checks of the path, while lanes are missing.
+    path: PathState,
     /// Groups in the peer's messages that are not served here.
     unknown_groups: BTreeSet<GroupId>,
     /// Counters of each lane's connection at the last sample; at first those of its handshake.
@@ -78,6 +92,14 @@ struct Peer {
     capacity: Option<LinkCapacity>,
 }
 
+/// The reason why a lane is not up.
+#[derive(Debug, PartialEq, Eq)]
+struct LaneProblem {
+    why: String,
+    /// Whether nothing was heard of the peer.
+    is_unanswered: bool,
+}
+
 /// The consequences of a lost lane.
 pub(super) struct LostLane {
     /// Whether it was the last lane to the peer.
@@ -88,8 +110,8 @@ pub(super) struct LostLane {
 
 impl Peer {
     /// Records why a lane is not up.
-    fn set_problem(&mut self, lane: u16, why: String) {
-        self.problems.insert(lane, why);
+    fn set_problem(&mut self, lane: u16, problem: LaneProblem) {
+        self.problems.insert(lane, problem);
         self.last_problem_lane = lane;
     }
 
@@ -111,7 +133,7 @@ impl Peer {
 
     /// Returns why the lane that failed last is not up; if it is up again, the reason of the
     /// lowest-numbered lane that is not. `None` when no lane has a problem.
-    fn shown_problem(&self) -> Option<&String> {
+    fn lane_problem(&self) -> Option<&LaneProblem> {
         self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
     }
 }
@@ -132,6 +154,7 @@ impl Peers {
             control: ControlChannel::default(),
             problems: BTreeMap::new(),
             last_problem_lane: 0,
+            path: PathState::default(),
             unknown_groups: BTreeSet::new(),
             lane_counters: BTreeMap::new(),
             total: LinkTraffic::default(),
@@ -220,24 +243,42 @@ impl Peers {
         peer.lanes.remove(&lane);
         let control_messages = peer.control.uses_connection(connection);
         peer.select_control_connection();
-        peer.set_problem(lane, why.to_owned());
+        peer.set_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
         let bytes = peer.link.send_queue.requeue_connection(connection);
         if peer.lanes.is_empty() {
             peer.link.send_queue.clear();
         }
-        warn!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
+        // Lanes come back by themselves; the health of the gateway warns of those that stay away.
+        info!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
         Some(LostLane { last_lane: peer.lanes.is_empty(), control_messages })
     }
 
-    /// Records why a lane could not be brought up, and logs a new reason.
-    pub fn handle_dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {
+    /// Records why a lane could not be dialled, and logs a new reason. `is_unanswered` means that
+    /// nothing was heard of the peer.
+    pub fn handle_dial_failed(
+        &mut self,
+        id: GatewayId,
+        lane: u16,
+        why: String,
+        is_unanswered: bool,
+    ) {
         let name = self.fabric.gateway(id).name.clone();
         let Some(peer) = self.peers.get_mut(&id) else { return };
         // Dials go on while the peer is away, so each lane logs a reason only once.
-        if peer.problems.get(&lane) != Some(&why) {
-            info!("lane {lane} to gateway {name} is not up yet: {why}");
+        let problem = LaneProblem { why, is_unanswered };
+        if peer.problems.get(&lane) != Some(&problem) {
+            info!("lane {lane} to gateway {name} is not up yet: {}", problem.why);
         }
-        peer.set_problem(lane, why);
+        peer.set_problem(lane, problem);
+    }
+
+    /// Records why a lane that a peer dialled was refused, unless another connection of it is up.
+    pub fn handle_lane_refused(&mut self, id: GatewayId, lane: u16, why: String) {
+        if let Some(peer) = self.peers.get_mut(&id)
+            && !peer.lanes.contains_key(&lane)
+        {
+            peer.set_problem(lane, LaneProblem { why, is_unanswered: false });
+        }
     }
 
     /// Closes a connection whose peer broke the protocol.
@@ -336,7 +377,11 @@ impl Peers {
         PeerView {
             lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
-            problem: peer.shown_problem().cloned(),
+            problem: peer.shown_problem(),
+            remedy: peer.remedy(),
+            silent_ports: peer.path.silent_ports(),
+            path_mtu: peer.path.mtu(),
+            mtu: peer.lanes.values().map(LaneHandle::mtu).min(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),

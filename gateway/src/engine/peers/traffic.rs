@@ -51,8 +51,9 @@ impl Peers {
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
     pub fn update_gauges(&mut self) {
+        let lanes = usize::from(plan::lane_count(&self.fabric));
         for (id, peer) in &mut self.peers {
-            let change = peer.update_gauges();
+            let change = peer.update_gauges(lanes);
             if let Some(change) = change {
                 log_loss_alarm(&self.fabric.gateway(*id).name, peer, change);
             }
@@ -86,8 +87,9 @@ impl Peer {
         }
     }
 
-    /// Updates this peer's gauges; returns whether the loss alarm began or ended.
-    fn update_gauges(&mut self) -> Option<AlarmChange> {
+    /// Updates the gauges of this peer with a number of planned lanes; returns whether the loss alarm
+    /// began or ended.
+    fn update_gauges(&mut self, lanes: usize) -> Option<AlarmChange> {
         let before = std::mem::replace(&mut self.total_in_gauges, self.total);
         let packets = PacketCounts {
             sent: self.total.sent_packets - before.sent_packets,
@@ -97,7 +99,9 @@ impl Peer {
         let metrics = &self.link.metrics;
         metrics.lost_packets.inc_by(packets.lost);
         metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
+        let missing = lanes.saturating_sub(self.lanes.len());
         metrics.lanes_up.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
+        metrics.lanes_missing.set(i64::try_from(missing).unwrap_or(i64::MAX));
         if let Some(rtt) = self.lanes.values().map(LaneHandle::smoothed_rtt).min() {
             metrics.rtt_seconds.set(rtt.as_secs_f64());
         }

@@ -33,6 +33,8 @@ pub struct PeerMetrics {
     pub loss_alarms: Counter,
     /// Number of lanes connected.
     pub lanes_up: Gauge,
+    /// Number of lanes of the plan that are not connected.
+    pub lanes_missing: Gauge,
     /// Smoothed round-trip time of the fastest lane, in seconds.
     pub rtt_seconds: RealGauge,
 }

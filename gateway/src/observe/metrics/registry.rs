@@ -33,6 +33,8 @@ pub struct MetricsRegistry {
     draining: Family<JobLabel, Gauge>,
     /// Segments that arrived and were used.
     pub segments: Counter,
+    /// 1 while collectives can run, else 0. The problem of a socket is not part of it.
+    pub ready: Gauge,
     /// Log lines that could not be written, or that nobody read.
     pub lost_log_lines: Counter,
     collectives: Family<CollectiveLabel, Counter>,
@@ -47,6 +49,7 @@ pub struct MetricsRegistry {
     loss_alarm: Family<PeerLabel, Gauge>,
     loss_alarms: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
+    lanes_missing: Family<PeerLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
 }
 
@@ -74,6 +77,7 @@ impl MetricsRegistry {
             commit_awaited_seconds: Family::default(),
             draining: Family::default(),
             segments: Counter::default(),
+            ready: Gauge::default(),
             lost_log_lines: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
@@ -89,6 +93,7 @@ impl MetricsRegistry {
             loss_alarm: Family::default(),
             loss_alarms: Family::default(),
             lanes_up: Family::default(),
+            lanes_missing: Family::default(),
             rtt_seconds: Family::default(),
         };
         metrics.register_all();
@@ -143,6 +148,7 @@ impl MetricsRegistry {
             loss_alarm: self.loss_alarm.get_or_create_owned(&label),
             loss_alarms: self.loss_alarms.get_or_create_owned(&label),
             lanes_up: self.lanes_up.get_or_create_owned(&label),
+            lanes_missing: self.lanes_missing.get_or_create_owned(&label),
             rtt_seconds: self.rtt_seconds.get_or_create_owned(&label),
         }
     }
@@ -214,6 +220,10 @@ impl MetricsRegistry {
         let help = "Log lines lost, because they could not be written or nobody read them";
         registry.register("lost_log_lines", help, self.lost_log_lines.clone());
         registry.register("lanes_up", "Number of lanes connected", self.lanes_up.clone());
+        let help = "Number of lanes of the plan that are not connected";
+        registry.register("lanes_missing", help, self.lanes_missing.clone());
+        let help = "1 while collectives can run: every job has an epoch, and none drains; else 0";
+        registry.register("ready", help, self.ready.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
     }

@@ -18,7 +18,8 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.loss_ratio.set(0.5);
     peer.loss_alarm.set(1);
     peer.loss_alarms.inc();
-    peer.lanes_up.set(4);
+    peer.lanes_up.set(1);
+    peer.lanes_missing.set(3);
     peer.rtt_seconds.set(0.08);
     let job = metrics.job_metrics("train");
     job.epoch.set(2);
@@ -41,6 +42,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.waiting_commits.set(2);
     job.commit_awaited_seconds.set(2.5);
     metrics.segments.inc();
+    metrics.ready.set(1);
     metrics.lost_log_lines.inc_by(3);
     job.collective_counter("sum", CollectiveOutcome::Completed).inc();
     job.seconds_histogram("sum").observe(0.5);
@@ -56,7 +58,9 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_loss_ratio{peer=\"west-0\"} 0.5",
         "landbridge_loss_alarm{peer=\"west-0\"} 1",
         "landbridge_loss_alarms_total{peer=\"west-0\"} 1",
-        "landbridge_lanes_up{peer=\"west-0\"} 4",
+        "landbridge_lanes_up{peer=\"west-0\"} 1",
+        "landbridge_lanes_missing{peer=\"west-0\"} 3",
+        "landbridge_ready 1",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",
         "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",

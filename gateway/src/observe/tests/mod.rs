@@ -1,2 +1,3 @@
 mod metrics;
+mod readiness;
 mod server;

@@ -4,7 +4,7 @@
 //! (`Event::LaneUp`, `Event::LaneDown`, `Event::DialFailed`).
 
 use super::control_stream::{read_control_messages, write_control_messages};
-use super::handshake::{HelloRefusal, MetPeer, exchange_hellos};
+use super::handshake::{HelloRefusal, MetPeer, exchange_hellos, identify_refused_peer};
 use super::{liveness, path_probe};
 use crate::admission::AdmissionSlot;
 use crate::events::Event;
@@ -62,12 +62,21 @@ pub(super) async fn serve_connection(
         }
         Err(refusal) => {
             let (why, from) = (refusal.to_string(), connection.remote_address());
+            let known = identify_refused_peer(&spec, lane, &connection);
             connection.close(PEER_REFUSED_CODE.into(), why.as_bytes());
             if let Some(suppressed) = refusals.permit(spec.host.now()) {
                 warn!("lane {lane}: refused {from}: {why}{suppressed}");
             }
-            if let ConnectionOrigin::Dialled(peer) = origin {
-                let _ = spec.events.send(Event::DialFailed { peer, lane, why }).await;
+            match (origin, known) {
+                (ConnectionOrigin::Dialled(peer), _) => {
+                    let event = Event::DialFailed { peer, lane, why, is_unanswered: false };
+                    let _ = spec.events.send(event).await;
+                }
+                // Who is refused makes nobody wait for a full queue.
+                (ConnectionOrigin::Accepted(_), Some(peer)) => {
+                    let _ = spec.events.try_send(Event::LaneRefused { peer, lane, why });
+                }
+                (ConnectionOrigin::Accepted(_), None) => {}
             }
             false
         }

@@ -61,7 +61,8 @@ impl Dialler {
                     if is_unanswered {
                         patience.grow();
                     }
-                    let event = Event::DialFailed { peer: peer.id, lane: *lane, why };
+                    let (peer, lane) = (peer.id, *lane);
+                    let event = Event::DialFailed { peer, lane, why, is_unanswered };
                     if spec.events.send(event).await.is_err() {
                         return;
                     }
@@ -111,7 +112,9 @@ impl Dialler {
         let handshake_time = handshake_timeout(peer.link.rtt);
         tokio::select! {
             biased;
-            result = connecting => result.map_err(|error| answered(format!("{address}: {error}"))),
+            result = connecting => result.map_err(|error| {
+                answered(format!("{address}: {}", tls::explain_connection_error(&error)))
+            }),
             () = spec.host.sleep_until(spec.host.now() + handshake_time) => {
                 Err(answered(format!("{address}: no handshake within {handshake_time}")))
             }

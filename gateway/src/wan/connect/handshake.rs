@@ -103,11 +103,33 @@ async fn exchange_hellos_without_limit(
     let bytes = read_control_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
     let peer = check_hello(spec, lane, &hello, dialled)?;
-    let chain = connection.peer_identity().and_then(|any| any.downcast().ok());
-    let chain: Box<Vec<CertificateDer<'static>>> = chain.unwrap_or_default();
+    let chain = peer_certificates(connection);
     tls::check_gateway_name(&chain, &hello.gateway, spec.fabric.name())?;
     let seen = PeerSeen { peer, boot: hello.boot, lane };
     Ok(MetPeer { seen, control_in, control_out })
+}
+
+/// Returns the peer of a connection that was refused, by the name in its certificate or by its
+/// address; `None` for an unknown one.
+pub(super) fn identify_refused_peer(
+    spec: &LaneSpec,
+    lane: u16,
+    connection: &Connection,
+) -> Option<GatewayId> {
+    let chain = peer_certificates(connection);
+    let has_name = |id: &GatewayId| {
+        let name = &spec.fabric.gateway(*id).name;
+        tls::check_gateway_name(&chain, name, spec.fabric.name()).is_ok()
+    };
+    let named = spec.peers.keys().copied().find(has_name);
+    named.or_else(|| spec.peer_at(lane, connection.remote_address()))
+}
+
+/// Returns the certificates that the peer of a connection has presented, its own first.
+fn peer_certificates(connection: &Connection) -> Vec<CertificateDer<'static>> {
+    let chain = connection.peer_identity();
+    let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    chain.map(|chain| *chain).unwrap_or_default()
 }
 
 /// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id.

@@ -13,6 +13,7 @@ use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
 use super::quic_config::{lane_endpoint_config, lane_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
+use crate::events::Event;
 use crate::host::{BoxFuture, LaneThread};
 use crate::log_throttle::LogThrottle;
 use crate::wan::error_code::CONNECTION_CLOSING_CODE;
@@ -260,7 +261,7 @@ async fn complete_handshake_and_serve(
     let patience = handshake_timeout(spec.longest_rtt());
     let connected = tokio::select! {
         biased;
-        connected = connecting => connected.map_err(|error| error.to_string()),
+        connected = connecting => connected.map_err(|error| tls::explain_connection_error(&error)),
         () = slot.wait_for_revocation() => Err("too many connections are in their handshake".to_owned()),
         () = spec.host.sleep_until(spec.host.now() + patience) => {
             Err(format!("no handshake within {patience}"))
@@ -275,6 +276,9 @@ async fn complete_handshake_and_serve(
         Err(why) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
                 warn!("lane {lane}: refused a connection from {from}: {why}{suppressed}");
+            }
+            if let Some(peer) = spec.peer_at(lane, from) {
+                let _ = spec.events.try_send(Event::LaneRefused { peer, lane, why });
             }
         }
     }

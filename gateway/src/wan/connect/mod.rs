@@ -10,7 +10,7 @@
 //! | `liveness.rs` | probes on silence; closes dead paths |
 //! | `quic_config.rs`, `packet_size.rs`, `gso_limit.rs` | settings of QUIC, packets and sockets |
 //! | `addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
-//! | `path_probe.rs` | measures a path for `landbridge doctor` |
+//! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |
 
 pub mod addresses;
 pub mod connection;

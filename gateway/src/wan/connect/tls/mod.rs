@@ -4,11 +4,13 @@
 //! name that it wants. The accepting side takes any certificate of the CA, and checks with
 //! [`check_gateway_name`] the name that the dialler's hello claims.
 
+mod alert;
 mod credentials;
 mod identity;
 #[cfg(test)]
 mod tests;
 
+pub(super) use alert::explain_connection_error;
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{Credentials, CredentialsError};
 pub use identity::{IdentityError, certificate_dns_names, check_gateway_name, gateway_dns_name};

@@ -1,5 +1,6 @@
 //! Tests of mutual TLS between gateways.
 
+mod alerts;
 mod authentication;
 mod ciphers;
 

@@ -2,6 +2,11 @@
 //!
 //! `landbridge doctor` calls [`measure_path`]. The peer's lane answers with [`answer_path_probe`]
 //! (`connection.rs`). The connection has an ALPN protocol of its own and carries no collective.
+//! [`path_check`] needs no connection, and finds out why there is none.
+
+mod mtu_search;
+pub mod path_check;
+mod version_probe;
 
 use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
 use quinn::congestion::{Controller, ControllerFactory};
@@ -125,7 +130,7 @@ pub async fn measure_path(
 ) -> Result<PathMeasurement, ProbeError> {
     let window = Arc::new(AtomicU64::new(PROBE_INITIAL_WINDOW_BYTES));
     let ProbeTarget { address, dns_name } = target;
-    let headers: u16 = if address.is_ipv4() { 28 } else { 48 };
+    let headers = path_check::ip_udp_header_bytes(address.ip());
     let mut config = ClientConfig::new(credentials.probe_client_config()?);
     config.transport_config(probe_transport_config(&window, want, headers));
     let ten_round_trips = want.rtt.duration() * PROBE_ROUND_TRIPS;

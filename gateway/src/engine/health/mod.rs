@@ -1,0 +1,7 @@
+//! The health of the gateway: checks of paths to peers with missing lanes, and the log of problems that
+//! last.
+//!
+//! The event loop calls it once a second, and when a check of a path is done.
+
+mod path_checks;
+pub(super) mod problem_log;

@@ -1,0 +1,136 @@
+//! Decides which problems of the gateway are logged: those that last, since many end by themselves.
+
+use crate::log_throttle::WarningTimes;
+use crate::observe::status::{ProblemCause, ProblemReport};
+use std::collections::BTreeMap;
+use units::{Span, TimeNs};
+
+/// 30 s: a problem that lasts longer is logged. Gateways that start within 20 s of each other, and
+/// lanes that are lost, are connected sooner without an operator.
+const LOGGED_AFTER: Span = Span::from_secs(30);
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) enum ProblemLine {
+    /// A problem has lasted: a warning.
+    Lasts(String),
+    /// A problem has lasted of which an operator was warned less than ten minutes ago.
+    LastsStill(String),
+    /// A problem that was logged is over.
+    Ended(String),
+}
+
+/// A problem that the gateway has now.
+#[derive(Debug)]
+struct Lasting {
+    since: TimeNs,
+    /// Its text when it was logged.
+    logged: Option<String>,
+}
+
+/// The problems that the gateway has now.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct ProblemLog {
+    lasting: BTreeMap<(ProblemCause, String), Lasting>,
+    warnings: WarningTimes,
+}
+
+impl ProblemLog {
+    /// Notes the problems of the gateway at `now`; returns the lines to log.
+    pub fn note_problems(&mut self, problems: &[ProblemReport], now: TimeNs) -> Vec<ProblemLine> {
+        let mut lines = Vec::new();
+        let key = |problem: &ProblemReport| (problem.cause, problem.subject.clone());
+        let present: Vec<_> = problems.iter().filter(|problem| has_no_line(problem.cause)).collect();
+        let is_present = |known: &(ProblemCause, String)| present.iter().any(|p| key(p) == *known);
+        let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
+        for ((_, subject), ended) in ended {
+            if ended.logged.is_some() {
+                let lasted = now.since(ended.since).as_secs_f64();
+                lines.push(ProblemLine::Ended(format!("{subject}: no longer, after {lasted:.0} s")));
+            }
+        }
+        for problem in present {
+            let lasting =
+                self.lasting.entry(key(problem)).or_insert(Lasting { since: now, logged: None });
+            if now.since(lasting.since) < LOGGED_AFTER {
+                continue;
+            }
+            let text = problem.to_string();
+            if lasting.logged.as_ref() == Some(&text) {
+                continue;
+            }
+            let cause = format!("{:?} {}", problem.cause, problem.subject);
+            lines.push(match self.warnings.is_due(&cause, now) {
+                true => ProblemLine::Lasts(text.clone()),
+                false => ProblemLine::LastsStill(text.clone()),
+            });
+            lasting.logged = Some(text);
+        }
+        lines
+    }
+}
+
+/// Whether nothing else logs problems of this cause.
+fn has_no_line(cause: ProblemCause) -> bool {
+    match cause {
+        ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job => true,
+        ProblemCause::ShuttingDown
+        | ProblemCause::Socket
+        | ProblemCause::Loss
+        | ProblemCause::Restart => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the problem that lanes to west are missing.
+    fn missing(found: &str) -> ProblemReport {
+        ProblemReport {
+            cause: ProblemCause::Lanes,
+            blocks: false,
+            subject: "gateway west-0".to_owned(),
+            found: found.to_owned(),
+            remedy: None,
+        }
+    }
+
+    /// Notes one problem, or none, in each second of a range; returns the lines with their seconds.
+    fn note(
+        log: &mut ProblemLog,
+        seconds: std::ops::Range<u64>,
+        problem: Option<&ProblemReport>,
+    ) -> Vec<(u64, ProblemLine)> {
+        let mut noted = Vec::new();
+        for second in seconds {
+            let now = TimeNs::from_ns(7) + Span::from_secs(second);
+            let lines = log.note_problems(problem.map_or(&[], std::slice::from_ref), now);
+            noted.extend(lines.into_iter().map(|line| (second, line)));
+        }
+        noted
+    }
+
+    #[test]
+    fn only_what_lasts_is_a_warning_once() {
+        let (mut log, problem) = (ProblemLog::default(), missing("1 of 4 lanes"));
+        assert_eq!(note(&mut log, 0..30, Some(&problem)), []);
+        assert_eq!(note(&mut log, 30..40, None), [], "it ended in time");
+        let text = "gateway west-0: 1 of 4 lanes".to_owned();
+        let lines = note(&mut log, 40..500, Some(&problem));
+        assert_eq!(lines, [(70, ProblemLine::Lasts(text.clone()))]);
+        let ended = "gateway west-0: no longer, after 460 s".to_owned();
+        assert_eq!(note(&mut log, 500..510, None), [(500, ProblemLine::Ended(ended))]);
+        let lines = note(&mut log, 510..600, Some(&problem));
+        assert_eq!(lines, [(540, ProblemLine::LastsStill(text))], "within ten minutes");
+        let other = missing("2 of 4 lanes");
+        let text = "gateway west-0: 2 of 4 lanes".to_owned();
+        assert_eq!(note(&mut log, 700..800, Some(&other)), [(700, ProblemLine::Lasts(text))]);
+    }
+
+    #[test]
+    fn what_others_log_has_no_line() {
+        let loss = ProblemReport { cause: ProblemCause::Loss, ..missing("loses 3 %") };
+        assert_eq!(note(&mut ProblemLog::default(), 0..100, Some(&loss)), []);
+    }
+}

@@ -1,0 +1,124 @@
+//! When the path to a peer is checked, and the results of the last check.
+//!
+//! A check costs a few dozen datagrams, so it is made only while lanes are missing.
+
+use crate::wan::connect::path_probe::path_check::{PathFault, PathFindings};
+use units::{Span, TimeNs};
+
+/// 10 s: lanes that are missing for so long have their path checked. A peer that starts or restarts is
+/// back sooner.
+const PATH_CHECK_DELAY: Span = Span::from_secs(10);
+/// 60 s: the time between two checks while lanes are missing, after which what was corrected is seen.
+const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
+
+/// The checks of the path to one peer.
+#[derive(Debug, Default)]
+pub(super) struct PathState {
+    /// When the first of the missing lanes was missed; `None` while all are up.
+    missing_since: Option<TimeNs>,
+    /// When the next check is due; `None` before the first one.
+    due: Option<TimeNs>,
+    /// Whether a check is under way.
+    is_checking: bool,
+    findings: Option<PathFindings>,
+}
+
+impl PathState {
+    /// Notes whether lanes are missing at `now`. Returns whether a check of the path has to begin.
+    pub fn note_lanes(&mut self, missing: bool, now: TimeNs) -> bool {
+        if !missing {
+            *self = Self { is_checking: self.is_checking, ..Self::default() };
+            return false;
+        }
+        let since = *self.missing_since.get_or_insert(now);
+        if self.is_checking || now < self.due.unwrap_or(since + PATH_CHECK_DELAY) {
+            return false;
+        }
+        self.is_checking = true;
+        self.due = Some(now + PATH_CHECK_INTERVAL);
+        true
+    }
+
+    /// Notes the end of a check; `None` if it was not possible.
+    pub fn note_findings(&mut self, findings: Option<PathFindings>) {
+        self.is_checking = false;
+        if self.missing_since.is_some() {
+            self.findings = findings;
+        }
+    }
+
+    /// Returns why lanes cannot connect over the path, as last checked. `lanes_up` is their number.
+    pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathFault> {
+        let Some(findings) = &self.findings else { return Vec::new() };
+        let mut faults = findings.faults(pinned_mtu);
+        // A peer behind NAT answers only where it has connected from.
+        faults.retain(|fault| lanes_up == 0 || !matches!(fault, PathFault::Silent { .. }));
+        faults
+    }
+
+    /// Returns the longest IP packet that got to the peer in the last check, in bytes.
+    pub fn mtu(&self) -> Option<u16> {
+        self.findings.as_ref()?.mtu
+    }
+
+    /// Returns the ports of the peer that did not answer in the last check.
+    pub fn silent_ports(&self) -> Vec<u16> {
+        let silent = self.findings.iter().flat_map(|findings| &findings.silent);
+        silent.map(|port| port.port()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    /// Returns the time of a second.
+    fn second(number: u64) -> TimeNs {
+        TimeNs::from_ns(5) + Span::from_secs(number)
+    }
+
+    /// Returns the result of a check in which one port of four answered.
+    fn one_of_four() -> PathFindings {
+        let port = |number: u16| SocketAddr::from(([10, 0, 0, 2], 7400 + number));
+        PathFindings {
+            answering: vec![port(0)],
+            silent: vec![port(1), port(2), port(3)],
+            rtt: Some(Span::from_ms(80)),
+            mtu: Some(1400),
+        }
+    }
+
+    #[test]
+    fn a_path_is_checking_while_lanes_are_missing() {
+        let mut path = PathState::default();
+        let due: Vec<u64> = (0..200)
+            .filter(|number| {
+                let due = path.note_lanes(*number >= 5, second(*number));
+                // Each check takes three seconds.
+                if *number % 3 == 0 && path.is_checking {
+                    path.note_findings(Some(one_of_four()));
+                }
+                due
+            })
+            .collect();
+        assert_eq!(due, [15, 75, 135, 195]);
+        assert_eq!(path.faults(1, Some(1500)).len(), 2);
+        assert_eq!((path.mtu(), path.silent_ports()), (Some(1400), vec![7401, 7402, 7403]));
+        assert!(!path.note_lanes(false, second(200)));
+        assert!(path.faults(4, Some(1500)).is_empty(), "of a time when lanes were missing");
+        path.note_lanes(false, second(201));
+        path.note_findings(Some(one_of_four()));
+        assert_eq!(path.mtu(), None, "a check that began before");
+    }
+
+    #[test]
+    fn silence_of_a_peer_with_lanes_is_no_fault() {
+        let mut path = PathState::default();
+        path.note_lanes(true, second(0));
+        let tried = one_of_four().silent;
+        path.note_findings(Some(PathFindings { silent: tried.clone(), ..Default::default() }));
+        assert_eq!(path.faults(0, None), [PathFault::Silent { tried }]);
+        assert!(path.faults(1, None).is_empty());
+    }
+}

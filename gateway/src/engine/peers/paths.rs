@@ -1,0 +1,55 @@
+//! Has the paths to peers with missing lanes checked, and tells why lanes are missing.
+
+use super::{Peer, Peers};
+use crate::wan::connect::path_probe::path_check::{LanePaths, PathFault, PathFindings};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
+use units::TimeNs;
+
+impl Peers {
+    /// Notes which peers have missing lanes at `now`. Returns the paths whose check has to begin.
+    pub fn paths_to_check(&mut self, now: TimeNs) -> Vec<(GatewayId, LanePaths)> {
+        let lanes = usize::from(plan::lane_count(&self.fabric));
+        let mut due = Vec::new();
+        for (id, peer) in &mut self.peers {
+            if peer.path.note_lanes(peer.lanes.len() < lanes, now) {
+                due.push((*id, peer.link.lane_paths(&self.fabric)));
+            }
+        }
+        due
+    }
+
+    /// Notes the results of a check of the path to a peer; `None` if it was not possible.
+    pub fn handle_path_checked(&mut self, id: GatewayId, findings: Option<PathFindings>) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.path.note_findings(findings);
+        }
+    }
+}
+
+impl Peer {
+    /// Returns why lanes are missing: the faults of the path, or else the last error of a lane.
+    pub(super) fn shown_problem(&self) -> Option<String> {
+        let faults = self.shown_faults();
+        if faults.is_empty() {
+            return self.lane_problem().map(|problem| problem.why.clone());
+        }
+        Some(faults.iter().map(PathFault::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Returns the action that makes missing lanes come up, if the problem shown is one of the path.
+    pub(super) fn remedy(&self) -> Option<String> {
+        let remedies: Vec<String> = self.shown_faults().iter().map(PathFault::remedy).collect();
+        (!remedies.is_empty()).then(|| remedies.join("; "))
+    }
+
+    /// Returns the faults of the path, as last checked. A path on which nothing answers says less than
+    /// the error of a peer that has answered.
+    fn shown_faults(&self) -> Vec<PathFault> {
+        let mut faults = self.path.faults(self.lanes.len(), self.link.pinned_mtu);
+        if self.lane_problem().is_some_and(|problem| !problem.is_unanswered) {
+            faults.retain(|fault| !matches!(fault, PathFault::Silent { .. }));
+        }
+        faults
+    }
+}

@@ -1,0 +1,127 @@
+//! The judgement whether a gateway is ready, and of whatever makes it work less well than it could.
+//!
+//! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status` and
+//! `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
+
+use super::status::{GatewayReport, JobReport, PeerReport, PeerState, ProblemCause, ProblemReport};
+use std::fmt;
+
+impl fmt::Display for ProblemReport {
+    /// Prints the subject, the observation and the action to take.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject, self.found)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the problems that the rest of a report shows, those that keep the gateway from being ready
+/// first. A gateway is ready from the first epoch of all jobs until it drains, while trainers can
+/// attach.
+pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
+    let mut problems = Vec::new();
+    let own = format!("gateway {}", report.gateway);
+    if report.jobs.iter().any(|job| job.draining.is_some()) {
+        let found = "shutting down".to_owned();
+        problems.push(blocking(ProblemCause::ShuttingDown, own.clone(), found, None));
+    }
+    if let Some(found) = &report.socket_problem {
+        problems.push(blocking(ProblemCause::Socket, own.clone(), found.clone(), None));
+    }
+    let waiting: Vec<&JobReport> =
+        report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
+    let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, !waiting.is_empty()));
+    problems.extend(peers);
+    problems.extend(waiting.iter().map(|job| judge_waiting_job(job, &report.peers)));
+    problems.extend(report.peers.iter().filter_map(judge_loss));
+    if !report.restart_needed.is_empty() {
+        let keys = report.restart_needed.join(", ");
+        problems.push(ProblemReport {
+            cause: ProblemCause::Restart,
+            blocks: false,
+            subject: own,
+            found: format!("its files have other values than it runs with: {keys}"),
+            remedy: Some("restart it".to_owned()),
+        });
+    }
+    // A stable sort keeps the order of causes within both parts.
+    problems.sort_by_key(|problem| !problem.blocks);
+    problems
+}
+
+/// Whether a gateway with these problems is ready: collectives of its trainers can run.
+pub fn is_ready(problems: &[ProblemReport]) -> bool {
+    problems.iter().all(|problem| !problem.blocks)
+}
+
+/// Makes a problem that keeps the gateway from being ready.
+fn blocking(
+    cause: ProblemCause,
+    subject: String,
+    found: String,
+    remedy: Option<String>,
+) -> ProblemReport {
+    ProblemReport { cause, blocks: true, subject, found, remedy }
+}
+
+/// Returns the problem with the lanes to a peer. Without any lane it blocks if `a_job_waits` for an
+/// epoch; with an epoch, others pass on what is for the peer.
+fn judge_peer(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
+    let PeerReport { lanes_up, lanes, .. } = peer;
+    let (cause, blocks, state) = match peer.state {
+        PeerState::Up => return None,
+        PeerState::Connecting => {
+            (ProblemCause::Peer, a_job_waits, "no lane is connected".to_owned())
+        }
+        PeerState::Meeting | PeerState::Degraded if lanes_up < lanes => {
+            (ProblemCause::Lanes, false, format!("{lanes_up} of {lanes} lanes are connected"))
+        }
+        PeerState::Meeting | PeerState::Degraded => return None,
+    };
+    let found = match &peer.problem {
+        Some(problem) => format!("{state}: {problem}"),
+        None => state,
+    };
+    let subject = format!("gateway {}", peer.gateway);
+    let remedy = peer.remedy.clone();
+    Some(ProblemReport { cause, blocks, subject, found, remedy })
+}
+
+/// Returns the problem that a job has no epoch, with the gateways that it waits for.
+fn judge_waiting_job(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
+    let absent: Vec<&str> = names(peers, |state| state == PeerState::Connecting);
+    let met: Vec<&str> = names(peers, |state| state == PeerState::Meeting);
+    let (found, remedy) = if !absent.is_empty() {
+        (format!("no epoch: it waits for {}", absent.join(", ")), None)
+    } else if !met.is_empty() {
+        let remedy = "wait some seconds; then compare the jobs of all region files, and see the \
+                      logs of these gateways";
+        let found = format!("no epoch: connected to {}, which have not joined", met.join(", "));
+        (found, Some(remedy.to_owned()))
+    } else {
+        let remedy = "see the status of the other gateways".to_owned();
+        ("no epoch: not all gateways of the fabric have met".to_owned(), Some(remedy))
+    };
+    blocking(ProblemCause::Job, format!("job {}", job.job), found, remedy)
+}
+
+/// Returns the names of the peers whose state fits.
+fn names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
+    peers.iter().filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
+}
+
+/// Returns the problem that the way to a peer loses more than the fabric expects.
+fn judge_loss(peer: &PeerReport) -> Option<ProblemReport> {
+    peer.loss_alarm.then(|| ProblemReport {
+        cause: ProblemCause::Loss,
+        blocks: false,
+        subject: format!("gateway {}", peer.gateway),
+        found: format!("the way to it loses {:.3} %, more than expected", peer.loss * 100.0),
+        remedy: Some(
+            "ask whoever runs the link, or set the measured `loss` of the link in the fabric"
+                .to_owned(),
+        ),
+    })
+}

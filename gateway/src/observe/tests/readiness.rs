@@ -1,0 +1,77 @@
+use super::server::example;
+use crate::observe::readiness::{is_ready, judge_problems};
+use crate::observe::status::{DrainReport, GatewayReport, PeerState, ProblemCause};
+
+/// Returns cause and text of each problem, and whether the gateway is ready.
+fn judged(report: &GatewayReport) -> (Vec<(ProblemCause, String)>, bool) {
+    let problems = judge_problems(report);
+    let ready = is_ready(&problems);
+    (problems.iter().map(|problem| (problem.cause, problem.to_string())).collect(), ready)
+}
+
+#[test]
+fn a_gateway_in_its_epoch_has_no_problem() {
+    assert_eq!(judged(&example()), (vec![], true));
+}
+
+#[test]
+fn a_peer_without_lanes_blocks_until_the_first_epoch() {
+    let mut report = example();
+    let peer = &mut report.peers[0];
+    (peer.state, peer.lanes_up) = (PeerState::Connecting, 0);
+    peer.problem = Some("its fabric differs from ours".to_owned());
+    let (problems, ready) = judged(&report);
+    let text = "gateway west-0: no lane is connected: its fabric differs from ours".to_owned();
+    assert_eq!((problems, ready), (vec![(ProblemCause::Peer, text.clone())], true));
+    report.jobs[0].epoch = None;
+    let waits = "job train: no epoch: it waits for west-0".to_owned();
+    let expected = vec![(ProblemCause::Peer, text), (ProblemCause::Job, waits)];
+    assert_eq!(judged(&report), (expected, false));
+    report.jobs[0].removed = true;
+    assert!(judged(&report).1, "no trainer can attach to a removed job");
+}
+
+#[test]
+fn missing_lanes_are_a_warning_with_a_remedy() {
+    let mut report = example();
+    let peer = &mut report.peers[0];
+    (peer.state, peer.lanes_up) = (PeerState::Degraded, 1);
+    peer.problem = Some("3 of 4 UDP ports do not answer".to_owned());
+    peer.remedy = Some("open them".to_owned());
+    let (problems, ready) = judged(&report);
+    let text = "gateway west-0: 1 of 4 lanes are connected: 3 of 4 UDP ports do not answer; open \
+                them";
+    assert_eq!((problems, ready), (vec![(ProblemCause::Lanes, text.to_owned())], true));
+}
+
+#[test]
+fn peers_that_have_not_joined_are_named() {
+    let mut report = example();
+    report.peers[0].state = PeerState::Meeting;
+    report.jobs[0].epoch = None;
+    let (problems, ready) = judged(&report);
+    assert!(!ready && problems.len() == 1, "{problems:?}");
+    assert!(problems[0].1.contains("connected to west-0, which have not joined"), "{problems:?}");
+    report.peers.clear();
+    let (problems, ready) = judged(&report);
+    assert!(!ready && problems[0].1.contains("not all gateways"), "{problems:?}");
+}
+
+#[test]
+fn what_keeps_from_ready_stands_first() {
+    let mut report = example();
+    report.peers[0].loss_alarm = true;
+    report.restart_needed = vec!["gateway.east-0.memory".to_owned()];
+    report.socket_problem = Some("its socket is gone".to_owned());
+    let drain = DrainReport { seconds_left: 9.0, collectives: vec![], uncommitted: vec![] };
+    report.jobs[0].draining = Some(drain);
+    let (problems, ready) = judged(&report);
+    let causes: Vec<_> = problems.iter().map(|(cause, _)| *cause).collect();
+    let expected = [
+        ProblemCause::ShuttingDown,
+        ProblemCause::Socket,
+        ProblemCause::Loss,
+        ProblemCause::Restart,
+    ];
+    assert_eq!((&causes[..], ready), (&expected[..], false));
+}

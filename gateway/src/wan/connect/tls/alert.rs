@@ -1,0 +1,26 @@
+//! TLS alerts that end a handshake, with what an operator has to do.
+
+use quinn::{ConnectionError, TransportErrorCode};
+
+/// TLS alert 45, `certificate_expired`: also sent for a certificate that is not valid yet.
+const CERTIFICATE_EXPIRED_ALERT: u8 = 45;
+/// TLS alert 48, `unknown_ca`.
+const UNKNOWN_CA_ALERT: u8 = 48;
+
+/// Returns the text of a connection's error; for a certificate that one side refused, with the action
+/// to take.
+pub fn explain_connection_error(error: &ConnectionError) -> String {
+    let code = match error {
+        ConnectionError::TransportError(error) => Some(error.code),
+        ConnectionError::ConnectionClosed(close) => Some(close.error_code),
+        _ => None,
+    };
+    let is_alert = |alert| code == Some(TransportErrorCode::crypto(alert));
+    if is_alert(CERTIFICATE_EXPIRED_ALERT) {
+        format!("{error}; renew the certificate, or correct the clock of either host")
+    } else if is_alert(UNKNOWN_CA_ALERT) {
+        format!("{error}; give both gateways certificates of one CA")
+    } else {
+        error.to_string()
+    }
+}
