@@ -1,6 +1,7 @@
 //! Tests of whole sessions, without I/O.
 
 mod commits;
+mod cuts;
 mod ends;
 mod fabrics;
 mod hostile_peer;
