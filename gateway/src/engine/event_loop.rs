@@ -4,6 +4,7 @@
 //! methods for lanes and peers (`peer_events`), links (`link_control`), the status (`status`), and
 //! problems (`health`).
 
+use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::actions::EngineShared;
@@ -72,6 +73,8 @@ pub struct Engine {
     pub(super) metrics: Arc<MetricsRegistry>,
     /// Keys of the region file whose new values need a restart.
     pub(super) restart_needed: Vec<String>,
+    /// The links that are down.
+    pub(super) outages: LinkOutages,
     /// The problems that last, for the log.
     pub(super) problem_log: ProblemLog,
     inbox: mpsc::Receiver<Event>,
@@ -89,7 +92,9 @@ struct Timers {
 impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
-        let EngineSpec { host, fabric, identity, me, metrics, status_requests, events, inbox, .. } = spec;
+        let EngineSpec {
+            host, fabric, identity, me, metrics, status_requests, events, inbox, ..
+        } = spec;
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
@@ -104,6 +109,7 @@ impl Engine {
             links,
             metrics,
             restart_needed: Vec::new(),
+            outages: LinkOutages::default(),
             problem_log: ProblemLog::default(),
             inbox,
             status_requests,
@@ -174,6 +180,8 @@ impl Engine {
         if timers.links <= now {
             timers.links = now + LINK_SAMPLE_INTERVAL;
             self.sample_links(now);
+            self.shared.peers.handle_connection_time(now);
+            self.follow_connections("it did not come up", now);
         }
         if self.session_deadline().is_some_and(|deadline| deadline <= now) {
             self.for_each_session(now, Session::handle_timeout);
@@ -247,6 +255,9 @@ impl Engine {
                         LinkMessage::Rate(change) => self.handle_rate_override(from, change),
                         LinkMessage::ControlGeneration(number) => {
                             self.shared.peers.handle_generation(from, id, number);
+                        }
+                        LinkMessage::Connections(report) => {
+                            self.handle_connection_report((from, id), report, now);
                         }
                     }
                 }

@@ -125,11 +125,7 @@ impl ConnectionGraph {
         if self.awaited.is_empty() && self.down.is_empty() {
             return Some(Cow::Borrowed(fabric));
         }
-        let in_one_region = |pair: &GatewayPair| {
-            let [one, other] = [pair.0, pair.1].map(|id| fabric.gateway(id).region);
-            one == other
-        };
-        if self.awaited.iter().chain(&self.down).any(in_one_region) {
+        if self.is_region_divided(fabric) {
             return None;
         }
         let up = fabric.links().iter().filter(|link| self.is_link_up(fabric, link));
@@ -137,16 +133,49 @@ impl ConnectionGraph {
         in_use.is_connected().then_some(Cow::Owned(in_use))
     }
 
-    /// Whether data could still go from each gateway to each if the link between two regions were
-    /// down. False for gateways of one region.
-    pub fn can_go_round(&self, fabric: &Fabric, one: RegionId, other: RegionId) -> bool {
-        let ends = (one.min(other), one.max(other));
-        let Some(in_use) = self.fabric_in_use(fabric).filter(|_| one != other) else {
-            return false;
-        };
-        let links = in_use.links().iter().filter(|link| (link.a, link.b) != ends);
-        in_use.with_links(links.cloned().collect()).is_connected()
+    /// Returns the regions whose link to region `here` could be gone round if it were down: data
+    /// could still go from each gateway to each.
+    pub fn regions_with_way_round(&self, fabric: &Fabric, here: RegionId) -> BTreeSet<RegionId> {
+        if self.is_region_divided(fabric) {
+            return BTreeSet::new();
+        }
+        let up = fabric.links().iter().filter(|link| self.is_link_up(fabric, link));
+        let up: Vec<(RegionId, RegionId)> = up.map(|link| (link.a, link.b)).collect();
+        let ours = fabric.links().iter().map(|link| (link.a, link.b));
+        let ours = ours.filter(|(a, b)| *a == here || *b == here);
+        let gone_round = ours.filter(|ends| {
+            let others = up.iter().copied().filter(|link| link != ends);
+            join_all_regions(fabric.regions().len(), others)
+        });
+        gone_round.map(|(a, b)| if a == here { b } else { a }).collect()
     }
+
+    /// Whether some connection between gateways of one region is not up.
+    fn is_region_divided(&self, fabric: &Fabric) -> bool {
+        let mut missing = self.awaited.iter().chain(&self.down);
+        missing.any(|(one, other)| fabric.gateway(*one).region == fabric.gateway(*other).region)
+    }
+}
+
+/// Whether links between these regions join all of a number of regions.
+fn join_all_regions(regions: usize, links: impl Iterator<Item = (RegionId, RegionId)>) -> bool {
+    // Each region points towards a region that stands for all that are joined with it.
+    let mut joined: Vec<usize> = (0..regions).collect();
+    let mut parts = regions;
+    for (a, b) in links {
+        let [a, b] = [a, b].map(|region| {
+            let mut at = usize::from(region.0);
+            while joined[at] != at {
+                at = joined[at];
+            }
+            at
+        });
+        if a != b {
+            joined[a.max(b)] = a.min(b);
+            parts -= 1;
+        }
+    }
+    parts <= 1
 }
 
 #[cfg(test)]
@@ -192,12 +221,13 @@ mod tests {
         let [a, b, c] = [0, 1, 2].map(RegionId);
         let whole = without(&fabric, &[]);
         assert_eq!(whole.fabric_in_use(&fabric).as_deref(), Some(&fabric));
-        assert!(whole.can_go_round(&fabric, a, c) && !whole.can_go_round(&fabric, b, b));
+        assert_eq!(whole.regions_with_way_round(&fabric, a), BTreeSet::from([b, c]));
         let cut = without(&fabric, &[(0, 3)]);
         let links = cut.fabric_in_use(&fabric).expect("a path").links().len();
         assert_eq!(links, 2);
-        assert!(!cut.can_go_round(&fabric, a, b), "a would be alone");
-        assert!(cut.can_go_round(&fabric, c, a), "it is down already");
+        assert_eq!(cut.regions_with_way_round(&fabric, a), BTreeSet::from([c]), "b alone joins it");
+        let divided = without(&fabric, &[(1, 2)]);
+        assert!(divided.regions_with_way_round(&fabric, a).is_empty());
         assert_eq!(without(&fabric, &[(0, 3), (1, 3)]).fabric_in_use(&fabric), None);
         assert_eq!(without(&fabric, &[(1, 2)]).fabric_in_use(&fabric), None, "inside a region");
     }

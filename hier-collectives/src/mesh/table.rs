@@ -8,9 +8,9 @@
 use super::graph::{ConnectionGraph, ConnectionState};
 use super::report::{ConnectionReport, REPORT_NUMBERS_BOUND};
 use super::routes::Routes;
-use crate::ids::GatewayId;
+use crate::ids::{GatewayId, RegionId};
 use crate::topology::Fabric;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
@@ -99,10 +99,9 @@ impl ConnectionTable {
         &self.routes
     }
 
-    /// Whether data could go round the link to a peer's region, if the link were silent.
-    pub fn can_go_round(&self, peer: GatewayId) -> bool {
-        let [here, there] = [self.me, peer].map(|id| self.fabric.gateway(id).region);
-        self.graph.can_go_round(&self.fabric, here, there)
+    /// Returns the regions whose link to this gateway's region could be gone round.
+    pub fn regions_with_way_round(&self) -> BTreeSet<RegionId> {
+        self.graph.regions_with_way_round(&self.fabric, self.fabric.gateway(self.me).region)
     }
 
     /// Removes and returns the next report to send, and the neighbour to send it to.

@@ -1,7 +1,7 @@
 //! Tables of several gateways and the reports between them, in virtual time.
 
 use super::*;
-use crate::ids::GatewayId;
+use crate::ids::{GatewayId, RegionId};
 use crate::testing::{FabricBuilder, SplitMix64, lossless_link, mbit, symmetric_port};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -186,7 +186,8 @@ fn a_silent_connection_is_gone_round_at_once() {
     let mut tables = Tables::new(full_fabric(3), 1);
     tables.connect_all();
     assert!(tables.tables.iter().all(|table| table.graph().is_complete()));
-    assert!(tables.tables[1].can_go_round(GatewayId(2)));
+    let ways = [0, 2].map(RegionId);
+    assert_eq!(tables.tables[1].regions_with_way_round(), BTreeSet::from(ways));
     tables.cut((GatewayId(1), GatewayId(2)), true);
     let relay = GatewayId(0);
     assert_eq!(tables.tables[1].routes().next_hop(GatewayId(2)), Some(relay));
@@ -194,7 +195,8 @@ fn a_silent_connection_is_gone_round_at_once() {
     for at in 0..3 {
         assert_eq!(tables.states(at, (1, 2)), ConnectionState::Down, "on gateway {at}");
     }
-    assert!(!tables.tables[1].can_go_round(GatewayId(0)), "nothing is left to go round by");
+    let ways = tables.tables[1].regions_with_way_round();
+    assert!(!ways.contains(&RegionId(0)), "nothing is left to go round by");
     tables.connect((GatewayId(1), GatewayId(2)));
     tables.pass(Span::from_ms(200));
     assert!(tables.tables.iter().all(|table| table.graph().is_complete()));

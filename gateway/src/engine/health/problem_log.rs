@@ -40,13 +40,15 @@ impl ProblemLog {
     pub fn note_problems(&mut self, problems: &[ProblemReport], now: TimeNs) -> Vec<ProblemLine> {
         let mut lines = Vec::new();
         let key = |problem: &ProblemReport| (problem.cause, problem.subject.clone());
-        let present: Vec<_> = problems.iter().filter(|problem| has_no_line(problem.cause)).collect();
+        let present: Vec<_> =
+            problems.iter().filter(|problem| has_no_line(problem.cause)).collect();
         let is_present = |known: &(ProblemCause, String)| present.iter().any(|p| key(p) == *known);
         let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
         for ((_, subject), ended) in ended {
             if ended.logged.is_some() {
                 let lasted = now.since(ended.since).as_secs_f64();
-                lines.push(ProblemLine::Ended(format!("{subject}: no longer, after {lasted:.0} s")));
+                lines
+                    .push(ProblemLine::Ended(format!("{subject}: no longer, after {lasted:.0} s")));
             }
         }
         for problem in present {
@@ -76,6 +78,7 @@ fn has_no_line(cause: ProblemCause) -> bool {
         ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job => true,
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
+        | ProblemCause::Link
         | ProblemCause::Loss
         | ProblemCause::Restart => false,
     }

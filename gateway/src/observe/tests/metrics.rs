@@ -20,6 +20,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.loss_alarms.inc();
     peer.lanes_up.set(1);
     peer.lanes_missing.set(3);
+    metrics.link_down("east-west").set(1);
     peer.rtt_seconds.set(0.08);
     let job = metrics.job_metrics("train");
     job.epoch.set(2);
@@ -60,6 +61,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_loss_alarms_total{peer=\"west-0\"} 1",
         "landbridge_lanes_up{peer=\"west-0\"} 1",
         "landbridge_lanes_missing{peer=\"west-0\"} 3",
+        "landbridge_link_down{link=\"east-west\"} 1",
         "landbridge_ready 1",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",
