@@ -1,8 +1,8 @@
 //! The `landbridge` command: the daemon, and the commands around it.
 //!
 //! [`cli`] parses the command line and prints; below it are the modules that do a command's work
-//! where that is more than a call into the library `gateway`: [`doctor`], [`mod@bench`] and
-//! [`quickstart`]. Nothing here is used by the daemon.
+//! where that is more than a call into the library `gateway`: [`doctor`], [`firewall`],
+//! [`mod@bench`] and [`quickstart`]. Nothing here is used by the daemon.
 
 // They panic or wait where a stream is closed, full or not read: use `stdio`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -10,6 +10,7 @@
 mod bench;
 mod cli;
 mod doctor;
+mod firewall;
 mod quickstart;
 
 fn main() -> cli::Exit {

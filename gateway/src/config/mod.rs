@@ -18,7 +18,7 @@ mod tests;
 
 pub use fabric::FabricFile;
 pub use fault::{Fault, Faults};
-pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
+pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};
 pub use values::{LANES_MAX, is_valid_config_name};
 
 use std::path::Path;

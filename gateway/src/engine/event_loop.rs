@@ -100,6 +100,7 @@ impl Engine {
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events };
+        let longest_rtt = fabric.links().iter().map(|link| link.rtt).max();
         Self {
             fabric,
             identity,
@@ -110,7 +111,7 @@ impl Engine {
             metrics,
             restart_needed: Vec::new(),
             outages: LinkOutages::default(),
-            problem_log: ProblemLog::default(),
+            problem_log: ProblemLog::new(longest_rtt.unwrap_or(Span::ZERO)),
             inbox,
             status_requests,
             draining: None,

@@ -24,8 +24,8 @@ struct Origin {
 }
 
 impl Engine {
-    /// Handles a lane that came up, went down, could not be brought up, or is to be closed, and a check
-    /// of the path to a peer.
+    /// Handles a lane that came up, went down, could not be brought up, or is to be closed. Also takes
+    /// the results of a check of the path to a peer.
     pub(super) fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),

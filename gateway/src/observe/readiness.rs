@@ -1,7 +1,7 @@
 //! The judgement whether a gateway is ready, and of whatever makes it work less well than it could.
 //!
-//! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status` and
-//! `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
+//! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status`
+//! and `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
 
 use super::status::{
     GatewayReport, JobReport, LinkOutageReport, PeerReport, PeerState, ProblemCause, ProblemReport,
@@ -19,9 +19,9 @@ impl fmt::Display for ProblemReport {
     }
 }
 
-/// Returns the problems that the rest of a report shows, those that keep the gateway from being ready
-/// first. A gateway is ready from the first epoch of all jobs until it drains, while trainers can
-/// attach.
+/// Returns the problems that the rest of a report shows, those that keep the gateway from being
+/// ready first. A gateway is ready from the first epoch of all jobs until it drains, while trainers
+/// can attach.
 pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
     let mut problems = Vec::new();
     let own = format!("gateway {}", report.gateway);

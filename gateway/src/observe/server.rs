@@ -109,8 +109,8 @@ async fn get_status(observed: &Observed) -> (StatusCode, &'static str, String) {
     }
 }
 
-/// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a line for
-/// each reason. The text is for people.
+/// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a line
+/// for each reason. The text is for people.
 async fn get_readiness(observed: &Observed) -> (StatusCode, String) {
     match request_status(observed).await {
         Ok(status) if is_ready(&status.problems) => (StatusCode::OK, "ready\n".to_owned()),

@@ -12,8 +12,8 @@ pub struct GatewayReport {
     /// The digest of the parts of the fabric file on which all gateways must agree, in hexadecimal.
     #[serde(default)]
     pub fabric_identity: String,
-    /// Whatever keeps it from being ready, and whatever makes it work less well than it could. See
-    /// [`judge_problems`](super::readiness::judge_problems).
+    /// The problems that keep it from being ready, or that make it work less well than it could, as
+    /// [`judge_problems`](super::readiness::judge_problems) finds them.
     #[serde(default)]
     pub problems: Vec<ProblemReport>,
     /// The gateways with which it exchanges.
@@ -64,8 +64,8 @@ pub enum ProblemCause {
 pub struct ProblemReport {
     /// Its kind.
     pub cause: ProblemCause,
-    /// Whether it keeps the gateway from being ready. Otherwise the gateway works, but not as well as
-    /// it could.
+    /// Whether it keeps the gateway from being ready. Otherwise the gateway works, but not as well
+    /// as it could.
     pub blocks: bool,
     /// The peer, job or part of the gateway that has it.
     pub subject: String,
@@ -177,8 +177,8 @@ pub struct PeerReport {
     pub loss: f64,
     /// Whether the loss exceeds what the fabric file expects.
     pub loss_alarm: bool,
-    /// The reason why lanes to it are missing, while they are: what the last check of the path found,
-    /// or else the last error of a lane.
+    /// The reason why lanes to it are missing, while they are: what the last check of the path
+    /// found, or else the last error of a lane.
     pub problem: Option<String>,
     /// The action that makes the lanes come up, where the check of the path tells one.
     #[serde(default)]
@@ -190,7 +190,8 @@ pub struct PeerReport {
     /// fabric's MTU. `None` while all lanes are up.
     #[serde(default)]
     pub path_mtu: Option<u16>,
-    /// The longest IP packet in bytes that all its lanes send now; `None` while no lane is connected.
+    /// The longest IP packet in bytes that all its lanes send now; `None` while no lane is
+    /// connected.
     #[serde(default)]
     pub mtu: Option<u16>,
 }

@@ -32,7 +32,8 @@ pub struct PeerLink {
     pub addresses: LaneAddresses,
     /// The addresses that this gateway's lanes to it listen on.
     pub local: LaneAddresses,
-    /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover it.
+    /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover
+    /// it.
     pub pinned_mtu: Option<u16>,
     /// The link to its region, at the rate that the pair alone could send.
     pub link: Link,
@@ -107,8 +108,8 @@ impl PeerLink {
         }
     }
 
-    /// Returns the paths of all lanes to this peer, to be checked. `fabric` gives their number, and the
-    /// MTU that plans assume.
+    /// Returns the paths of all lanes to this peer, to be checked. `fabric` gives their number, and
+    /// the MTU that plans assume.
     pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
         let lanes = 0..plan::lane_count(fabric);
         let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));

@@ -33,50 +33,43 @@ pub(crate) fn describe_wait(status: &GatewayReport, job: &str) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::observe::status::{CollectiveReport, CollectiveState, JobReport, PeerReport};
 
+    /// Returns the status of a gateway whose peer is away, with one collective under way.
     fn status(epoch: Option<u64>, awaited: Vec<u32>) -> GatewayReport {
-        GatewayReport {
-            gateway: "east-0".to_owned(),
-            fabric: "two-region".to_owned(),
-            peers: vec![PeerReport {
-                gateway: "west-0".to_owned(),
-                state: PeerState::Connecting,
-                lanes_up: 0,
-                lanes: 4,
-                rtt_ms: None,
-                sent_bytes: 0,
-                received_bytes: 0,
-                lost_packets: 0,
-                loss: 0.0,
-                loss_alarm: false,
-                problem: Some("timed out".to_owned()),
+        let report = serde_json::json!({
+            "gateway": "east-0",
+            "fabric": "two-region",
+            "peers": [{
+                "gateway": "west-0",
+                "state": "connecting",
+                "lanes_up": 0,
+                "lanes": 4,
+                "rtt_ms": null,
+                "sent_bytes": 0,
+                "received_bytes": 0,
+                "lost_packets": 0,
+                "loss": 0.0,
+                "loss_alarm": false,
+                "problem": "timed out",
             }],
-            links: vec![],
-            jobs: vec![JobReport {
-                job: "train".to_owned(),
-                epoch,
-                plan: None,
-                ranks: vec![],
-                straggler: None,
-                collectives: vec![CollectiveReport {
-                    sequence: 1,
-                    op: "max".to_owned(),
-                    dtype: "u8".to_owned(),
-                    bytes: 1,
-                    state: CollectiveState::Awaiting,
-                    awaited,
-                    seconds: 12.34,
+            "links": [],
+            "jobs": [{
+                "job": "train",
+                "epoch": epoch,
+                "plan": null,
+                "ranks": [],
+                "collectives": [{
+                    "sequence": 1,
+                    "op": "max",
+                    "dtype": "u8",
+                    "bytes": 1,
+                    "state": "awaiting",
+                    "awaited": awaited,
+                    "seconds": 12.34,
                 }],
-                completed_seconds_ago: None,
-                commits: vec![],
-                removed: false,
-                draining: None,
             }],
-            lost_log_lines: 0,
-            socket_problem: None,
-            restart_needed: vec![],
-        }
+        });
+        serde_json::from_value(report).expect("a report")
     }
 
     #[test]

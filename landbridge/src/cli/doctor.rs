@@ -12,9 +12,10 @@ use std::path::PathBuf;
 /// Find what keeps a gateway from working on this host, and say what to change.
 ///
 /// Checks limits of memory, descriptors and socket buffers, certificate, key, tokens and the local
-/// socket. Then connects to each peer over UDP, from a port of its own, and reports handshake, RTT,
-/// MTU and rate. To measure the rate it sends each running peer one second of data at the configured
-/// rate, at most 32 MiB. The gateway itself may be running or not.
+/// socket. Asks the gateway, if it runs, and repeats its problems. Then tries every UDP port of each
+/// peer, from ports of its own, finds the MTU of the path, and reports handshake, RTT and rate. To
+/// measure the rate it sends each running peer one second of data at the configured rate, at most
+/// 32 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge doctor --config configs/two-region/east.toml")]
 pub(super) struct DoctorCommand {

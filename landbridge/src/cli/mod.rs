@@ -9,6 +9,7 @@ mod config;
 mod doctor;
 mod output;
 mod plan;
+mod ports;
 mod quickstart;
 mod rate;
 mod run;
@@ -40,6 +41,7 @@ enum Command {
     Status(status::StatusCommand),
     Rate(rate::RateCommand),
     Doctor(doctor::DoctorCommand),
+    Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
     WanSim(wan_sim::WanSimCommand),
     #[command(hide = true)]
@@ -75,6 +77,7 @@ fn run_command_line() -> Exit {
         Command::Config(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        Command::Ports(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Rate(command) => command.run(),
     };

@@ -6,6 +6,7 @@ use super::output::table::{render_fields, render_table};
 use clap::Args;
 use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
+use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
 use std::path::PathBuf;
 use units::{BitRate, ByteCount, Span};
@@ -41,23 +42,25 @@ impl StatusCommand {
     }
 }
 
-/// Returns the status of a gateway as text: tables of peers and links, then each job.
+/// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
 fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
-    let mut text = format!("gateway {gateway} of {fabric}\n");
-    if let Some(problem) = &status.socket_problem {
-        text.push_str(&format!("ALARM: {problem}\n"));
+    let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
+    let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
+    let problem_row = |problem: &observed::ProblemReport| {
+        let kind = if problem.blocks { "NOT READY" } else { "WARNING" };
+        [kind.to_owned(), problem.to_string()]
+    };
+    if !status.problems.is_empty() {
+        let rows: Vec<_> = status.problems.iter().map(problem_row).collect();
+        text.push_str(&render_fields(&rows));
     }
     if status.lost_log_lines > 0 {
         let lost = status.lost_log_lines;
         text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
     }
-    if !status.restart_needed.is_empty() {
-        let keys = status.restart_needed.join(", ");
-        text.push_str(&format!("changed in its files, and taken up by a restart only: {keys}\n"));
-    }
     text.push('\n');
-    let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
+    let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(
         header,
         &status.peers.iter().map(peer_status_row).collect::<Vec<_>>(),
@@ -161,9 +164,8 @@ fn commit_status_row(commit: &observed::CommitReport) -> [String; 4] {
     ]
 }
 
-/// Returns the table row of a peer gateway: state, lanes, RTT, loss, bytes sent and received,
-/// problem.
-fn peer_status_row(peer: &observed::PeerReport) -> [String; 8] {
+/// Returns the table row of a peer gateway: state, lanes, RTT, loss, bytes sent and received.
+fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
         observed::PeerState::Meeting => "meeting",
@@ -178,7 +180,6 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 8] {
         format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
         ByteCount::new(peer.sent_bytes).rounded(),
         ByteCount::new(peer.received_bytes).rounded(),
-        peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
 
@@ -272,5 +273,37 @@ mod tests {
         job.draining =
             Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
         assert!(describe_job_status(&job).contains("shutting down: waiting for nothing\n"));
+    }
+    #[test]
+    fn problems_stand_above_the_tables() {
+        let report = serde_json::json!({
+            "gateway": "east-0",
+            "fabric": "two",
+            "problems": [
+                {
+                    "cause": "peer",
+                    "blocks": true,
+                    "subject": "gateway west-0",
+                    "found": "no lane is connected",
+                    "remedy": "start it",
+                },
+                {
+                    "cause": "restart",
+                    "blocks": false,
+                    "subject": "gateway east-0",
+                    "found": "its files have other values",
+                    "remedy": null,
+                },
+            ],
+            "peers": [],
+            "links": [],
+            "jobs": [],
+        });
+        let report = serde_json::from_value(report).expect("a report");
+        let text = describe_gateway_status(&report);
+        let expected = "gateway east-0 of two: NOT READY\n\
+                        NOT READY  gateway west-0: no lane is connected; start it\n\
+                        WARNING    gateway east-0: its files have other values\n";
+        assert!(text.starts_with(expected), "{text}");
     }
 }

@@ -1,12 +1,14 @@
 //! Finds what keeps a gateway from working on this host, and what to change.
 //!
 //! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the certificate of the
-//! gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other.
+//! gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
+//! the problems that the gateway has, if it runs ([`running`]).
 
 mod finding;
 mod host;
 mod identity;
 mod peers;
+mod running;
 
 #[cfg(test)]
 mod tests;
@@ -15,13 +17,14 @@ pub(crate) use finding::{Finding, Verdict};
 
 use gateway::config::{GatewayConfig, RegionFile};
 
-/// Checks the host, the certificate and the peers of one gateway, some seconds for each peer.
-/// Returns all findings.
+/// Checks the host, the running gateway, the certificate and the peers of one gateway, some seconds
+/// for each peer. Returns all findings.
 pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings = host::check_socket_buffers();
     findings.push(host::check_memory_limits(region, gateway));
     findings.push(host::check_descriptors(region, gateway));
     findings.push(host::check_local_socket(gateway));
+    findings.extend(running::check_running_gateway(region, gateway).await);
     // A group that this host lacks is a finding of the socket.
     let group = gateway.group_id().unwrap_or_default();
     findings.extend(region.jobs().map(|job| host::check_token_file(job, group)));

@@ -1,8 +1,11 @@
-//! Checks of the path to each peer: UDP both ways, RTT, MTU, rate.
+//! Checks of the path to each peer: UDP ports, MTU, RTT, rate.
 
 use super::finding::Finding;
-use gateway::config::{GatewayConfig, RegionFile};
-use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::config::{GatewayConfig, LanePeer, RegionFile};
+use gateway::host::RealHost;
+use gateway::wan::connect::path_probe::path_check::{
+    LanePaths, PathFault, PathFindings, check_path, describe_ports,
+};
 use gateway::wan::connect::path_probe::{
     ExpectedPath, PathMeasurement, ProbeError, ProbeTarget, measure_path,
 };
@@ -15,69 +18,145 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use units::Span;
 
-/// Checks the path to every gateway with a WAN port in a region that has a link to the region of
-/// `gateway`. Peers are measured one after the other, since they would share the link.
+/// Checks the paths to all peers to which `gateway` has lanes. Peers are measured one after the
+/// other, since they would share the link.
 pub(super) async fn check_peers(
     region: &RegionFile,
     gateway: &GatewayConfig,
     credentials: &Credentials,
 ) -> Vec<Finding> {
-    let fabric = region.fabric().fabric();
-    let own = fabric.gateway(gateway.id);
-    let (Some(port), Some(address)) = (own.wan, region.fabric().address(gateway.id)) else {
-        let found = "this gateway has no WAN port";
+    let peers = region.lane_peers(gateway);
+    if peers.is_empty() {
+        let found = "this gateway has lanes to no other";
         return vec![Finding::ok("UDP both ways", "all peers", found).into_skipped()];
-    };
-    // The system chooses the port: the gateway may be using its own.
-    let listen = gateway.listen.as_ref().map_or(address, LaneAddresses::first);
-    let bind = SocketAddr::new(listen.ip(), 0);
-    let endpoint = match Endpoint::client(bind) {
-        Ok(endpoint) => endpoint,
-        Err(error) => {
-            let advice = "behind NAT, set `listen` to an address of this host";
-            let found = format!("cannot bind: {error}");
-            return vec![Finding::ok("UDP both ways", bind.ip(), found).into_failure(advice)];
-        }
-    };
-    let mut findings = Vec::new();
-    for (id, address, link) in peers_to_check(region, gateway.id) {
-        let peer = fabric.gateway(id);
-        let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
-        let rate = link.rate.min(port.egress).min(ingress);
-        let want = ExpectedPath { rate, rtt: link.rtt, mtu: fabric.mtu() };
-        let name = gateway_dns_name(&peer.name, fabric.name());
-        let subject = format!("{} at {address}", peer.name);
-        let target = ProbeTarget { address, dns_name: &name };
-        match measure_path(&endpoint, credentials, target, want).await {
-            Ok(measured) => findings.extend(compare_with_fabric(&subject, link, want, &measured)),
-            Err(error) => {
-                let way = (bind.ip(), address, link.rtt);
-                findings.push(explain_probe_failure(&subject, way, &error))
-            }
-        }
     }
-    endpoint.close(quinn::VarInt::from_u32(0), b"");
-    endpoint.wait_idle().await;
+    let mut findings = Vec::new();
+    for peer in &peers {
+        findings.extend(check_peer(region, gateway.id, peer, credentials).await);
+    }
     findings
 }
 
-/// Lists the gateways with a WAN address in regions linked to this one, with their addresses and
-/// links.
-fn peers_to_check(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
-    let fabric: &Fabric = region.fabric().fabric();
-    let here = fabric.gateway(own).region;
-    let others = fabric.gateway_ids().filter_map(|id| {
-        let link = fabric.link(here, fabric.gateway(id).region)?;
-        Some((id, region.fabric().address(id)?, link))
-    });
-    others.collect()
+/// Checks the UDP ports of a peer and the MTU of the path to it. To a peer of another region it
+/// then measures the path, on the first lane whose port answers.
+async fn check_peer(
+    region: &RegionFile,
+    me: GatewayId,
+    peer: &LanePeer,
+    credentials: &Credentials,
+) -> Vec<Finding> {
+    let file = region.fabric();
+    let fabric = file.fabric();
+    let paths = peer.lane_paths(fabric);
+    let subject = format!("{} at {}", fabric.gateway(peer.id).name, peer.theirs.first());
+    let checked = match check_path(&RealHost, &paths).await {
+        Ok(checked) => checked,
+        Err(error) => {
+            let advice = "behind NAT, set `listen` to an address of this host";
+            let found = format!("cannot send from {}: {error}", peer.own.first().ip());
+            return vec![Finding::ok("UDP both ways", subject, found).into_failure(advice)];
+        }
+    };
+    let pinned = file.mtu_pinned().then(|| fabric.mtu());
+    let mut findings = describe_ports_of_peer(&subject, &checked);
+    let is_narrow = |fault: &PathFault| matches!(fault, PathFault::TooNarrow { .. });
+    let narrow = checked.faults(pinned).into_iter().find(is_narrow);
+    if let (Some(narrow), Some(rtt)) = (&narrow, checked.rtt) {
+        let answers = format!("ports answer in {}", rtt.rounded());
+        findings.push(Finding::ok("UDP both ways", &subject, answers));
+        let finding = Finding::ok("MTU", &subject, narrow);
+        findings.push(finding.into_failure(narrow.remedy()));
+        return findings;
+    }
+    match &peer.link {
+        Some(link) => {
+            let path = MeasuredPath { subject, paths, checked, link, pinned };
+            findings.extend(measure_peer(fabric, me, peer, path, credentials).await);
+        }
+        None => findings.extend(describe_lan_path(&subject, &paths, &checked)),
+    }
+    findings
 }
 
-/// Compares RTT, MTU and rate of a measured path with the configuration of its link.
+/// Returns the finding on the ports of a peer of which some answer; none if no port answers.
+fn describe_ports_of_peer(subject: &str, checked: &PathFindings) -> Vec<Finding> {
+    if checked.answering.is_empty() {
+        return vec![];
+    }
+    let shut =
+        |fault: PathFault| Finding::ok("UDP ports", subject, &fault).into_warning(fault.remedy());
+    let shut: Vec<Finding> = checked.faults(None).into_iter().map(shut).collect();
+    if shut.is_empty() {
+        let found = format!("all answer: {}", describe_ports(&checked.answering));
+        return vec![Finding::ok("UDP ports", subject, found)];
+    }
+    shut
+}
+
+/// Returns the findings on the path to a peer of the same region, which is not measured.
+fn describe_lan_path(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Vec<Finding> {
+    let (Some(rtt), Some(mtu)) = (checked.rtt, checked.mtu) else {
+        return vec![explain_silence(subject, paths, checked)];
+    };
+    let answers = format!("ports answer in {}", rtt.rounded());
+    let carried = format!("{mtu} bytes; no more was tried");
+    vec![Finding::ok("UDP both ways", subject, answers), Finding::ok("MTU", subject, carried)]
+}
+
+/// The path to a peer of another region, to be measured.
+struct MeasuredPath<'l> {
+    subject: String,
+    paths: LanePaths,
+    /// Ports and MTU as checked.
+    checked: PathFindings,
+    link: &'l Link,
+    /// The MTU that the fabric file states.
+    pinned: Option<u16>,
+}
+
+/// Measures the path to a peer of another region.
+async fn measure_peer(
+    fabric: &Fabric,
+    me: GatewayId,
+    peer: &LanePeer,
+    path: MeasuredPath<'_>,
+    credentials: &Credentials,
+) -> Vec<Finding> {
+    let MeasuredPath { subject, paths, checked, link, pinned } = path;
+    let lanes = paths.lanes.iter().copied();
+    let answering = lanes.clone().find(|(_, lane)| checked.answering.contains(lane));
+    let Some((own, address)) = answering.or_else(|| lanes.clone().next()) else { return vec![] };
+    // The system chooses the port: the gateway may be using its own.
+    let endpoint = match Endpoint::client(SocketAddr::new(own, 0)) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            let found = format!("cannot bind {own}: {error}");
+            let finding = Finding::ok("UDP both ways", subject, found);
+            return vec![finding.into_failure("fix the cause given above")];
+        }
+    };
+    let port = |id: GatewayId| fabric.gateway(id).wan;
+    let rates = port(me).map(|wan| wan.egress).into_iter();
+    let rates = rates.chain(port(peer.id).map(|wan| wan.ingress));
+    let rate = rates.fold(link.rate, |least, rate| least.min(rate));
+    let want = ExpectedPath { rate, rtt: link.rtt, mtu: fabric.mtu() };
+    let name = gateway_dns_name(&fabric.gateway(peer.id).name, fabric.name());
+    let target = ProbeTarget { address, dns_name: &name };
+    let measured = measure_path(&endpoint, credentials, target, want).await;
+    endpoint.close(quinn::VarInt::from_u32(0), b"");
+    endpoint.wait_idle().await;
+    match measured {
+        Ok(measured) => compare_with_fabric(&subject, link, (want, pinned), &measured),
+        Err(error) => vec![explain_probe_failure(&subject, (&paths, &checked), &error)],
+    }
+}
+
+/// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
+/// file, if the file states one.
 fn compare_with_fabric(
     subject: &str,
     link: &Link,
-    want: ExpectedPath,
+    (want, pinned): (ExpectedPath, Option<u16>),
     measured: &PathMeasurement,
 ) -> Vec<Finding> {
     let time = |duration: Duration| Span::from_secs_f64(duration.as_secs_f64()).rounded();
@@ -94,14 +173,7 @@ fn compare_with_fabric(
             rtt
         },
     );
-    let mtu =
-        Finding::ok("MTU", subject, format!("{} bytes, fabric says {}", measured.mtu, want.mtu));
-    findings.push(if measured.mtu < want.mtu {
-        let advice = format!("set `mtu` to {} in the fabric, or fix the path", measured.mtu);
-        mtu.into_failure(advice)
-    } else {
-        mtu
-    });
+    findings.push(compare_mtu(subject, pinned, measured.mtu));
     let sent = format!("sent {}", measured.sent.rounded());
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
@@ -120,28 +192,54 @@ fn compare_with_fabric(
     findings
 }
 
-/// Turns the error of a path probe into a finding with advice. The path is that from an address of
-/// this host to a peer, with its round trip by the fabric.
+/// Compares the MTU of a path with that of the fabric file, if the file states one.
+fn compare_mtu(subject: &str, pinned: Option<u16>, carried: u16) -> Finding {
+    let finding = |found: String| Finding::ok("MTU", subject, found);
+    match pinned {
+        None => finding(format!("{carried} bytes, and maybe more: lanes find what gets through")),
+        Some(pinned) if carried < pinned => {
+            let narrow = PathFault::TooNarrow { carried, pinned };
+            finding(narrow.to_string()).into_failure(narrow.remedy())
+        }
+        Some(pinned) => finding(format!("{carried} bytes, fabric says {pinned}")),
+    }
+}
+
+/// Turns the error of a path probe into a finding with advice. The arguments are the paths of all
+/// lanes to the peer, and the check of them.
 fn explain_probe_failure(
     subject: &str,
-    (bind, address, rtt): (IpAddr, SocketAddr, Span),
+    (paths, checked): (&LanePaths, &PathFindings),
     error: &ProbeError,
 ) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
-        ProbeError::NoAnswer(_) if answers_port_unreachable(address, bind, rtt) => {
-            Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
-                .into_failure("the peer is not running: start it with `landbridge run`")
+        ProbeError::NoAnswer(_) if checked.answering.is_empty() => {
+            explain_silence(subject, paths, checked)
         }
-        ProbeError::NoAnswer(_) => finding.into_failure(format!(
-            "start the peer with `landbridge run`, or allow UDP to ports {}-{} both ways",
-            address.port(),
-            address.port() + gateway::config::LANES_MAX - 1,
-        )),
+        ProbeError::NoAnswer(_) => {
+            let found = "ports answer short packets, but no QUIC handshake comes to an end";
+            Finding::ok("UDP both ways", subject, found).into_failure(
+                "the way back may carry less than the way there: run the doctor at the peer, and \
+                 set the lower `mtu` in the fabric",
+            )
+        }
         ProbeError::Refused(_) => finding
             .into_failure("compare both sides' certificates and CA: run the doctor there too"),
         ProbeError::Local(_) => finding.into_failure("fix the cause given above"),
     }
+}
+
+/// Returns the finding that no port of a peer answers.
+fn explain_silence(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Finding {
+    let mut lanes = paths.lanes.iter();
+    if lanes.next().is_some_and(|(own, lane)| answers_port_unreachable(*lane, *own, paths.rtt)) {
+        let found = "the host answers that nothing listens there";
+        return Finding::ok("UDP both ways", subject, found)
+            .into_failure("the peer is not running: start it with `landbridge run`");
+    }
+    let silent = PathFault::Silent { tried: checked.silent.clone() };
+    Finding::ok("UDP both ways", subject, &silent).into_failure(silent.remedy())
 }
 
 /// Returns true if the host of a peer answers a datagram with ICMP port unreachable, so no gateway
@@ -194,12 +292,8 @@ mod tests {
             sent: ByteCount::new(1 << 20),
             rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
         };
-        let findings = compare_with_fabric(
-            "west-0",
-            &link,
-            ExpectedPath { rate: RATE, rtt, mtu: 1500 },
-            &measured,
-        );
+        let want = ExpectedPath { rate: RATE, rtt, mtu: 1500 };
+        let findings = compare_with_fabric("west-0", &link, (want, Some(1500)), &measured);
         ["RTT", "MTU", "rate"].map(|check| {
             let finding = findings.iter().find(|finding| finding.check == check);
             let finding = finding.expect("judged");
@@ -216,5 +310,32 @@ mod tests {
         assert_eq!(verdicts(102, 1500, Some(400)), [Ok, Ok, Ok]);
         assert_eq!(verdicts(103, 1500, Some(399)), [Warning, Ok, Warning]);
         assert_eq!(verdicts(80, 1499, None), [Ok, Failed, Warning]);
+    }
+    #[test]
+    fn an_mtu_is_judged_only_where_the_fabric_states_one() {
+        assert_eq!(compare_mtu("west-0", None, 1400).verdict, Verdict::Ok);
+        assert_eq!(compare_mtu("west-0", Some(1400), 1400).verdict, Verdict::Ok);
+        let narrow = compare_mtu("west-0", Some(1500), 1400);
+        assert_eq!(narrow.verdict, Verdict::Failed);
+        assert!(narrow.advice.is_some_and(|advice| advice.contains("set `mtu` to 1400")));
+    }
+
+    #[test]
+    fn shut_ports_are_a_warning_that_names_them() {
+        let port = |number: u16| SocketAddr::from(([192, 0, 2, 1], 7400 + number));
+        let mut checked = PathFindings {
+            answering: vec![port(0)],
+            silent: vec![port(1), port(2), port(3)],
+            rtt: Some(Span::from_ms(80)),
+            mtu: Some(1500),
+        };
+        let findings = describe_ports_of_peer("west-0", &checked);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].verdict, Verdict::Warning);
+        assert!(findings[0].found.ends_with("do not answer: 7401-7403 of 192.0.2.1"));
+        checked.answering.append(&mut checked.silent);
+        let findings = describe_ports_of_peer("west-0", &checked);
+        assert_eq!((findings.len(), findings[0].verdict), (1, Verdict::Ok));
+        assert!(findings[0].found.ends_with("7400-7403 of 192.0.2.1"), "{findings:?}");
     }
 }

@@ -1,11 +1,13 @@
 use super::*;
 use gateway::certs::{CertificateAuthority, CertificateOptions, Validity, make_certificates};
+use gateway::loopback::ports::free_port_block;
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use tokio::net::UdpSocket;
 
 const FABRIC: &str = include_str!("../../../configs/two-region/fabric.toml");
 const EAST: &str = include_str!("../../../configs/two-region/east.toml");
@@ -16,10 +18,15 @@ struct Deployment {
     region: RegionFile,
 }
 
-/// Writes the files of a fabric whose `west-0` is at `west`.
+/// Writes the files of the example fabric with `west-0` at `west`.
 fn deployment(west: SocketAddr) -> Deployment {
+    deployment_of(FABRIC, west)
+}
+
+/// Writes the files of a fabric whose `west-0` is moved to `west`.
+fn deployment_of(fabric: &str, west: SocketAddr) -> Deployment {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let fabric = FABRIC
+    let fabric = fabric
         .replace("127.0.0.1:7500", &west.to_string())
         // Little to send, and the example's 80 ms are no fault on loopback.
         .replace("500 Mbit/s", "8 Mbit/s");
@@ -77,26 +84,91 @@ fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
     endpoint
 }
 
-/// Returns a socket on loopback and its address.
+/// Returns a socket on the first port of a block of its own, and its address. Nothing listens on
+/// the others.
 fn socket() -> (std::net::UdpSocket, SocketAddr) {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let address = socket.local_addr().expect("bound");
-    (socket, address)
+    let address = free_port_block().expect("free ports");
+    (std::net::UdpSocket::bind(address).expect("a free port"), address)
+}
+
+/// Starts a server on the ports of all four lanes from `first` on.
+fn serve_lanes(first: SocketAddr, credentials: &Credentials) -> Vec<Endpoint> {
+    let at = |lane: u16| SocketAddr::new(first.ip(), first.port() + lane);
+    let bind = |lane| std::net::UdpSocket::bind(at(lane)).expect("a free port");
+    (0..4).map(|lane| serve(bind(lane), credentials)).collect()
+}
+
+/// Passes datagrams of at most `bytes_max` bytes on to `to` and back, from the port of `front`.
+fn forward_short_datagrams(front: std::net::UdpSocket, to: SocketAddr, bytes_max: usize) {
+    let asynchronous = |socket: std::net::UdpSocket| {
+        socket.set_nonblocking(true).expect("a socket");
+        UdpSocket::from_std(socket).expect("within a runtime")
+    };
+    let back = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    back.connect(to).expect("an address");
+    let (front, back) = (asynchronous(front), asynchronous(back));
+    tokio::spawn(async move {
+        let (mut there, mut here) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                received = front.recv_from(&mut there) => {
+                    let Ok((length, from)) = received else { continue };
+                    client = Some(from);
+                    if length <= bytes_max {
+                        let _ = back.send(&there[..length]).await;
+                    }
+                }
+                received = back.recv(&mut here) => {
+                    let Ok(length) = received else { continue };
+                    if let Some(client) = client.filter(|_| length <= bytes_max) {
+                        let _ = front.send_to(&here[..length], client).await;
+                    }
+                }
+            }
+        }
+    });
 }
 
 #[tokio::test]
 async fn a_sound_deployment_passes_every_check() {
-    let (socket, address) = socket();
+    let address = free_port_block().expect("free ports");
     let deployment = deployment(address);
-    let _west = serve(socket, &deployment.west(&deployment.key("ca.pem")));
+    let _west = serve_lanes(address, &deployment.west(&deployment.key("ca.pem")));
     let findings = deployment.examine().await;
     let failed: Vec<_> = findings.iter().filter(|f| f.verdict == Verdict::Failed).collect();
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok);
-    assert_eq!(verdict(&findings, "MTU"), (Verdict::Ok, "1500 bytes, fabric says 1500".to_owned()));
+    let (mtu, found) = verdict(&findings, "MTU");
+    assert!(mtu == Verdict::Ok && found.starts_with("1500 bytes"), "{found}");
+    let (ports, found) = verdict(&findings, "UDP ports");
+    assert!(ports == Verdict::Ok && found.starts_with("all answer: "), "{found}");
+    let (running, found) = verdict(&findings, "running gateway");
+    assert!(running == Verdict::Skipped && found.contains("nothing answers at"), "{found}");
     assert!(verdict(&findings, "rate").1.contains("sent 977 KiB at "), "{findings:?}");
     let left: Vec<_> = std::fs::read_dir(deployment.directory.path()).expect("there").collect();
     assert_eq!(left.len(), 3, "the doctor leaves nothing behind: {left:?}");
+}
+
+/// The path carries 1,400 bytes, the fabric states 1,500, and three of four ports are shut.
+#[tokio::test]
+async fn a_narrow_path_and_shut_ports_are_named() {
+    let (front, address) = socket();
+    let text = FABRIC.replace("name = \"two-region\"", "name = \"two-region\"\nmtu = 1500");
+    let deployment = deployment_of(&text, address);
+    let (back, west) = socket();
+    let _west = serve(back, &deployment.west(&deployment.key("ca.pem")));
+    forward_short_datagrams(front, west, 1400 - 28);
+    let findings = deployment.examine().await;
+    let (ports, found) = verdict(&findings, "UDP ports");
+    let shut = format!("{}-{} of 127.0.0.1", address.port() + 1, address.port() + 3);
+    assert!(ports == Verdict::Warning && found.ends_with(&shut), "{found}");
+    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok, "{findings:?}");
+    let (mtu, found) = verdict(&findings, "MTU");
+    assert!(mtu == Verdict::Failed && found.contains("more than 1400 bytes"), "{found}");
+    let advice = findings.iter().find(|finding| finding.check == "MTU");
+    let advice = advice.and_then(|finding| finding.advice.clone()).unwrap_or_default();
+    assert!(advice.contains("set `mtu` to 1400"), "{advice}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "quickstart",
     "certs",
     "check",
@@ -23,6 +23,7 @@ const ALL: [&str; 11] = [
     "status",
     "rate",
     "doctor",
+    "ports",
     "bench",
     "wan-sim",
 ];

@@ -4,6 +4,7 @@
 mod deployment;
 mod exit_codes;
 mod memory;
+mod paths;
 mod rate;
 mod reload;
 mod renew;

@@ -2,5 +2,6 @@
 
 mod certificate_renewal;
 mod job_isolation;
+mod path_problems;
 mod peer_identity;
 mod step_commits;

@@ -44,8 +44,14 @@ fn refused(bad: GatewayId, credentials: CredentialKind, reason: &str) {
                 |line: &str| sides.iter().any(|side| line.contains(side)) && line.contains(reason);
             assert!(text.lines().any(says), "{bad} {credentials:?}: no {sides:?} in {text}");
         }
-        let problem = lab.status(EAST).await.peers[0].problem.clone().unwrap_or_default();
-        assert!(problem.contains(reason), "{bad} {credentials:?}: {problem}");
+        for gateway in [EAST, WEST] {
+            let status = lab.status(gateway).await;
+            let problem = status.peers[0].problem.clone().unwrap_or_default();
+            assert!(problem.contains(reason), "{bad} {credentials:?}: {gateway}: {problem}");
+            let mut blocking = status.problems.iter().filter(|problem| problem.blocks);
+            let repeated = blocking.any(|problem| problem.found.contains(reason));
+            assert!(repeated, "{bad} {credentials:?}: {status:?}");
+        }
         lab.restart(bad, CredentialKind::Valid).await;
         let clients = lab.clients(1 << 20).await;
         succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;

@@ -2,7 +2,9 @@
 
 mod file;
 pub(super) mod keys;
+mod lane_peers;
 mod tables;
 
 pub use file::{GatewayChoiceError, RegionFile};
+pub use lane_peers::LanePeer;
 pub use tables::{GatewayConfig, JobConfig};

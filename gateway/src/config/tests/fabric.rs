@@ -19,11 +19,12 @@ fn a_byte_order_mark_begins_a_file_once() {
     let marked = format!("\u{feff}{FABRIC}");
     assert_eq!(fabric(&marked).expect("valid").fabric(), fabric(FABRIC).expect("valid").fabric());
     assert!(fabric(&format!("\u{feff}{marked}")).is_err());
-    let faults: Vec<Fault> = fabric(&marked.replace("mtu = 1500", "mtu = 1"))
+    let name = "name = \"two-region\"";
+    let faults: Vec<Fault> = fabric(&marked.replace(name, &format!("{name}\nmtu = 1")))
         .expect_err("too small")
         .into_iter()
         .collect();
-    let line = 1 + FABRIC.lines().position(|line| line.starts_with("mtu")).expect("there");
+    let line = 2 + FABRIC.lines().position(|line| line == name).expect("there");
     assert_eq!((faults[0].key.as_str(), faults[0].line), ("mtu", Some(line)));
 }
 
@@ -120,10 +121,11 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
         assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
         assert!(faults[0].key.ends_with(".wan"), "{bad}: {faults:?}");
     }
-    let silent = with(wan).expect("valid");
-    assert!(silent.mtu_pinned());
-    let looked_for = fabric(&FABRIC.replacen("mtu = 1500\n", "", 1)).expect("valid");
-    assert!(!looked_for.mtu_pinned() && looked_for.fabric().mtu() == 1500);
+    let found_by_lanes = with(wan).expect("valid");
+    assert!(!found_by_lanes.mtu_pinned() && found_by_lanes.fabric().mtu() == 1500);
+    let pinned = FABRIC.replacen("[region.east]", "mtu = 1400\n[region.east]", 1);
+    let pinned = fabric(&pinned).expect("valid");
+    assert!(pinned.mtu_pinned() && pinned.fabric().mtu() == 1400);
 }
 
 #[test]

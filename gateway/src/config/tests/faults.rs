@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_fault_of_a_file_is_reported_with_its_line() {
     let faults = faults_of(&[
-        ("mtu = 1500", "mtu = 100\ncolour = \"red\""),
+        ("name = \"two-region\"", "name = \"two-region\"\nmtu = 100\ncolour = \"red\""),
         ("ranks = 3", "ranks = 0\nspeed = [1.0]"),
         ("egress = \"500 Mbit/s\"", "egres = \"500 Mbit/s\""),
         ("ingress = \"500 Mbit/s\"", "ingress = \"500 Mbits\""),
@@ -33,7 +33,7 @@ fn every_fault_of_a_file_is_reported_with_its_line() {
     assert_eq!(ingress.value.as_deref(), Some("\"500 Mbits\""));
     assert!(ingress.accepted.contains("Mbit/s"), "{ingress}");
     let line = 1 + FABRIC.lines().position(|line| line.starts_with("ingress")).expect("there");
-    assert_eq!(ingress.line, Some(line + 2), "two lines were added above it");
+    assert_eq!(ingress.line, Some(line + 3), "three lines were added above it");
     let slip = faults.iter().find(|fault| fault.key.ends_with("egres")).expect("found above");
     assert!(slip.accepted.contains("did you mean `egress`"), "{slip}");
 }
@@ -58,7 +58,7 @@ fn one_slip_makes_one_fault() {
         ("egress = \"500 Mbit/s\"", "egress = \"5 kbit/s\"", "region.east.gateway.east-0.egress"),
         ("rate = \"500 Mbit/s\"", "rate = \"1 bit/s\"", "link.east-west.rate"),
         ("rtt = \"80 ms\"", "rtt = \"61 s\"", "link.east-west.rtt"),
-        ("mtu = 1500", "mtu = 70000", "mtu"),
+        ("name = \"two-region\"", "name = \"two-region\"\nmtu = 70000", "mtu"),
         ("name = \"two-region\"", "", "name"),
         ("[link.east-west]", "[east-west]", "east-west"),
     ] {

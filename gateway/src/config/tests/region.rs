@@ -1,5 +1,5 @@
 use super::common::*;
-use crate::config::{Fault, GatewayChoiceError, RegionFile};
+use crate::config::{Fault, GatewayChoiceError, LanePeer, RegionFile};
 
 #[test]
 fn a_region_file_resolves_its_paths() {
@@ -99,4 +99,47 @@ fn a_gateway_without_a_wan_port_listens_nowhere() {
     let text = EAST.replace("memory = \"1 GiB\"", "listen = \"0.0.0.0:7400\"\nmemory = \"1 GiB\"");
     let faults: Vec<_> = faults(&text).expect_err("listens").into_iter().collect();
     assert_eq!(keys(&faults), ["gateway.east-0.listen"]);
+}
+
+#[test]
+fn lanes_lead_to_linked_regions_and_to_the_own_one() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let three = include_str!("../../../../configs/three-regions/fabric.toml");
+    std::fs::write(directory.path().join("fabric.toml"), three).expect("a temporary file");
+    let gateway = |name: &str, more: &str| {
+        format!(
+            "[gateway.{name}]\nsocket = \"{name}.sock\"\nstatus = \"127.0.0.1:9400\"\n\
+             certificate = \"c\"\nkey = \"k\"\nca = \"a\"\nmemory = \"1 GiB\"\n{more}"
+        )
+    };
+    let text = format!(
+        "fabric = \"fabric.toml\"\n{}{}[job.train]\ntoken = \"t\"\nmemory = \"1 GiB\"\n",
+        gateway("east-0", "listen = \"10.0.0.5:7400\"\n"),
+        gateway("east-2", "").replace("9400", "9402"),
+    );
+    let path = directory.path().join("east.toml");
+    std::fs::write(&path, text).expect("a temporary file");
+    let file = RegionFile::load(&path).expect("valid");
+    let fabric = file.fabric().fabric();
+    let peers = |name: &str| -> Vec<String> {
+        let peers = file.lane_peers(file.gateway(Some(name)).expect("there"));
+        let text = |peer: &LanePeer| {
+            let kind = if peer.link.is_some() { "WAN" } else { "LAN" };
+            let paths = peer.lane_paths(fabric);
+            let ((own, first), name) = (paths.lanes[0], &fabric.gateway(peer.id).name);
+            format!("{name} {kind} {own} {} {first}", peer.own_seen_at.first())
+        };
+        peers.iter().map(text).collect()
+    };
+    assert_eq!(
+        peers("east-0"),
+        [
+            "east-1 LAN 127.0.0.1 127.0.0.1:7480 127.0.0.1:7500",
+            "east-2 LAN 127.0.0.1 127.0.0.1:7480 127.0.0.1:7520",
+            "oslo-0 WAN 10.0.0.5 127.0.0.1:7400 127.0.0.1:7440",
+            "west-0 WAN 10.0.0.5 127.0.0.1:7400 127.0.0.1:7460",
+        ]
+    );
+    let sidecar = peers("east-2");
+    assert!(sidecar.len() == 2 && sidecar.iter().all(|peer| peer.contains("LAN")), "{sidecar:?}");
 }

@@ -10,8 +10,9 @@ use tracing::{debug, info, warn};
 use units::TimeNs;
 
 impl Engine {
-    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its end.
-    pub(in crate::engine) fn check_paths(&mut self, now: TimeNs) {
+    /// Begins the checks of paths that are due. A task for each sends `Event::PathChecked` at its
+    /// end.
+    pub(crate) fn check_paths(&mut self, now: TimeNs) {
         for (peer, paths) in self.shared.peers.paths_to_check(now) {
             let (host, events) = (Arc::clone(&self.shared.host), self.shared.events.clone());
             let check = async move {
@@ -28,8 +29,9 @@ impl Engine {
         }
     }
 
-    /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that end.
-    pub(in crate::engine) fn note_problems(&mut self, now: TimeNs) {
+    /// Judges the gateway, sets the metric of its readiness, and logs problems that last and that
+    /// end.
+    pub(crate) fn note_problems(&mut self, now: TimeNs) {
         let problems = self.gateway_report().problems;
         self.metrics.ready.set(i64::from(is_ready(&problems)));
         for line in self.problem_log.note_problems(&problems, now) {

@@ -5,13 +5,16 @@ use crate::observe::status::{ProblemCause, ProblemReport};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 30 s: a problem that lasts longer is logged. Gateways that start within 20 s of each other, and
-/// lanes that are lost, are connected sooner without an operator.
-const LOGGED_AFTER: Span = Span::from_secs(30);
+/// 30 s, or [`LOGGED_AFTER_ROUNDS`] if that is longer: a problem that lasts so long is logged.
+/// Gateways that start within 20 s of each other, and lanes that are lost, are connected sooner.
+/// Tested by `start_orders_within_20_s_need_no_warning`.
+const LOGGED_AFTER_MIN: Span = Span::from_secs(30);
+/// 20 round trips of the longest link, in which gateways meet even if packets are lost.
+const LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) enum ProblemLine {
+pub(crate) enum ProblemLine {
     /// A problem has lasted: a warning.
     Lasts(String),
     /// A problem has lasted of which an operator was warned less than ten minutes ago.
@@ -29,13 +32,22 @@ struct Lasting {
 }
 
 /// The problems that the gateway has now.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct ProblemLog {
+#[derive(Debug)]
+pub(crate) struct ProblemLog {
+    /// How long a problem lasts before it is logged.
+    patience: Span,
     lasting: BTreeMap<(ProblemCause, String), Lasting>,
     warnings: WarningTimes,
 }
 
 impl ProblemLog {
+    /// Makes the log of a gateway without problems. `rtt` is the round trip of the longest link.
+    pub fn new(rtt: Span) -> Self {
+        let rounds = Span::from_ns(rtt.ns().saturating_mul(LOGGED_AFTER_ROUNDS));
+        let patience = rounds.max(LOGGED_AFTER_MIN);
+        Self { patience, lasting: BTreeMap::new(), warnings: WarningTimes::default() }
+    }
+
     /// Notes the problems of the gateway at `now`; returns the lines to log.
     pub fn note_problems(&mut self, problems: &[ProblemReport], now: TimeNs) -> Vec<ProblemLine> {
         let mut lines = Vec::new();
@@ -54,7 +66,7 @@ impl ProblemLog {
         for problem in present {
             let lasting =
                 self.lasting.entry(key(problem)).or_insert(Lasting { since: now, logged: None });
-            if now.since(lasting.since) < LOGGED_AFTER {
+            if now.since(lasting.since) < self.patience {
                 continue;
             }
             let text = problem.to_string();
@@ -108,7 +120,7 @@ mod tests {
         let mut noted = Vec::new();
         for second in seconds {
             let now = TimeNs::from_ns(7) + Span::from_secs(second);
-            let lines = log.note_problems(problem.map_or(&[], std::slice::from_ref), now);
+            let lines = log.note_problems(problem.map_or(&[][..], std::slice::from_ref), now);
             noted.extend(lines.into_iter().map(|line| (second, line)));
         }
         noted
@@ -116,9 +128,9 @@ mod tests {
 
     #[test]
     fn only_what_lasts_is_a_warning_once() {
-        let (mut log, problem) = (ProblemLog::default(), missing("1 of 4 lanes"));
-        assert_eq!(note(&mut log, 0..30, Some(&problem)), []);
-        assert_eq!(note(&mut log, 30..40, None), [], "it ended in time");
+        let (mut log, problem) = (ProblemLog::new(Span::from_ms(80)), missing("1 of 4 lanes"));
+        assert!(note(&mut log, 0..30, Some(&problem)).is_empty());
+        assert!(note(&mut log, 30..40, None).is_empty(), "it ended in time");
         let text = "gateway west-0: 1 of 4 lanes".to_owned();
         let lines = note(&mut log, 40..500, Some(&problem));
         assert_eq!(lines, [(70, ProblemLine::Lasts(text.clone()))]);
@@ -132,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn what_others_log_has_no_line() {
+    fn problems_that_others_log_have_no_line() {
         let loss = ProblemReport { cause: ProblemCause::Loss, ..missing("loses 3 %") };
-        assert_eq!(note(&mut ProblemLog::default(), 0..100, Some(&loss)), []);
+        assert!(note(&mut ProblemLog::new(Span::ZERO), 0..100, Some(&loss)).is_empty());
     }
 }

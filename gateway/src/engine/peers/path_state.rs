@@ -5,15 +5,20 @@
 use crate::wan::connect::path_probe::path_check::{PathFault, PathFindings};
 use units::{Span, TimeNs};
 
-/// 10 s: lanes that are missing for so long have their path checked. A peer that starts or restarts is
-/// back sooner.
-const PATH_CHECK_DELAY: Span = Span::from_secs(10);
-/// 60 s: the time between two checks while lanes are missing, after which what was corrected is seen.
+/// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
+/// their path checked. A peer that starts or restarts is back sooner.
+const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
+/// 10 round trips of the link, in which a lane connects even if packets are lost.
+const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
+/// 60 s: the time between two checks while lanes are missing, after which what was corrected is
+/// seen.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PathState {
+    /// How long lanes are missing before the first check.
+    delay: Span,
     /// When the first of the missing lanes was missed; `None` while all are up.
     missing_since: Option<TimeNs>,
     /// When the next check is due; `None` before the first one.
@@ -24,14 +29,21 @@ pub(super) struct PathState {
 }
 
 impl PathState {
+    /// Makes the state of the path over a link with this round trip, on which no lane is missing.
+    pub fn new(rtt: Span) -> Self {
+        let rounds = Span::from_ns(rtt.ns().saturating_mul(PATH_CHECK_DELAY_ROUNDS));
+        let delay = rounds.max(PATH_CHECK_DELAY_MIN);
+        Self { delay, missing_since: None, due: None, is_checking: false, findings: None }
+    }
+
     /// Notes whether lanes are missing at `now`. Returns whether a check of the path has to begin.
     pub fn note_lanes(&mut self, missing: bool, now: TimeNs) -> bool {
         if !missing {
-            *self = Self { is_checking: self.is_checking, ..Self::default() };
+            (self.missing_since, self.due, self.findings) = (None, None, None);
             return false;
         }
         let since = *self.missing_since.get_or_insert(now);
-        if self.is_checking || now < self.due.unwrap_or(since + PATH_CHECK_DELAY) {
+        if self.is_checking || now < self.due.unwrap_or(since + self.delay) {
             return false;
         }
         self.is_checking = true;
@@ -90,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_checking_while_lanes_are_missing() {
-        let mut path = PathState::default();
+    fn a_path_is_checked_while_lanes_are_missing() {
+        let mut path = PathState::new(Span::from_ms(80));
         let due: Vec<u64> = (0..200)
             .filter(|number| {
                 let due = path.note_lanes(*number >= 5, second(*number));
@@ -114,8 +126,10 @@ mod tests {
 
     #[test]
     fn silence_of_a_peer_with_lanes_is_no_fault() {
-        let mut path = PathState::default();
-        path.note_lanes(true, second(0));
+        let mut path = PathState::new(Span::from_secs(12));
+        let due: Vec<u64> =
+            (0..200).filter(|number| path.note_lanes(true, second(*number))).collect();
+        assert_eq!(due, [120], "ten round trips");
         let tried = one_of_four().silent;
         path.note_findings(Some(PathFindings { silent: tried.clone(), ..Default::default() }));
         assert_eq!(path.faults(0, None), [PathFault::Silent { tried }]);

@@ -37,14 +37,15 @@ impl Peer {
         Some(faults.iter().map(PathFault::to_string).collect::<Vec<_>>().join("; "))
     }
 
-    /// Returns the action that makes missing lanes come up, if the problem shown is one of the path.
+    /// Returns the action that makes missing lanes come up, if the problem shown is one of the
+    /// path.
     pub(super) fn remedy(&self) -> Option<String> {
         let remedies: Vec<String> = self.shown_faults().iter().map(PathFault::remedy).collect();
         (!remedies.is_empty()).then(|| remedies.join("; "))
     }
 
-    /// Returns the faults of the path, as last checked. A path on which nothing answers says less than
-    /// the error of a peer that has answered.
+    /// Returns the faults of the path, as last checked. A path on which nothing answers says less
+    /// than the error of a peer that has answered.
     fn shown_faults(&self) -> Vec<PathFault> {
         let mut faults = self.path.faults(self.lanes.len(), self.link.pinned_mtu);
         if self.lane_problem().is_some_and(|problem| !problem.is_unanswered) {

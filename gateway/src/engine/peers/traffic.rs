@@ -87,8 +87,8 @@ impl Peer {
         }
     }
 
-    /// Updates the gauges of this peer with a number of planned lanes; returns whether the loss alarm
-    /// began or ended.
+    /// Updates the gauges of this peer with a number of planned lanes; returns whether the loss
+    /// alarm began or ended.
     fn update_gauges(&mut self, lanes: usize) -> Option<AlarmChange> {
         let before = std::mem::replace(&mut self.total_in_gauges, self.total);
         let packets = PacketCounts {

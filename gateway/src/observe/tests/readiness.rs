@@ -79,7 +79,7 @@ fn peers_that_have_not_joined_are_named() {
 }
 
 #[test]
-fn what_keeps_from_ready_stands_first() {
+fn blocking_problems_stand_first() {
     let mut report = example();
     report.peers[0].loss_alarm = true;
     report.restart_needed = vec!["gateway.east-0.memory".to_owned()];

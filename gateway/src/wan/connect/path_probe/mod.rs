@@ -234,8 +234,8 @@ async fn send_probe_bytes(connection: &Connection, size: u64) -> Result<Duration
     }
 }
 
-/// A congestion window that fills the configured link whatever is lost: the probe measures the link, and
-/// not a congestion controller.
+/// A congestion window that fills the configured link whatever is lost: the probe measures the
+/// link, and not a congestion controller.
 #[derive(Debug, Clone)]
 struct ProbeWindow(Arc<AtomicU64>);
 

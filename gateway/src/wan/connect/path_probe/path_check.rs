@@ -1,7 +1,7 @@
 //! Checks which UDP ports of a peer answer, and how long the packets are that get to it.
 //!
-//! The engine calls [`check_path`] while lanes to a peer are missing, and `landbridge doctor` for each
-//! peer. So the status of a gateway and the doctor say the same of a path.
+//! The engine calls [`check_path`] while lanes to a peer are missing, and `landbridge doctor` for
+//! each peer. So the status of a gateway and the doctor say the same of a path.
 
 use super::mtu_search::MtuSearch;
 use super::version_probe::{VersionProbe, VersionProber};
@@ -14,6 +14,8 @@ use units::Span;
 
 /// 1,200 bytes: the shortest datagram that a QUIC server answers, which every path of QUIC carries.
 const SERVER_ANSWERS_BYTES_MIN: u16 = 1200;
+/// 1,280 bytes: the least `mtu` that a fabric file may state.
+const STATED_MTU_MIN: u16 = 1280;
 /// 28 bytes: the headers of IPv4 and UDP before a payload.
 const IPV4_UDP_HEADER_BYTES: u16 = 28;
 /// 48 bytes: the headers of IPv6 and UDP before a payload.
@@ -93,10 +95,15 @@ impl PathFault {
     /// Returns what an operator has to do.
     pub fn remedy(&self) -> String {
         match self {
-            Self::TooNarrow { carried, .. } => format!(
+            Self::TooNarrow { carried, .. } if *carried >= STATED_MTU_MIN => format!(
                 "set `mtu` to {carried} in the fabric file of every host, or remove it there, so \
                  that lanes find what gets through; or correct the path"
             ),
+            Self::TooNarrow { .. } => {
+                "remove `mtu` from the fabric file of every host, so that lanes find what gets \
+                 through; or correct the path"
+                    .to_owned()
+            }
             Self::PortsShut { .. } => {
                 "let UDP through to them, both ways: `landbridge ports` lists the rules".to_owned()
             }
@@ -129,8 +136,8 @@ impl fmt::Display for PathFault {
     }
 }
 
-/// Checks the path to the lanes of a peer. It sends a few dozen datagrams, and takes a few round trips
-/// where all ports answer.
+/// Checks the path to the lanes of a peer. It sends a few dozen datagrams, and takes a few round
+/// trips where all ports answer.
 ///
 /// # Errors
 /// An address of `paths` is not one of this host, or the system receives nothing.
@@ -282,14 +289,16 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_of_a_narrow_path_is_found_to_the_byte() {
+    fn the_narrow_mtu_of_a_path_is_found() {
         for path_mtu in [1228, 1400, 1420, 1499] {
             let found = check(&[0, 1, 2, 3], path_mtu.into(), 1500, Fraction::default());
             assert_eq!((found.silent.len(), found.mtu), (0, Some(path_mtu)));
             let too_narrow = PathFault::TooNarrow { carried: path_mtu, pinned: 1500 };
             assert_eq!(found.faults(Some(1500)), [too_narrow.clone()]);
             assert!(found.faults(None).is_empty(), "lanes find out");
-            assert!(too_narrow.remedy().contains(&format!("set `mtu` to {path_mtu} in")));
+            let (remedy, stated) = (too_narrow.remedy(), format!("set `mtu` to {path_mtu} in"));
+            assert_eq!(remedy.contains(&stated), path_mtu >= 1280, "{remedy}");
+            assert!(remedy.contains("lanes find what gets"), "{remedy}");
         }
     }
 

@@ -1,10 +1,11 @@
-//! Datagrams that every QUIC server answers without a connection: probes of UDP ports and of the MTU.
+//! Datagrams that every QUIC server answers without a connection: probes of UDP ports and of the
+//! MTU.
 //!
 //! A probe is a long QUIC header of a version that no server has, padded to the length to be tried.
 //! A server answers it with a Version Negotiation packet of some 40 bytes (RFC 9000, section 6.1).
-//! So the answer shows that a datagram of that length arrived at that port, and that short ones come
-//! back. It needs no certificate, no state of the peer, and no packet of full length on the way back.
-//! [`super::path_check`] calls it on the caller's executor.
+//! So the answer shows that a datagram of that length arrived at that port, and that short ones
+//! come back. It needs no certificate, no state of the peer, and no packet of full length on the
+//! way back. [`super::path_check`] calls it on the caller's executor.
 
 use crate::host::Host;
 use quinn::AsyncUdpSocket;

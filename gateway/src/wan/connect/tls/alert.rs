@@ -7,8 +7,8 @@ const CERTIFICATE_EXPIRED_ALERT: u8 = 45;
 /// TLS alert 48, `unknown_ca`.
 const UNKNOWN_CA_ALERT: u8 = 48;
 
-/// Returns the text of a connection's error; for a certificate that one side refused, with the action
-/// to take.
+/// Returns the text of a connection's error; for a certificate that one side refused, with the
+/// action to take.
 pub fn explain_connection_error(error: &ConnectionError) -> String {
     let code = match error {
         ConnectionError::TransportError(error) => Some(error.code),

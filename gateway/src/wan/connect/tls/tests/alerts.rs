@@ -4,11 +4,8 @@ use quinn::{ConnectionClose, ConnectionError, TransportErrorCode};
 #[test]
 fn refused_certificates_are_told_with_their_remedy() {
     let closed = |code| {
-        let close = ConnectionClose {
-            error_code: code,
-            frame_type: None,
-            reason: bytes::Bytes::new(),
-        };
+        let close =
+            ConnectionClose { error_code: code, frame_type: None, reason: bytes::Bytes::new() };
         explain_connection_error(&ConnectionError::ConnectionClosed(close))
     };
     for (alert, remedy) in [(45, "correct the clock"), (48, "certificates of one CA")] {

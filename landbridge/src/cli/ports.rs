@@ -1,0 +1,79 @@
+//! `landbridge ports`: prints the rules that firewalls need.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{print_json, print_text};
+use super::output::table::render_table;
+use crate::firewall::{Direction, FirewallRule, firewall_rules};
+use clap::Args;
+use gateway::config::{LANES_MAX, RegionFile};
+use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
+use hier_collectives::plan;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Print what firewalls have to let through for a gateway: direction, protocol, addresses and
+/// ports.
+///
+/// The rules follow from the region file and its fabric; nothing is sent. `landbridge doctor` tries
+/// the ports of all peers and names those that do not answer.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge ports --config configs/two-region/east.toml")]
+pub(super) struct PortsCommand {
+    /// The region file that the gateway runs with
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The gateway, if the file has several
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct PortsReport<'a> {
+    gateway: &'a str,
+    lanes: u16,
+    rules: &'a [FirewallRule],
+}
+
+impl PortsCommand {
+    /// Runs `landbridge ports`: reads the files and prints the rules of one gateway.
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let gateway = region.gateway(self.gateway.as_deref())?;
+        let rules = firewall_rules(&region, gateway);
+        let lanes = plan::lane_count(region.fabric().fabric());
+        if self.json {
+            print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
+        } else {
+            print_text(&describe_rules(&gateway.name, lanes, &rules))?;
+        }
+        Ok(Exit::Good)
+    }
+}
+
+/// Returns the rules as a table, with what holds for all of them below it.
+fn describe_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
+    if rules.is_empty() {
+        return format!("gateway {gateway} has lanes to no other: no port is needed");
+    }
+    let row = |rule: &FirewallRule| {
+        let direction = match rule.direction {
+            Direction::In => "in",
+            Direction::Out => "out",
+            Direction::Forward => "forward",
+        };
+        let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
+        let ports = describe_port_numbers(&rule.destination_ports);
+        let destination = format!("{} port {ports}", rule.destination);
+        let protocol = rule.protocol.to_uppercase();
+        [direction.to_owned(), protocol, source, destination, rule.purpose.clone()]
+    };
+    let rows: Vec<_> = rules.iter().map(row).collect();
+    let table = render_table(["direction", "protocol", "from", "to", "for"], &rows);
+    format!(
+        "gateway {gateway}: let through, from any port\n\n{table}\nEach of the {lanes} lanes to a \
+         peer uses one port. Faster links get more lanes: keep {LANES_MAX} ports in a row free.\n"
+    )
+}

@@ -1,0 +1,168 @@
+//! The rules that a firewall on the way between gateways needs.
+//!
+//! `landbridge ports` prints them. They follow from the files alone; nothing is sent.
+
+use gateway::config::{GatewayConfig, LanePeer, RegionFile};
+use gateway::wan::connect::addresses::LaneAddresses;
+use hier_collectives::plan;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Direction of packets, as the host of the gateway sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    /// To the host.
+    In,
+    /// From the host.
+    Out,
+    /// To an address of a NAT or relay, which passes them on to the host.
+    Forward,
+}
+
+/// Packets that a firewall has to let through. The field names are keys of the JSON output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct FirewallRule {
+    /// Direction of the packets.
+    pub direction: Direction,
+    /// `udp` or `tcp`.
+    pub protocol: &'static str,
+    /// Address that they come from, at any port; `None` for any address.
+    pub source: Option<IpAddr>,
+    /// Address that they go to.
+    pub destination: IpAddr,
+    /// Ports that they go to, ascending.
+    pub destination_ports: BTreeSet<u16>,
+    /// Use of these packets.
+    pub purpose: String,
+}
+
+/// Returns the rules for one gateway of a region file: its lanes, in both directions, and its
+/// status address if other hosts can reach that.
+pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Vec<FirewallRule> {
+    let fabric = region.fabric().fabric();
+    let lanes = plan::lane_count(fabric);
+    let mut rules = Vec::new();
+    for peer in region.lane_peers(gateway) {
+        rules.extend(lane_rules(&peer, lanes, &fabric.gateway(peer.id).name));
+    }
+    let status = gateway.status;
+    if !status.ip().is_loopback() {
+        rules.push(FirewallRule {
+            direction: Direction::In,
+            protocol: "tcp",
+            source: None,
+            destination: status.ip(),
+            destination_ports: BTreeSet::from([status.port()]),
+            purpose: "status and metrics, for those who read them".to_owned(),
+        });
+    }
+    rules
+}
+
+/// Returns the rules for the lanes to one peer, whose name is `name`.
+fn lane_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
+    let LanePeer { own, own_seen_at, theirs, .. } = peer;
+    let udp = |direction, (source, destination), destination_ports, purpose: String| {
+        let (protocol, source) = ("udp", Some(source));
+        FirewallRule { direction, protocol, source, destination, destination_ports, purpose }
+    };
+    let mut rules = Vec::new();
+    for ((source, destination), ports) in ports_by_addresses(theirs, own, lanes) {
+        let purpose = format!("lanes of {name}");
+        rules.push(udp(Direction::In, (source, destination), ports, purpose));
+    }
+    for ((source, destination), ports) in ports_by_addresses(own, theirs, lanes) {
+        let purpose = format!("lanes to {name}");
+        rules.push(udp(Direction::Out, (source, destination), ports, purpose));
+    }
+    if own_seen_at != own {
+        let to: BTreeSet<IpAddr> = own.all().map(|address| address.ip()).collect();
+        let to: Vec<String> = to.iter().map(IpAddr::to_string).collect();
+        let purpose = format!("lanes of {name}, passed on to {}", to.join(", "));
+        for ((source, destination), ports) in ports_by_addresses(theirs, own_seen_at, lanes) {
+            rules.push(udp(Direction::Forward, (source, destination), ports, purpose.clone()));
+        }
+    }
+    rules
+}
+
+/// Returns the destination ports of all lanes by source and destination address.
+fn ports_by_addresses(
+    from: &LaneAddresses,
+    to: &LaneAddresses,
+    lanes: u16,
+) -> BTreeMap<(IpAddr, IpAddr), BTreeSet<u16>> {
+    let mut ports: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+    for lane in 0..lanes {
+        let destination = to.of_lane(lane);
+        let addresses = (from.of_lane(lane).ip(), destination.ip());
+        ports.entry(addresses).or_default().insert(destination.port());
+    }
+    ports
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
+    use std::path::Path;
+
+    /// Returns the rules of east in the example, with one replacement in each file.
+    fn rules(fabric: (&str, &str), east: (&str, &str)) -> Vec<String> {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/two-region");
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        for (name, (from, to)) in [("fabric.toml", fabric), ("east.toml", east)] {
+            let text = std::fs::read_to_string(configs.join(name)).expect("readable");
+            assert!(text.contains(from), "{from}");
+            std::fs::write(folder.path().join(name), text.replace(from, to)).expect("written");
+        }
+        let region = RegionFile::load(&folder.path().join("east.toml")).expect("valid");
+        let rules = firewall_rules(&region, region.gateway(None).expect("the only one"));
+        let text = |rule: &FirewallRule| {
+            let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
+            let ports = describe_port_numbers(&rule.destination_ports);
+            let FirewallRule { direction, protocol, destination, .. } = rule;
+            format!("{direction:?} {protocol} {source} -> {destination} {ports}")
+        };
+        rules.iter().map(text).collect()
+    }
+
+    #[test]
+    fn lanes_need_their_ports_both_ways() {
+        let fabric = ("127.0.0.1:7500", "192.0.2.7:7500");
+        let rules = rules(fabric, ("127.0.0.1:9400", "127.0.0.1:9400"));
+        assert_eq!(rules.len(), 2, "{rules:?}");
+        assert_eq!(rules[0], "In udp 192.0.2.7 -> 127.0.0.1 7400-7403");
+        assert_eq!(rules[1], "Out udp 127.0.0.1 -> 192.0.2.7 7500-7503");
+    }
+
+    #[test]
+    fn several_addresses_have_every_other_port() {
+        let several = "[\"192.0.2.7:7500\", \"192.0.2.8:7500\"]";
+        assert_eq!(
+            rules(("\"127.0.0.1:7500\"", several), ("127.0.0.1:9400", "0.0.0.0:9400")),
+            [
+                "In udp 192.0.2.7 -> 127.0.0.1 7400, 7402",
+                "In udp 192.0.2.8 -> 127.0.0.1 7401, 7403",
+                "Out udp 127.0.0.1 -> 192.0.2.7 7500, 7502",
+                "Out udp 127.0.0.1 -> 192.0.2.8 7501, 7503",
+                "In tcp any -> 0.0.0.0 9400",
+            ]
+        );
+    }
+
+    #[test]
+    fn addresses_behind_nat_are_forwarded() {
+        let listen = "status = \"127.0.0.1:9400\"\nlisten = \"10.0.0.5:7400\"";
+        assert_eq!(
+            rules(("127.0.0.1:7400", "198.51.100.1:7600"), ("status = \"127.0.0.1:9400\"", listen)),
+            [
+                "In udp 127.0.0.1 -> 10.0.0.5 7400-7403",
+                "Out udp 10.0.0.5 -> 127.0.0.1 7500-7503",
+                "Forward udp 127.0.0.1 -> 198.51.100.1 7600-7603",
+            ]
+        );
+    }
+}

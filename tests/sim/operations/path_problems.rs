@@ -1,0 +1,119 @@
+//! Shut UDP ports and an MTU that does not fit are named at both ends, by status, log and metrics.
+
+use gateway::observe::readiness::is_ready;
+use gateway::observe::status::{PeerState, ProblemCause};
+use hier_collectives::ids::GatewayId;
+use scenarios::observe::log_capture::Log;
+use scenarios::{EAST, Lab, Shape, WEST, address, simulate};
+use std::net::SocketAddr;
+use units::Span;
+
+/// 45 s: lanes have been missing for so long that the path was checked and the problem logged.
+const LASTING: Span = Span::from_secs(45);
+/// 30 s: dials are repeated at least so often, so that what was corrected works again.
+const CORRECTED: Span = Span::from_secs(30);
+
+/// Lets packets of at most `bytes` bytes through, each way.
+fn set_path_mtu(lab: &Lab, bytes: u32) {
+    let (east, west) = (address(EAST).ip(), address(WEST).ip());
+    for (from, to) in [(east, west), (west, east)] {
+        lab.net.set_mtu(from, to, bytes).expect("a link");
+    }
+}
+
+/// Returns the address of a lane of a gateway.
+fn lane_of(gateway: GatewayId, lane: u16) -> SocketAddr {
+    let first = address(gateway);
+    SocketAddr::new(first.ip(), first.port() + lane)
+}
+
+/// Checks that both gateways have all lanes, an epoch and no problem.
+async fn assert_sound(lab: &Lab) {
+    for gateway in [EAST, WEST] {
+        let status = lab.status(gateway).await;
+        assert!(status.problems.is_empty(), "{status:?}");
+        let peer = &status.peers[0];
+        assert_eq!((peer.lanes_up, peer.state), (4, PeerState::Up), "{status:?}");
+        assert_eq!((peer.path_mtu, peer.mtu), (None, Some(1500)), "{status:?}");
+    }
+}
+
+#[test]
+fn a_pinned_mtu_that_does_not_fit_is_named() {
+    let log = Log::default();
+    let _logging = log.listen();
+    simulate(async {
+        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        set_path_mtu(&lab, 1400);
+        lab.sleep(LASTING).await;
+        for gateway in [EAST, WEST] {
+            let status = lab.status(gateway).await;
+            let peer = &status.peers[0];
+            assert_eq!((peer.lanes_up, peer.path_mtu), (0, Some(1400)), "{status:?}");
+            let problem = peer.problem.clone().unwrap_or_default();
+            assert!(problem.contains("more than 1400 bytes"), "{problem}");
+            assert!(problem.contains("`mtu` 1500"), "{problem}");
+            let remedy = peer.remedy.clone().unwrap_or_default();
+            assert!(remedy.contains("set `mtu` to 1400"), "{remedy}");
+            assert!(!is_ready(&status.problems), "{status:?}");
+        }
+        let text = log.text();
+        let warned = |line: &&str| line.contains("WARN") && line.contains("more than 1400 bytes");
+        assert_eq!(text.lines().filter(warned).count(), 2, "once at each gateway: {text}");
+        set_path_mtu(&lab, 1500);
+        lab.sleep(CORRECTED).await;
+        assert_sound(&lab).await;
+        assert!(log.text().contains("no longer"), "{}", log.text());
+    });
+}
+
+/// The acceptor of a lane knows only that it is missing; the dialler knows why.
+#[test]
+fn shut_ports_are_named_while_lanes_are_missing() {
+    let log = Log::default();
+    let _logging = log.listen();
+    simulate(async {
+        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        (1..4).for_each(|lane| lab.net.set_muted(lane_of(WEST, lane), true));
+        lab.sleep(LASTING).await;
+        for gateway in [EAST, WEST] {
+            let status = lab.status(gateway).await;
+            let peer = &status.peers[0];
+            assert_eq!((peer.lanes_up, peer.state), (1, PeerState::Degraded), "{status:?}");
+            assert!(status.jobs[0].epoch.is_some() && is_ready(&status.problems), "{status:?}");
+            assert_eq!(status.problems.len(), 1, "{status:?}");
+            assert_eq!(status.problems[0].cause, ProblemCause::Lanes, "{status:?}");
+            let metrics = lab.metrics(gateway).render();
+            let missing = format!("landbridge_lanes_missing{{peer=\"{}\"}} 3", peer.gateway);
+            assert!(metrics.contains(&missing), "{metrics}");
+            assert!(metrics.contains("landbridge_ready 1"), "{metrics}");
+        }
+        let status = lab.status(EAST).await;
+        assert_eq!(status.peers[0].silent_ports, [7401, 7402, 7403]);
+        let shut = "3 of 4 UDP ports do not answer: 7401-7403 of 10.0.0.2";
+        assert_eq!(status.peers[0].problem.as_deref(), Some(shut));
+        let text = log.text();
+        let warned = |line: &&str| line.contains("WARN") && line.contains("1 of 4 lanes");
+        assert_eq!(text.lines().filter(warned).count(), 2, "once at each gateway: {text}");
+        (1..4).for_each(|lane| lab.net.set_muted(lane_of(WEST, lane), false));
+        lab.sleep(CORRECTED).await;
+        assert_sound(&lab).await;
+    });
+}
+
+#[test]
+fn start_orders_within_20_s_need_no_warning() {
+    for gap in [0, 1, 5, 12, 20] {
+        let log = Log::default();
+        let _logging = log.listen();
+        simulate(async {
+            let lab = Lab::start_apart(&Shape::new(1, 1), 1, Span::from_secs(gap)).await;
+            lab.sleep(CORRECTED).await;
+            assert_sound(&lab).await;
+        });
+        // The memory of the gateways of all simulations is small.
+        let warned = |line: &&str| line.contains("WARN") && !line.contains("`memory`");
+        let text = log.text();
+        assert_eq!(text.lines().find(warned), None, "{gap} s");
+    }
+}
