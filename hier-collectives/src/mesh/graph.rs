@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn data_go_round_a_link_only_where_others_join_all_regions() {
+    fn data_go_round_links_where_others_join_all_regions() {
         let fabric = fabric();
         let [a, b, c] = [0, 1, 2].map(RegionId);
         let whole = without(&fabric, &[]);

@@ -15,7 +15,7 @@ type LinkEnds = (RegionId, RegionId);
 
 /// The links that are down.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct LinkOutages {
+pub(crate) struct LinkOutages {
     down: BTreeMap<LinkEnds, LinkOutage>,
     warnings: WarningTimes,
 }
@@ -29,7 +29,7 @@ struct LinkOutage {
 
 /// A line of the log about a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) enum OutageLine {
+pub(crate) enum OutageLine {
     /// A link is down; a warning unless one was given for it less than ten minutes ago.
     Down { link: String, text: String, is_warning: bool },
     /// A link is up again.
