@@ -119,10 +119,11 @@ impl ConnectionTable {
     pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
         *own = OwnConnection { state: ConnectionState::Up, awaited_since: None };
+        // The peer learns at once that the connection is up, and others in the next report.
+        self.renew_report(now);
         self.send_all_to(peer);
         self.unreported = true;
         self.report_if_due(now);
-        self.update_graph(now);
     }
 
     /// Records that a connection is lost; `silent` says whether its path just fell silent. It is
@@ -233,15 +234,21 @@ impl ConnectionTable {
 
     /// Makes this gateway's report, and sends it to all neighbours.
     fn report(&mut self, now: TimeNs) {
-        self.number += 1;
         (self.unreported, self.reported_at) = (false, Some(now));
+        self.renew_report(now);
+        let Some(report) = self.reports.get(&self.me) else { return };
+        self.outgoing.extend(report.up.iter().map(|to| (*to, report.clone())));
+    }
+
+    /// Makes this gateway's report, with the next number.
+    fn renew_report(&mut self, now: TimeNs) {
+        self.number += 1;
         let of_state = |state: ConnectionState| {
             let own = self.own.iter().filter(move |(_, own)| own.state == state);
             own.map(|(peer, _)| *peer).collect::<Vec<_>>()
         };
         let (up, down) = (of_state(ConnectionState::Up), of_state(ConnectionState::Down));
         let report = ConnectionReport { gateway: self.me, number: self.number, up, down };
-        self.outgoing.extend(report.up.iter().map(|to| (*to, report.clone())));
         self.reports.insert(self.me, report);
         self.changed = true;
         self.update_graph(now);

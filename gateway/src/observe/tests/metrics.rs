@@ -20,7 +20,6 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.loss_alarms.inc();
     peer.lanes_up.set(1);
     peer.lanes_missing.set(3);
-    metrics.link_down("east-west").set(1);
     peer.rtt_seconds.set(0.08);
     let job = metrics.job_metrics("train");
     job.epoch.set(2);
@@ -61,7 +60,6 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_loss_alarms_total{peer=\"west-0\"} 1",
         "landbridge_lanes_up{peer=\"west-0\"} 1",
         "landbridge_lanes_missing{peer=\"west-0\"} 3",
-        "landbridge_link_down{link=\"east-west\"} 1",
         "landbridge_ready 1",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",
@@ -76,6 +74,20 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
         "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
         "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn a_link_that_is_down_has_a_gauge() {
+    let metrics = MetricsRegistry::new();
+    metrics.link_down("east-west").set(1);
+    metrics.link_down("east-south").set(0);
+    let text = metrics.render();
+    for line in [
+        "landbridge_link_down{link=\"east-west\"} 1",
+        "landbridge_link_down{link=\"east-south\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }
