@@ -126,8 +126,8 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns seeds of link messages: a rate override, its end, the control generation of a lane, and a
-/// report of connections.
+/// Returns seeds of link messages: a rate override, its end, the control generation of a lane, and
+/// a report of connections.
 pub fn link_message() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));

@@ -1,7 +1,8 @@
 //! The engine's handling of connections between gateways, its own and those that others report.
 //!
-//! After each event that may change a connection the event loop calls [`Engine::follow_connections`],
-//! which sends reports to peers and hands the connections to the sessions.
+//! After each event that may change a connection the event loop calls
+//! [`Engine::follow_connections`], which sends reports to peers and hands the connections to the
+//! sessions.
 
 use super::event_loop::Engine;
 use super::health::link_outages::OutageLine;
@@ -29,8 +30,8 @@ impl Engine {
         self.follow_connections(&why, now);
     }
 
-    /// Sends the reports that are due. If connections have changed, hands them to the sessions and logs
-    /// links that are gone round. `why` is the reason for which connections are lost.
+    /// Sends the reports that are due. If connections have changed, hands them to the sessions and
+    /// logs links that are gone round. `why` is the reason for which connections are lost.
     pub(super) fn follow_connections(&mut self, why: &str, now: TimeNs) {
         // Reports go first: gateways on the way then know the routes of the messages that follow.
         self.shared.peers.send_connection_reports();

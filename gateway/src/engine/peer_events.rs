@@ -123,8 +123,8 @@ impl Engine {
         self.follow_connections("", now);
     }
 
-    /// Removes a lost lane. After the last one the connection to the peer is lost. The sessions also
-    /// learn that control messages may be lost if the lane carried them.
+    /// Removes a lost lane. After the last one the connection to the peer is lost. The sessions
+    /// also learn that control messages may be lost if the lane carried them.
     fn handle_lane_down(
         &mut self,
         peer: GatewayId,

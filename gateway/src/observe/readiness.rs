@@ -69,8 +69,8 @@ fn blocking(
     ProblemReport { cause, blocks: true, subject, found, remedy }
 }
 
-/// Returns the problem that a link is down. It blocks if `a_job_waits` for an epoch; with an epoch, data
-/// and control go round it.
+/// Returns the problem that a link is down. It blocks if `a_job_waits` for an epoch; with an epoch,
+/// data and control go round it.
 fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
     let LinkOutageReport { between, seconds, why, way_round } = link;
     let way = match way_round {

@@ -101,7 +101,8 @@ mod tests {
         #[test]
         fn reports_survive_the_wire(number in 0..REPORT_NUMBERS_BOUND, states: [u8; 32]) {
             let with = |state: u8| -> Vec<u16> {
-                (0..).zip(states).filter(|(_, of_it)| of_it % 3 == state).map(|(id, _)| id).collect()
+                let of_state = (0..).zip(states).filter(|(_, of_one)| of_one % 3 == state);
+                of_state.map(|(id, _)| id).collect()
             };
             let report = report(number, &with(0), &with(1));
             prop_assert_eq!(recoded(&report), Ok(report.clone()));

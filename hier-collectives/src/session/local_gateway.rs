@@ -43,8 +43,8 @@ impl LocalGateway {
         &self.fabric.gateway(gateway).name
     }
 
-    /// Names the connection between two gateways for texts: "link us-east-us-west", or both gateways
-    /// of one region.
+    /// Names the connection between two gateways for texts: "link us-east-us-west", or both
+    /// gateways of one region.
     pub fn connection_name(&self, one: GatewayId, other: GatewayId) -> String {
         let regions = [one, other].map(|id| self.fabric.gateway(id).region);
         if regions[0] == regions[1] {

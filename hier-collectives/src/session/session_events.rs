@@ -159,8 +159,8 @@ impl Session {
         self.epoch.handle_link(to, state, &mut self.actions);
     }
 
-    /// Takes the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the plan is
-    /// taken up if it uses a link that has come back, or is faster than the one in force, over
+    /// Takes the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the plan
+    /// is taken up if it uses a link that has come back, or is faster than the one in force, over
     /// links as they were `reported`. Outside an epoch it is the plan of the next one.
     pub fn handle_planned(&mut self, reported: &Fabric, plan: Option<Plan>, now: TimeNs) {
         if !self.epoch.is_active() {

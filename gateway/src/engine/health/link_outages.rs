@@ -1,6 +1,7 @@
 //! The links between regions that are down and gone round: since when, why, and by way of whom.
 //!
-//! All gateways know of all links, so each one logs and shows them: at the ends, and on the way round.
+//! All gateways know of all links, so each one logs and shows them: at the ends, and on the way
+//! round.
 
 use crate::log_throttle::WarningTimes;
 use crate::observe::status::LinkOutageReport;
@@ -46,8 +47,8 @@ impl OutageLine {
 }
 
 impl LinkOutages {
-    /// Follows the connections between gateways at `now`; returns the lines to log. `why` is the reason
-    /// for which connections are lost.
+    /// Follows the connections between gateways at `now`; returns the lines to log. `why` is the
+    /// reason for which connections are lost.
     pub fn follow(
         &mut self,
         fabric: &Fabric,

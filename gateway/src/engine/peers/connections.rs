@@ -1,8 +1,8 @@
-//! The connections of all gateways, and control messages over them: this gateway's own, and those that
-//! it forwards.
+//! The connections of all gateways, and control messages over them: this gateway's own, and those
+//! that it forwards.
 //!
-//! A message goes over one lane of the next hop, so that messages arrive in order. When connections or
-//! lanes are lost, the sessions repeat what may be lost.
+//! A message goes over one lane of the next hop, so that messages arrive in order. When connections
+//! or lanes are lost, the sessions repeat what may be lost.
 
 use super::{Peer, Peers};
 use crate::wan::link::message::LinkMessage;
@@ -70,15 +70,15 @@ impl Peers {
         }
     }
 
-    /// Whether the addresses of a message from a peer are those of other gateways, or of this one as
-    /// the recipient.
+    /// Whether the addresses of a message from a peer are those of other gateways, or of this one
+    /// as the recipient.
     pub fn has_known_addresses(&self, envelope: Envelope) -> bool {
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         known(envelope.from) && envelope.from != self.me && known(envelope.to)
     }
 
-    /// Forwards a message to its recipient. Returns false if it is dropped: no route leads there, or
-    /// none is as short as the sender reckoned. So it comes nearer with each hop.
+    /// Forwards a message to its recipient. Returns false if it is dropped: no route leads there,
+    /// or none is as short as the sender reckoned. So it comes nearer with each hop.
     pub fn forward_message(&self, envelope: Envelope, message: &Message) -> bool {
         let hops = envelope.hops.saturating_sub(1);
         let route = self.connections.routes().hops(envelope.to);
@@ -86,8 +86,8 @@ impl Peers {
             && self.send_message(Envelope { hops, ..envelope }, message)
     }
 
-    /// Sends a control message to the next hop on the route to its recipient. Returns whether it was
-    /// sent.
+    /// Sends a control message to the next hop on the route to its recipient. Returns whether it
+    /// was sent.
     fn send_message(&self, envelope: Envelope, message: &Message) -> bool {
         let next = self.connections.routes().next_hop(envelope.to);
         let Some(next) = next.and_then(|id| self.peers.get(&id)) else { return false };

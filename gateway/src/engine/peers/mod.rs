@@ -1,9 +1,9 @@
 //! The other gateways, and the lanes to them.
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
-//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths to
-//! peers with missing lanes checked. `connections` tells other gateways which peers have lanes, and
-//! forwards messages.
+//! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
+//! to peers with missing lanes checked. `connections` tells other gateways which peers have lanes,
+//! and forwards messages.
 
 mod connections;
 mod path_state;

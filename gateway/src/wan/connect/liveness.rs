@@ -38,15 +38,16 @@ const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// a long link. An idle peer is heard once a keep-alive and a round trip, because QUIC awaits the
 /// answer to the last one.
 const IDLE_ROUND_TRIPS: u32 = 3;
-/// 8 s without a datagram from a peer: the link is gone round, if others join all regions. It is above
-/// [`DETOUR_OUTAGE`], and below the stall deadline of 10 s, so that the next step goes round it.
+/// 8 s without a datagram from a peer: the link is gone round, if others join all regions. It is
+/// above [`DETOUR_OUTAGE`], and below the stall deadline of 10 s, so that the next step goes round
+/// it.
 /// Tested by `a_link_cut_under_way_is_gone_round_in_time`.
 const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
 /// 6 s, and round trips as in [`IDLE_ROUND_TRIPS`]: an outage of 5 s after a keep-alive interval of
 /// 1 s, and its end, are no reason to go round a link.
 const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
-/// 3 s: the lanes of a silent peer end within this time of each other. Their last packets came at most
-/// a keep-alive interval apart.
+/// 3 s: the lanes of a silent peer end within this time of each other. Their last packets came at
+/// most a keep-alive interval apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
 /// 1 s: the interval between keep-alive packets of a lane that sends nothing else. A peer that was
 /// started again answers one with a stateless reset, so an idle lane to the old process ends that
@@ -73,8 +74,8 @@ pub(super) fn idle_timeout(rtt: Span) -> Duration {
     (KEEP_ALIVE_INTERVAL + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
 }
 
-/// Returns how long no datagram comes from a peer until the link to it is gone round, if others join
-/// all regions.
+/// Returns how long no datagram comes from a peer until the link to it is gone round, if others
+/// join all regions.
 fn detour_timeout(rtt: Span) -> Duration {
     let outage = DETOUR_OUTAGE + rtt.duration() * IDLE_ROUND_TRIPS;
     outage.max(DETOUR_TIMEOUT_MIN).min(idle_timeout(rtt))

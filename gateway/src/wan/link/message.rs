@@ -121,7 +121,8 @@ mod tests {
             let change = RateOverride { ends: (RegionId(a), RegionId(a + 1)), number, rate };
             let gateways = [a, a + 1, a + 2].map(GatewayId);
             let [gateway, up, down] = gateways;
-            let report = ConnectionReport { gateway, number: number >> 2, up: vec![up], down: vec![down] };
+            let (number_below, up, down) = (number >> 2, vec![up], vec![down]);
+            let report = ConnectionReport { gateway, number: number_below, up, down };
             for message in [
                 LinkMessage::Rate(change),
                 LinkMessage::ControlGeneration(number),

@@ -17,9 +17,9 @@ use std::sync::Arc;
 const NAMED_MAX: usize = 4;
 
 impl EpochState {
-    /// Whether the next plan uses the links that are up and no others; if not, asks for such a plan.
-    /// Connections that are awaited are waited for, and so are links without which data cannot go
-    /// everywhere.
+    /// Whether the next plan uses the links that are up and no others; if not, asks for such a
+    /// plan. Connections that are awaited are waited for, and so are links without which data
+    /// cannot go everywhere.
     pub(super) fn has_plan_for_links_up(&mut self, actions: &mut ActionQueue) -> bool {
         let (graph, fabric) = (self.members.graph(), self.local.fabric());
         if !graph.is_settled() {
@@ -58,9 +58,9 @@ impl EpochState {
         self.next_plan = plan;
     }
 
-    /// Returns the failure with which the epoch ends if a gateway cannot be reached, or if data need
-    /// a connection that is not up; none while the epoch can go on. `oldest` is the oldest live
-    /// collective, `why` the reason for which connections are not up.
+    /// Returns the failure with which the epoch ends if a gateway cannot be reached, or if data
+    /// need a connection that is not up; none while the epoch can go on. `oldest` is the oldest
+    /// live collective, `why` the reason for which connections are not up.
     pub fn cut_failure(&self, oldest: Option<Sequence>, why: &str) -> Option<Failure> {
         let active = self.active.as_ref()?;
         let graph = self.members.graph();

@@ -102,8 +102,8 @@ impl PlanSchedule {
         earlier.map_or((&self.plan, &self.roles), |earlier| (&earlier.plan, &earlier.roles))
     }
 
-    /// Returns the pairs of gateways that exchange data along the trees of the plan in force, and of
-    /// earlier plans that collectives from `oldest` on follow.
+    /// Returns the pairs of gateways that exchange data along the trees of the plan in force, and
+    /// of earlier plans that collectives from `oldest` on follow.
     pub fn edges_in_use(
         &self,
         oldest: Option<Sequence>,

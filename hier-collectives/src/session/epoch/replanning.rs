@@ -180,8 +180,8 @@ impl EpochState {
         }
     }
 
-    /// Takes the answer to [`Action::Plan`] in an epoch. Returns the plan, with the changed links in
-    /// its reason, if it uses a link that has come back or is faster than the one in force.
+    /// Takes the answer to [`Action::Plan`] in an epoch. Returns the plan, with the changed links
+    /// in its reason, if it uses a link that has come back or is faster than the one in force.
     pub fn accept_better_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
         self.links.end_planning();
         let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());
