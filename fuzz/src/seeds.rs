@@ -9,6 +9,7 @@ use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
+use hier_collectives::mesh::ConnectionReport;
 use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::topology::LinkState;
@@ -109,7 +110,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
     let envelope =
-        Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1) };
+        Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1), hops: 1 };
     let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
     messages.iter().map(enveloped).collect()
 }
@@ -134,7 +135,8 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns seeds of link messages: a rate override, its end, and the control generation of a lane.
+/// Returns seeds of link messages: a rate override, its end, the control generation of a lane, and
+/// a report of connections.
 pub fn link_message() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
@@ -149,8 +151,14 @@ pub fn link_message() -> Vec<Vec<u8>> {
         message((0, 1), 2, None),
         message((3, 65_535), u64::MAX, Some(8_000)),
         LinkMessage::ControlGeneration(2),
+        LinkMessage::Connections(ConnectionReport {
+            gateway: GatewayId(1),
+            number: 7,
+            up: vec![GatewayId(0), GatewayId(3)],
+            down: vec![GatewayId(2)],
+        }),
     ];
-    messages.map(LinkMessage::encode).to_vec()
+    messages.iter().map(LinkMessage::encode).collect()
 }
 
 /// Makes a plan of one tree, whose root set has three gateways.

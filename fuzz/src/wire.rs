@@ -7,7 +7,7 @@ use gateway::wan::link::message::LinkMessage;
 use gateway::wan::stream::fec::{self, FecShards};
 use hier_collectives::buffer_part;
 use hier_collectives::fec::{SHARD_BYTES, parity_max};
-use hier_collectives::ids::GroupId;
+use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::TreeDirection;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
@@ -61,12 +61,16 @@ pub fn control_message(bytes: &[u8]) {
 /// Decodes `bytes` as a message about a link or lane, behind the job id; panics when the decoder
 /// breaks a promise.
 pub fn link_message(bytes: &[u8]) {
-    let decoded =
-        AllocationBound { fixed: 0, per_byte: 0 }.enforce(bytes, || LinkMessage::decode(bytes));
+    let decoded = LINK_MESSAGE_BOUND.enforce(bytes, || LinkMessage::decode(bytes));
     if let Ok(message) = decoded {
         assert_eq!(message.encode(), bytes, "another encoding");
-        if let LinkMessage::Rate(rate) = message {
-            assert!(rate.ends.0 < rate.ends.1, "{rate:?}");
+        match message {
+            LinkMessage::Rate(rate) => assert!(rate.ends.0 < rate.ends.1, "{rate:?}"),
+            LinkMessage::Connections(report) => {
+                let is_up = |id: &GatewayId| report.up.contains(id);
+                assert!(!report.down.iter().any(is_up), "{report:?}");
+            }
+            LinkMessage::ControlGeneration(_) => {}
         }
     }
 }
@@ -149,6 +153,9 @@ pub fn hello(bytes: &[u8]) {
 /// 512 bytes, and 16 bytes for each byte of input: the most memory that decoding a control message
 /// or hello may allocate. A tree of 12 bytes takes 168 bytes while its vector grows.
 const CONTROL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 512, per_byte: 16 };
+/// 4 bytes for each byte of input: the most memory that decoding a link message may allocate, while
+/// the vectors of a report grow.
+const LINK_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 4 };
 /// 64 gateways: the most for which the fuzz target checks that a decoded plan is valid. The time of
 /// the check grows with the square of the gateways.
 const PROVED_GATEWAYS_MAX: u16 = 64;

@@ -4,6 +4,7 @@
 //! methods for lanes and peers (`peer_events`), jobs (`job_changes`), links (`link_control`), the
 //! status (`status`), and problems (`health`).
 
+use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::actions::EngineShared;
@@ -78,6 +79,8 @@ pub struct Engine {
     pub(super) metrics: Arc<MetricsRegistry>,
     /// Keys of the region file whose new values need a restart.
     pub(super) restart_needed: Vec<String>,
+    /// The links that are down.
+    pub(super) outages: LinkOutages,
     /// The problems that last, for the log.
     pub(super) problem_log: ProblemLog,
     inbox: mpsc::Receiver<Event>,
@@ -113,6 +116,7 @@ impl Engine {
             links,
             metrics,
             restart_needed: Vec::new(),
+            outages: LinkOutages::default(),
             problem_log: ProblemLog::new(longest_rtt.unwrap_or(Span::ZERO)),
             inbox,
             status_requests,
@@ -183,6 +187,8 @@ impl Engine {
         if timers.links <= now {
             timers.links = now + LINK_SAMPLE_INTERVAL;
             self.sample_links(now);
+            self.shared.peers.handle_connection_time(now);
+            self.follow_connections("it did not come up", now);
         }
         if self.session_deadline().is_some_and(|deadline| deadline <= now) {
             self.for_each_session(now, Session::handle_timeout);
@@ -256,6 +262,9 @@ impl Engine {
                         LinkMessage::Rate(change) => self.handle_rate_override(from, change),
                         LinkMessage::ControlGeneration(number) => {
                             self.shared.peers.handle_generation(from, id, number);
+                        }
+                        LinkMessage::Connections(report) => {
+                            self.handle_connection_report((from, id), report, now);
                         }
                     }
                 }

@@ -13,6 +13,7 @@ use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::session::PeerError;
 use hier_collectives::wire::{JobFacts, Message};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tracing::{info, warn};
 use units::TimeNs;
 
@@ -86,16 +87,14 @@ impl Engine {
         }
     }
 
-    /// Begins the session of a new job, which meets the peers whose lanes are up.
+    /// Begins the session of a new job, which meets the gateways that are reached by now.
     fn add_job(&mut self, job: JobSession, now: TimeNs) {
         let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
         info!("job {}: added", job.name);
         job.session.handle_start(now);
-        let peers = &self.shared.peers;
-        let up: Vec<GatewayId> = peers.peer_ids().filter(|id| peers.has_lane(*id)).collect();
-        for peer in up {
-            job.session.handle_peer_found(peer, now);
-        }
+        let graph = Arc::clone(self.shared.peers.graph());
+        job.session.handle_late_start(&graph, now);
+        job.stragglers.set_connections(&graph);
         job.perform_actions(&self.shared);
         self.jobs.insert(job.group, job);
     }

@@ -4,14 +4,15 @@
 //! waits: lanes pull from send queues, reductions report back, and a trainer whose queue is full is
 //! disconnected. It handles segments, never bytes.
 //!
-//! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers. `job` is one job:
-//! its session, buffers and attached ranks. `peers` are the other gateways and the lanes to them,
-//! of which `control_channel` selects the one for control messages. `link_control` applies rate
-//! limits and reports measured links, `straggler_monitor` names what delays a job, `lost_time` sums
-//! what that costs. `job_changes` adds and removes jobs and exchanges them with other gateways,
-//! of which `peer_jobs` keeps what they say. `health` checks paths and logs problems, and `status`
-//! shows all of it.
+//! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers, `connections` of
+//! the connections between all gateways. `job` is one job: its session, buffers and attached ranks.
+//! `peers` are the other gateways and the lanes to them, of which `control_channel` selects the one
+//! for control messages. `link_control` applies rate limits and reports measured links,
+//! `straggler_monitor` names what delays a job, `lost_time` sums what that costs. `job_changes` adds
+//! and removes jobs and exchanges them with other gateways, of which `peer_jobs` keeps what they
+//! say. `health` checks paths and logs problems, and `status` shows all of it.
 
+mod connections;
 mod control_channel;
 mod event_loop;
 mod health;

@@ -82,13 +82,17 @@ impl Engine {
         message: Message,
         now: TimeNs,
     ) {
-        let Envelope { group, from, to } = envelope;
-        if !self.shared.peers.may_forward(neighbour, envelope) {
-            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
+        let Envelope { group, from, to, .. } = envelope;
+        if !self.shared.peers.has_known_addresses(envelope) {
+            let why = format!("a message from gateway {from} to gateway {to} of unknown addresses");
             return self.shared.peers.close_for_violation(neighbour, connection, &why);
         }
         if to != self.me {
-            return self.shared.peers.send_message(envelope, &message);
+            if !self.shared.peers.forward_message(envelope, &message) {
+                self.shared.peers.handle_messages_lost(now);
+                self.follow_connections("", now);
+            }
+            return;
         }
         let handled = match message {
             Message::Serves { boot, job } => Some(self.handle_peer_serves(from, boot, group, job)),
@@ -116,17 +120,17 @@ impl Engine {
         if let Some(old) = self.shared.peers.connection_of_lane(seen.peer, seen.lane) {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
-        let first = self.shared.peers.handle_lane_up(seen, handle);
+        let first = self.shared.peers.handle_lane_up(seen, handle, now);
         self.send_rate_overrides(seen.peer);
         if first {
             // The peer may have restarted, and sends its rate overrides anew.
             self.links.forget_peer(seen.peer);
-            self.for_each_session(now, |session, now| session.handle_peer_up(seen.peer, now));
         }
+        self.follow_connections("", now);
     }
 
-    /// Removes a lost lane. Tells the sessions that the peer is down after its last lane, or that
-    /// control messages may be lost if the lane carried them.
+    /// Removes a lost lane. After the last one the connection to the peer is lost. The sessions
+    /// also learn that control messages may be lost if the lane carried them.
     fn handle_lane_down(
         &mut self,
         peer: GatewayId,
@@ -135,12 +139,11 @@ impl Engine {
         why: &str,
         now: TimeNs,
     ) {
-        let lost = self.shared.peers.handle_lane_down(peer, lane, id, why);
+        let lost = self.shared.peers.handle_lane_down(peer, lane, id, why, now);
         let Some(lost) = lost else { return };
         self.send_rate_overrides(peer);
-        if lost.last_lane {
-            self.for_each_session(now, |session, now| session.handle_peer_down(peer, why, now));
-        } else if lost.control_messages {
+        self.follow_connections(why, now);
+        if !lost.last_lane && lost.control_messages {
             self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
         }
     }

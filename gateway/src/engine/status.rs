@@ -43,6 +43,11 @@ impl Engine {
             problems: Vec::new(),
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
+            links_down: self.outages.reports(
+                &self.fabric,
+                self.shared.peers.graph(),
+                self.shared.host.now(),
+            ),
             jobs,
             job_differences: self.job_differences(),
             lost_log_lines: self.metrics.lost_log_lines.get(),

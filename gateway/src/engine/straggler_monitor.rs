@@ -6,8 +6,8 @@
 use super::lost_time::{LOST_TIME_WINDOW, LostTime};
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
+use hier_collectives::mesh::{ConnectionGraph, ConnectionState, route_delays_to};
 use hier_collectives::plan::{Operation, Plan};
-use hier_collectives::routes;
 use hier_collectives::stragglers::{Party, Straggler, Stragglers};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
@@ -40,6 +40,8 @@ pub(super) struct StragglerMonitor {
     pub detection: Stragglers,
     fabric: Arc<Fabric>,
     me: GatewayId,
+    /// The connections over which control messages go.
+    graph: Arc<ConnectionGraph>,
     /// Time that a control message of each gateway takes to arrive here.
     delays: Vec<Span>,
     /// This gateway's slow links, by the region at the other end.
@@ -82,7 +84,9 @@ impl StragglerMonitor {
         };
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
-        let (detection, delays) = (Stragglers::new(parties), routes::route_delays_to(&fabric, me));
+        let graph = Arc::new(ConnectionGraph::uniform(&fabric, ConnectionState::Up));
+        let delays = route_delays_to(&fabric, &graph, me);
+        let detection = Stragglers::new(parties);
         let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
         let lost_time = LostTime::default();
         let (logged, named, completed) = (None, None, None);
@@ -90,6 +94,7 @@ impl StragglerMonitor {
             detection,
             fabric,
             me,
+            graph,
             delays,
             slow_links,
             added,
@@ -128,13 +133,27 @@ impl StragglerMonitor {
         if self.slow_links != *slow {
             self.slow_links.clone_from(slow);
             self.added.clear();
-            let measured = slow.iter().map(|(to, link)| (*to, link.measured));
-            self.delays = routes::route_delays_to(&self.fabric_with_conditions(measured), self.me);
+            self.update_delays();
         }
         if slow.is_empty() {
             // Ends a link's alarm even if no large collective follows.
             self.detection.handle_slowed(&BTreeMap::new());
         }
+    }
+
+    /// Replaces the connections over which control messages go.
+    pub fn set_connections(&mut self, graph: &Arc<ConnectionGraph>) {
+        if self.graph != *graph {
+            self.graph = Arc::clone(graph);
+            self.update_delays();
+        }
+    }
+
+    /// Computes the delays of control messages over the present routes and links.
+    fn update_delays(&mut self) {
+        let measured = self.slow_links.iter().map(|(to, link)| (*to, link.measured));
+        let fabric = self.fabric_with_conditions(measured);
+        self.delays = route_delays_to(&fabric, &self.graph, self.me);
     }
 
     /// Records that a collective of `bytes` bytes, which followed `plan`, completed. Returns the

@@ -4,8 +4,8 @@
 //! and `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
 
 use super::status::{
-    GatewayReport, JobDifference, JobDifferenceKind, JobReport, PeerReport, PeerState,
-    ProblemCause, ProblemReport,
+    GatewayReport, JobDifference, JobDifferenceKind, JobReport, LinkOutageReport, PeerReport,
+    PeerState, ProblemCause, ProblemReport,
 };
 use std::fmt;
 
@@ -35,6 +35,7 @@ pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
     }
     let waiting: Vec<&JobReport> =
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
+    problems.extend(report.links_down.iter().map(|link| judge_link(link, !waiting.is_empty())));
     let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, !waiting.is_empty()));
     problems.extend(peers);
     problems.extend(report.job_differences.iter().map(judge_job_difference));
@@ -62,8 +63,10 @@ pub fn describe_awaited_epoch(report: &GatewayReport, job: &str) -> Option<Strin
     let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
     let job = report.jobs.iter().find(waits)?;
     let files = missing_elsewhere(job, report).map(judge_job_difference);
+    let links = report.links_down.iter().map(|link| judge_link(link, true));
     let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, true));
-    let found: Vec<ProblemReport> = files.chain(peers.filter(|problem| problem.blocks)).collect();
+    let blocking = links.chain(peers).filter(|problem| problem.blocks);
+    let found: Vec<ProblemReport> = files.chain(blocking).collect();
     let found = if found.is_empty() { vec![judge_waiting_job(job, &report.peers)] } else { found };
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     Some(texts.join("; "))
@@ -82,6 +85,25 @@ fn blocking(
     remedy: Option<String>,
 ) -> ProblemReport {
     ProblemReport { cause, blocks: true, subject, found, remedy }
+}
+
+/// Returns the problem that a link is down. It blocks if `a_job_waits` for an epoch; with an epoch,
+/// data and control go round it.
+fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
+    let LinkOutageReport { between, seconds, why, way_round } = link;
+    let way = match way_round {
+        Some(gateway) => format!("it is gone round by way of {gateway}"),
+        None => "no single gateway goes round it".to_owned(),
+    };
+    ProblemReport {
+        cause: ProblemCause::Link,
+        blocks: a_job_waits,
+        subject: format!("link {}", between.join("-")),
+        found: format!("down for {seconds:.0} s ({why}); {way}"),
+        remedy: Some(
+            "mend the path between both regions; it is used again once it is up".to_owned(),
+        ),
+    }
 }
 
 /// Returns the problem with the lanes to a peer. Without any lane it blocks if `a_job_waits` for an

@@ -20,6 +20,9 @@ pub struct GatewayReport {
     pub peers: Vec<PeerReport>,
     /// The links of its region.
     pub links: Vec<LinkReport>,
+    /// The links of the fabric that are down, also those of other regions.
+    #[serde(default)]
+    pub links_down: Vec<LinkOutageReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
     /// Jobs in which it differs from gateways that it can reach.
@@ -49,6 +52,8 @@ pub enum ProblemCause {
     Peer,
     /// Some lanes to a peer are missing.
     Lanes,
+    /// A link between two regions is down.
+    Link,
     /// A job has no epoch.
     Job,
     /// The region files of two gateways differ in a job.
@@ -249,6 +254,19 @@ pub struct LinkReport {
     pub rtt_ms: f64,
     /// Expected random loss, from 0 to 1, from the fabric file.
     pub loss: f64,
+}
+
+/// A link that is down and gone round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkOutageReport {
+    /// The two regions, in name order.
+    pub between: [String; 2],
+    /// Seconds since this gateway knows that it is down.
+    pub seconds: f64,
+    /// The reason, as far as known.
+    pub why: String,
+    /// The gateway by way of which both regions reach each other, if it is one alone.
+    pub way_round: Option<String>,
 }
 
 /// One local rank.

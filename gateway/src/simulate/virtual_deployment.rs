@@ -177,12 +177,23 @@ impl VirtualDeployment {
 
     /// Begins or ends an outage of all links from a gateway to others.
     pub fn set_outage_from(&self, from: GatewayId, outage: bool) {
-        let all = |id: GatewayId| self.setup.addresses[usize::from(id.0)].all();
         for to in self.fabric.gateway_ids().filter(|to| *to != from) {
-            for (from, to) in all(from).zip(all(to)) {
-                // Gateways without a link between them have no outage.
-                let _ = self.net.set_blackhole(from.ip(), to.ip(), outage);
-            }
+            self.set_outage_to(from, to, outage);
+        }
+    }
+
+    /// Begins or ends an outage of the links between two gateways, in both directions.
+    pub fn set_outage_between(&self, one: GatewayId, other: GatewayId, outage: bool) {
+        self.set_outage_to(one, other, outage);
+        self.set_outage_to(other, one, outage);
+    }
+
+    /// Begins or ends an outage of the links from a gateway to another.
+    fn set_outage_to(&self, from: GatewayId, to: GatewayId, outage: bool) {
+        let all = |id: GatewayId| self.setup.addresses[usize::from(id.0)].all();
+        for (from, to) in all(from).zip(all(to)) {
+            // Gateways without a link between them have no outage.
+            let _ = self.net.set_blackhole(from.ip(), to.ip(), outage);
         }
     }
 

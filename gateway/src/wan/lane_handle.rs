@@ -67,7 +67,7 @@ impl LaneHandle {
     }
 
     /// Queues a message about a link or lane. A lane whose queue is full is closed.
-    pub fn send_link_message(&self, message: LinkMessage) {
+    pub fn send_link_message(&self, message: &LinkMessage) {
         self.queue_message([&LINK_GROUP.0.to_be_bytes(), &*message.encode()].concat());
     }
 

@@ -43,6 +43,19 @@ impl LocalGateway {
         &self.fabric.gateway(gateway).name
     }
 
+    /// Names the connection between two gateways for texts: "link us-east-us-west", or both
+    /// gateways of one region.
+    pub fn connection_name(&self, one: GatewayId, other: GatewayId) -> String {
+        let regions = [one, other].map(|id| self.fabric.gateway(id).region);
+        if regions[0] == regions[1] {
+            let [one, other] = [one, other].map(|id| self.gateway_name(id));
+            return format!("the connection between gateways {one} and {other}");
+        }
+        let [a, b] = [regions[0].min(regions[1]), regions[0].max(regions[1])]
+            .map(|region| &*self.fabric.region(region).name);
+        format!("link {a}-{b}")
+    }
+
     /// Returns this gateway's name in the fabric file.
     pub fn own_name(&self) -> &str {
         self.gateway_name(self.id)

@@ -52,12 +52,7 @@ impl Session {
                 Ok(())
             }
             Message::Repeat => {
-                let mut lacking = self.epoch.members().indirect_peers();
-                // The sender itself may serve the job only now.
-                if !lacking.contains(&from) {
-                    lacking.push(from);
-                }
-                lacking.into_iter().for_each(|peer| self.repeat_messages_to(peer));
+                self.repeat_messages_to(from);
                 Ok(())
             }
             of_epoch => self.handle_message_in_epoch(from, of_epoch, now),

@@ -22,6 +22,7 @@ mod epoch;
 mod local_gateway;
 mod messages;
 mod session_collectives;
+mod session_connections;
 mod session_epochs;
 mod session_events;
 mod status;

@@ -19,10 +19,11 @@ impl Session {
         self.epoch.request_entry(next, committed, &mut self.actions);
     }
 
-    /// Begins the next epoch, on the first gateway, once all peers have asked for it.
+    /// Begins the next epoch, on the first gateway, once all peers have asked for it and there is a
+    /// plan for the links that are up.
     pub(super) fn open_epoch_if_all_joined(&mut self, now: TimeNs) {
         let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
-        if let Some(start) = self.epoch.next_epoch_start(next, committed) {
+        if let Some(start) = self.epoch.next_epoch_start(next, committed, &mut self.actions) {
             self.enter_epoch(start, now);
         }
     }
@@ -39,6 +40,8 @@ impl Session {
         let step = committed.map(|committed| committed.step);
         let ended = self.epoch.last_end_failure();
         self.collectives.notify_epoch(epoch, step, ended, &mut self.actions);
+        // A connection may have been lost since the first gateway made the plan.
+        self.end_epoch_if_cut("the new plan needs it", now);
     }
 
     /// Leaves the epoch under way: its collectives fail, contributions intact. Sends End to all
@@ -102,6 +105,9 @@ impl Session {
     pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
         self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
+        if self.end_epoch_if_cut("another plan needs it", now) {
+            return;
+        }
         let waiting = self.collectives.waiting().map(|(sequence, _)| sequence);
         for sequence in waiting.collect::<Vec<_>>() {
             self.start_if_posted(sequence, now);

@@ -18,7 +18,7 @@ use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
 use crate::topology::{Fabric, LinkState};
-use crate::wire::{Message, SegmentHeader};
+use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
@@ -45,9 +45,9 @@ pub struct SessionConfig {
 /// It has four kinds of methods:
 ///
 /// * Getters: [`Session::plan`], [`Session::status`], [`Session::is_drained`]. They change nothing.
-/// * `handle_*`: an event happened. Ranks attach, post, commit and detach; peers come up, go down
-///   and send messages; segments arrive; tasks and streams end; time passes. Each may queue
-///   actions and move the timeout.
+/// * `handle_*`: an event happened. Ranks attach, post, commit and detach; connections between
+///   gateways come and go; peers send messages; segments arrive; tasks and streams end; time passes.
+///   Each may queue actions and move the timeout.
 /// * [`Session::poll_action`]: the next action for the engine, in an order that it must keep where
 ///   actions name the same peer, task, lease or scratch.
 /// * [`Session::poll_timeout`]: the time of the next [`Session::handle_timeout`].
@@ -119,60 +119,11 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
-    /// Marks a neighbour and the peers behind it as reachable, since its first lane is up. The next
-    /// epoch begins once all peers are reachable.
-    pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
-        self.epoch.members_mut().mark_up(peer);
-        for to in self.epoch.members().peers_through(peer) {
-            self.actions.push(Action::Introduce { to });
-        }
-        self.epoch.members().ask_to_repeat(peer, &mut self.actions);
-        self.request_entry();
-        self.open_epoch_if_all_joined(now);
-    }
-
-    /// Marks a neighbour and the peers behind it as reachable, whose lanes were up before this
-    /// session began. Asks all of them to repeat: nobody took their messages until now.
-    pub fn handle_peer_found(&mut self, peer: GatewayId, now: TimeNs) {
-        self.handle_peer_up(peer, now);
-        for id in self.epoch.members().peers_through(peer) {
-            self.actions.push_message(id, Message::Repeat);
-        }
-    }
-
     /// Sets the job's memory for partials and its share of a link, 1 / `one_in`, since other jobs
     /// came or went. Partials above a lower limit stay until their collectives end.
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
         self.transfer.set_partials(partials);
         self.deadlines.set_share(one_in);
-    }
-
-    /// Marks a neighbour and the peers behind it as unreachable, since its last lane is lost, and
-    /// ends the epoch. `why` goes into the failure's text.
-    pub fn handle_peer_down(&mut self, peer: GatewayId, why: &str, now: TimeNs) {
-        if !self.epoch.members_mut().mark_down(peer) {
-            return;
-        }
-        let text = format!(
-            "gateway {} cannot be reached ({why}); contributions intact, the gateways go on \
-             trying and the next epoch begins when it is back",
-            self.epoch.local().gateway_name(peer)
-        );
-        self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
-        self.epoch.members_mut().reset_peers_through(peer);
-    }
-
-    /// Repeats all messages that may have been lost with a lane to a neighbour, while other lanes
-    /// to it live. Messages only add to what a peer knows, so a repeated one changes nothing.
-    pub fn handle_lane_lost(&mut self, peer: GatewayId) {
-        for id in self.epoch.members().peers_through(peer) {
-            self.repeat_messages_to(id);
-        }
-        self.epoch.members().ask_to_repeat(peer, &mut self.actions);
-        if self.epoch.members().has_indirect_peers() {
-            // The lane may have lost a Repeat as well.
-            self.actions.push_message(peer, Message::Repeat);
-        }
     }
 
     /// Ends the epoch, since the gateway shuts down at once: collectives under way fail everywhere.
@@ -208,10 +159,15 @@ impl Session {
         self.epoch.handle_link(to, state, &mut self.actions);
     }
 
-    /// Takes the answer to [`Action::Plan`], `None` if no plan could be made. The plan is taken up
-    /// if it is faster than the one in force, over links as they were `reported`.
+    /// Takes the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the plan
+    /// is taken up if it uses a link that has come back, or is faster than the one in force, over
+    /// links as they were `reported`. Outside an epoch it is the plan of the next one.
     pub fn handle_planned(&mut self, reported: &Fabric, plan: Option<Plan>, now: TimeNs) {
-        if let Some(plan) = self.epoch.accept_faster_plan(reported, plan) {
+        if !self.epoch.is_active() {
+            self.epoch.keep_plan_for_entry(reported, plan);
+            return self.open_epoch_if_all_joined(now);
+        }
+        if let Some(plan) = self.epoch.accept_better_plan(reported, plan) {
             self.handle_plan(plan, now);
         }
     }

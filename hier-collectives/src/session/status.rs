@@ -43,7 +43,7 @@ pub struct DrainStatus {
 pub struct PeerStatus {
     /// The gateway.
     pub gateway: GatewayId,
-    /// Whether some lane to it is up.
+    /// Whether it can be reached, over other gateways if need be.
     pub up: bool,
     /// Whether it is in our epoch.
     pub ready: bool,

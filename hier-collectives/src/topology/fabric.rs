@@ -133,6 +133,10 @@ impl Fabric {
         let known = |link: &Link| self.link_index((link.a, link.b)).is_ok();
         Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
     }
+    /// Whether paths of links join all regions, so that data can go from each to each.
+    pub fn is_connected(&self) -> bool {
+        self.regions_reached_from_first().into_iter().all(|reached| reached)
+    }
     /// Returns the numbers of all gateways, ascending.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
         (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)
@@ -201,6 +205,16 @@ impl Fabric {
 
     /// Adds a fault for each region that no path of links reaches from the first region.
     fn check_connected(&self, faults: &mut Vec<FabricError>) {
+        for (region, reached) in self.regions.iter().zip(self.regions_reached_from_first()) {
+            if !reached {
+                let first = self.regions[0].name.clone();
+                faults.push(FabricError::Unreachable(region.name.clone(), first));
+            }
+        }
+    }
+
+    /// Returns whether a path of links leads from the first region to each region, in their order.
+    fn regions_reached_from_first(&self) -> Vec<bool> {
         let mut reached = vec![false; self.regions.len()];
         reached[0] = true;
         for _ in 0..self.regions.len() {
@@ -210,12 +224,7 @@ impl Fabric {
                 (reached[a], reached[b]) = (either, either);
             }
         }
-        for (region, reached) in self.regions.iter().zip(reached) {
-            if !reached {
-                let first = self.regions[0].name.clone();
-                faults.push(FabricError::Unreachable(region.name.clone(), first));
-            }
-        }
+        reached
     }
 }
 

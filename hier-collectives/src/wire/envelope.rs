@@ -12,19 +12,23 @@ pub struct Envelope {
     pub from: GatewayId,
     /// The final receiver; any other gateway forwards the message.
     pub to: GatewayId,
+    /// The number of hops that the message may still take. So none goes in circles, whatever
+    /// gateways know of the connections.
+    pub hops: u16,
 }
 
 impl Envelope {
-    /// 12 bytes: the encoded length of an envelope, which is a job's id and the ids of two
-    /// gateways.
-    pub const BYTES: usize = GroupId::BYTES + 4;
+    /// 14 bytes: the encoded length of an envelope, which is a job's id, the ids of two gateways
+    /// and a number of hops.
+    pub const BYTES: usize = GroupId::BYTES + 6;
 
-    /// Returns the wire form of the envelope: job, sender, receiver.
+    /// Returns the wire form of the envelope: job, sender, receiver, hops.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Vec::with_capacity(Self::BYTES);
         write_u64(&mut out, self.group.0);
         write_u16(&mut out, self.from.0);
         write_u16(&mut out, self.to.0);
+        write_u16(&mut out, self.hops);
         let mut fixed = [0; Self::BYTES];
         fixed.copy_from_slice(&out);
         fixed
@@ -38,7 +42,7 @@ impl Envelope {
     pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let mut reader = FieldReader(frame);
         let (group, from) = (GroupId(reader.read_u64()?), GatewayId(reader.read_u16()?));
-        let to = GatewayId(reader.read_u16()?);
-        Ok((Self { group, from, to }, reader.0))
+        let (to, hops) = (GatewayId(reader.read_u16()?), reader.read_u16()?);
+        Ok((Self { group, from, to, hops }, reader.0))
     }
 }

@@ -118,8 +118,8 @@ pub enum Message {
         /// The first collective that some rank of the sender has not posted.
         from: Sequence,
     },
-    /// Messages that the sender should have forwarded may be lost. The receiver repeats all its
-    /// messages to gateways that it reaches through others.
+    /// The sender lacks the messages of the receiver, since it serves the job only now. The
+    /// receiver repeats all of them.
     Repeat,
     /// From the first gateway: the receiver starts no further collective and answers `Paused`.
     Pause {

@@ -2,6 +2,7 @@
 //!
 //! Under injected faults no result is wrong and no rank waits longer than docs/failures.md says.
 
+mod cut_links;
 mod gateway_restarts;
 mod injected_faults;
 mod lane_failures;

@@ -92,6 +92,7 @@ fn has_no_line(cause: ProblemCause) -> bool {
         }
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
+        | ProblemCause::Link
         | ProblemCause::Loss
         | ProblemCause::Restart => false,
     }

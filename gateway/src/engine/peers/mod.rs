@@ -2,8 +2,10 @@
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
 //! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
-//! to peers with missing lanes checked.
+//! to peers with missing lanes checked. `connections` tells other gateways which peers have lanes,
+//! and forwards messages.
 
+mod connections;
 mod path_state;
 mod paths;
 mod traffic;
@@ -18,17 +20,17 @@ use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::stream::send_queue::NewSegment;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::mesh::ConnectionTable;
 use hier_collectives::plan::Plan;
-use hier_collectives::routes::Routes;
 use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
+use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use path_state::PathState;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use units::Span;
+use units::{Span, TimeNs};
 
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
@@ -54,11 +56,11 @@ pub(super) struct PeerView {
     pub loss_alarm: bool,
 }
 
-/// The other gateways that this one has connections to, and the routes to all others.
+/// The other gateways that this one has connections to, and the connections of all gateways.
 pub(crate) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    routes: Routes,
+    connections: ConnectionTable,
     /// The plan of each job's current epoch, for the division of links and ports.
     plans: Mutex<BTreeMap<GroupId, Plan>>,
     peers: BTreeMap<GatewayId, Peer>,
@@ -115,7 +117,7 @@ impl Peer {
         if let Some((connection, generation)) = self.control.select_connection(&ids) {
             let selected = self.lanes.values().filter(|handle| handle.id == connection);
             selected.for_each(|handle| {
-                handle.send_link_message(LinkMessage::ControlGeneration(generation))
+                handle.send_link_message(&LinkMessage::ControlGeneration(generation))
             });
         }
     }
@@ -154,24 +156,13 @@ impl Peers {
             total_in_gauges: LinkTraffic::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
-        let routes = Routes::from_gateway(&fabric, me);
-        Self { fabric, me, routes, plans: Mutex::default(), peers }
+        let connections = ConnectionTable::new(Arc::clone(&fabric), me);
+        Self { fabric, me, connections, plans: Mutex::default(), peers }
     }
 
     /// Iterates over the gateways that this one may have lanes to.
     pub fn peer_ids(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.keys().copied()
-    }
-
-    /// Whether a lane to a peer is up.
-    pub fn has_lane(&self, peer: GatewayId) -> bool {
-        self.peers.get(&peer).is_some_and(|peer| !peer.lanes.is_empty())
-    }
-
-    /// Whether control messages to another gateway get on their way: a lane to it, or to the next
-    /// gateway on the route to it, is up.
-    pub fn is_reachable(&self, gateway: GatewayId) -> bool {
-        self.has_lane(self.routes.next_hop(gateway))
     }
 
     /// Whether a hello shows that the peer restarted since its lanes came up.
@@ -212,7 +203,7 @@ impl Peers {
     }
 
     /// Adds a lane. Returns true if the peer had no lane up before.
-    pub fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
+    pub fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
@@ -220,6 +211,9 @@ impl Peers {
         peer.lane_counters.insert(handle.id, handle.count_traffic());
         peer.lanes.insert(seen.lane, handle);
         peer.select_control_connection();
+        if first {
+            self.connections.handle_up(seen.peer, now);
+        }
         first
     }
 
@@ -230,6 +224,7 @@ impl Peers {
         lane: u16,
         connection: ConnectionId,
         why: &str,
+        now: TimeNs,
     ) -> Option<LostLane> {
         let name = self.fabric.gateway(id).name.clone();
         let peer = self.peers.get_mut(&id)?;
@@ -249,7 +244,14 @@ impl Peers {
         }
         // Lanes come back by themselves; the health of the gateway warns of those that stay away.
         info!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
-        Some(LostLane { last_lane: peer.lanes.is_empty(), control_messages })
+        let last_lane = peer.lanes.is_empty();
+        if last_lane {
+            self.connections.handle_down(id, peer.link.liveness.has_ended_silent(now), now);
+        } else if control_messages {
+            self.connections.send_all_to(id);
+            self.connections.handle_messages_lost(now);
+        }
+        Some(LostLane { last_lane, control_messages })
     }
 
     /// Records why a lane could not be dialled, and logs a new reason. `is_unanswered` means that
@@ -298,36 +300,8 @@ impl Peers {
     /// Sends a peer the limit that an operator here has set on a link.
     pub fn send_rate_override(&self, to: GatewayId, message: RateOverride) {
         if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
-            handle.send_link_message(LinkMessage::Rate(message));
+            handle.send_link_message(&LinkMessage::Rate(message));
         }
-    }
-
-    /// Sends a control message over one lane, so that messages arrive in order. Without a
-    /// connection to the recipient, the message goes to the next hop on the route to it.
-    pub fn send_message(&self, envelope: Envelope, message: &Message) {
-        let Some(next) = self.peers.get(&self.routes.next_hop(envelope.to)) else { return };
-        if let Some(handle) = next.control_lane() {
-            let bytes = handle.send_message(envelope, message);
-            next.link.pair_pacer.pacer().charge_debt(bytes);
-            next.link.send_queue.charge_control_bytes(envelope.group, bytes);
-        }
-    }
-
-    /// Sends a control message of one of this gateway's jobs.
-    pub fn send_job_message(&self, to: GatewayId, group: GroupId, message: &Message) {
-        self.send_message(Envelope { group, from: self.me, to }, message);
-    }
-
-    /// Whether a peer may hand over a message. The sender must be the peer, or a gateway without a
-    /// connection to this one. The recipient must be this gateway, or one that is nearer to this
-    /// gateway than to the peer.
-    pub fn may_forward(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
-        let Envelope { from, to, .. } = envelope;
-        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
-        let of_its_own = from == neighbour;
-        let of_others = known(from) && from != self.me && !self.routes.is_direct(from);
-        let onward = known(to) && (to == self.me || self.routes.next_hop(to) != neighbour);
-        (of_its_own || of_others) && onward
     }
 
     /// Queues a segment in the send queue of a peer, from which the peer's lanes pull.

@@ -42,6 +42,12 @@ pub(super) struct PeerLabel {
     pub peer: String,
 }
 
+/// The label of metrics of one link, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LinkLabel {
+    pub link: String,
+}
+
 /// The labels of payload counters; the direction is `sent` or `received`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct PayloadLabel {

@@ -2,7 +2,7 @@
 
 use super::job::JobMetrics;
 use super::labels::{
-    CollectiveLabel, DropLabel, JobLabel, OpLabel, PayloadLabel, PeerLabel, RankLabel,
+    CollectiveLabel, DropLabel, JobLabel, LinkLabel, OpLabel, PayloadLabel, PeerLabel, RankLabel,
     StragglerLabel, discard_label,
 };
 use super::peer::{PeerMetrics, RealCounter, RealGauge};
@@ -52,6 +52,7 @@ pub struct MetricsRegistry {
     loss_alarms: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
     lanes_missing: Family<PeerLabel, Gauge>,
+    link_down: Family<LinkLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
 }
 
@@ -97,6 +98,7 @@ impl MetricsRegistry {
             loss_alarms: Family::default(),
             lanes_up: Family::default(),
             lanes_missing: Family::default(),
+            link_down: Family::default(),
             rtt_seconds: Family::default(),
         };
         metrics.register_all();
@@ -130,6 +132,11 @@ impl MetricsRegistry {
     /// Returns the counter of segments that arrived and were not used for this reason.
     pub fn dropped_segments(&self, discard: Discard) -> Counter {
         self.dropped_segments.get_or_create_owned(&DropLabel { reason: discard_label(discard) })
+    }
+
+    /// Returns the gauge that is 1 while a link is down and gone round, else 0.
+    pub fn link_down(&self, link: &str) -> Gauge {
+        self.link_down.get_or_create_owned(&LinkLabel { link: link.to_owned() })
     }
 
     /// Returns the metrics of one peer from the registry; all calls with an equal gateway name
@@ -225,6 +232,8 @@ impl MetricsRegistry {
         registry.register("lanes_up", "Number of lanes connected", self.lanes_up.clone());
         let help = "Number of lanes of the plan that are not connected";
         registry.register("lanes_missing", help, self.lanes_missing.clone());
+        let help = "1 while the link is down and gone round, else 0; shown once it was down";
+        registry.register("link_down", help, self.link_down.clone());
         let help = "1 while collectives can run: every job has an epoch, and none drains; else 0";
         registry.register("ready", help, self.ready.clone());
         let help = "Differences between the jobs of this gateway and those of others";

@@ -85,3 +85,17 @@ fn metrics_have_the_names_that_dashboards_use() {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }
 }
+
+#[test]
+fn a_link_that_is_down_has_a_gauge() {
+    let metrics = MetricsRegistry::new();
+    metrics.link_down("east-west").set(1);
+    metrics.link_down("east-south").set(0);
+    let text = metrics.render();
+    for line in [
+        "landbridge_link_down{link=\"east-west\"} 1",
+        "landbridge_link_down{link=\"east-south\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}

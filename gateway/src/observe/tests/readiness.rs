@@ -1,7 +1,8 @@
 use super::server::example;
 use crate::observe::readiness::{describe_awaited_epoch, is_ready, judge_problems};
 use crate::observe::status::{
-    DrainReport, GatewayReport, JobDifference, JobDifferenceKind, PeerState, ProblemCause,
+    DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, PeerState,
+    ProblemCause,
 };
 
 /// Returns cause and text of each problem, and whether the gateway is ready.
@@ -44,6 +45,25 @@ fn missing_lanes_are_a_warning_with_a_remedy() {
     let text = "gateway west-0: 1 of 4 lanes are connected: 3 of 4 UDP ports do not answer; open \
                 them";
     assert_eq!((problems, ready), (vec![(ProblemCause::Lanes, text.to_owned())], true));
+}
+
+#[test]
+fn a_link_that_is_down_is_named_with_its_pair() {
+    let mut report = example();
+    report.links_down.push(LinkOutageReport {
+        between: ["east".to_owned(), "west".to_owned()],
+        seconds: 12.4,
+        why: "silent for 8 s".to_owned(),
+        way_round: Some("gateway south-0".to_owned()),
+    });
+    let (problems, ready) = judged(&report);
+    let text = "link east-west: down for 12 s (silent for 8 s); it is gone round by way of gateway \
+                south-0; mend the path between both regions; it is used again once it is up";
+    assert_eq!((problems, ready), (vec![(ProblemCause::Link, text.to_owned())], true));
+    report.links_down[0].way_round = None;
+    report.jobs[0].epoch = None;
+    let (problems, ready) = judged(&report);
+    assert!(!ready && problems[0].1.contains("no single gateway"), "{problems:?}");
 }
 
 #[test]

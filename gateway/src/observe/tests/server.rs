@@ -34,6 +34,7 @@ pub(super) fn example() -> GatewayReport {
             mtu: Some(1500),
         }],
         links: vec![],
+        links_down: vec![],
         jobs: vec![JobReport {
             job: "train".to_owned(),
             epoch: Some(3),

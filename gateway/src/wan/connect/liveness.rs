@@ -12,10 +12,12 @@
 //!   is closed long before QUIC would, so that its segments go over the others.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
 //!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `idle_timeout`.
+//!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
 //!
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
 //! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, IDLE_TIMEOUT_MIN)
+//! detour    = no datagram for max(DETOUR_OUTAGE + 3 RTT of the fabric, DETOUR_TIMEOUT_MIN)
 //! dead path = silent, while others are heard,
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
@@ -24,7 +26,7 @@ use crate::host::Host;
 use crate::wan::congestion::lane_controller::{connection_telemetry, smoothed_rtt};
 use bytes::Bytes;
 use quinn::Connection;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use units::{Span, TimeNs};
 
@@ -36,6 +38,17 @@ const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// a long link. An idle peer is heard once a keep-alive and a round trip, because QUIC awaits the
 /// answer to the last one.
 const IDLE_ROUND_TRIPS: u32 = 3;
+/// 8 s without a datagram from a peer: the link is gone round, if others join all regions. It is
+/// above [`DETOUR_OUTAGE`], and below the stall deadline of 10 s, so that the next step goes round
+/// it.
+/// Tested by `a_link_cut_under_way_is_gone_round_in_time`.
+const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
+/// 6 s, and round trips as in [`IDLE_ROUND_TRIPS`]: an outage of 5 s after a keep-alive interval of
+/// 1 s, and its end, are no reason to go round a link.
+const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
+/// 3 s: the lanes of a silent peer end within this time of each other. Their last packets came at
+/// most a keep-alive interval apart.
+const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
 /// 1 s: the interval between keep-alive packets of a lane that sends nothing else. A peer that was
 /// started again answers one with a stateless reset, so an idle lane to the old process ends that
 /// soon.
@@ -61,13 +74,48 @@ pub(super) fn idle_timeout(rtt: Span) -> Duration {
     (KEEP_ALIVE_INTERVAL + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
 }
 
-/// The times at which the lanes to a peer were heard.
+/// Returns how long no datagram comes from a peer until the link to it is gone round, if others
+/// join all regions.
+fn detour_timeout(rtt: Span) -> Duration {
+    let outage = DETOUR_OUTAGE + rtt.duration() * IDLE_ROUND_TRIPS;
+    outage.max(DETOUR_TIMEOUT_MIN).min(idle_timeout(rtt))
+}
+
+/// The times at which the lanes to a peer were heard, and what follows from silence.
 #[derive(Debug, Default)]
 pub struct PeerLiveness {
     /// When a lane last had an acknowledgement.
     heard_ns: AtomicU64,
     /// When a lane last was silent with bytes in flight.
     silent_ns: AtomicU64,
+    /// Whether data could go round the link to the peer.
+    can_go_round: AtomicBool,
+    /// When a lane last ended because nothing came from the peer; 0 if none has.
+    ended_silent_ns: AtomicU64,
+}
+
+impl PeerLiveness {
+    /// Sets whether data could go round the link to the peer, so that it is lost after a shorter
+    /// silence.
+    pub fn set_can_go_round(&self, can: bool) {
+        self.can_go_round.store(can, Ordering::Relaxed);
+    }
+
+    /// Whether a lane ended just before `now` because nothing came from the peer. The lanes of a
+    /// silent peer end soon after each other.
+    pub fn has_ended_silent(&self, now: TimeNs) -> bool {
+        let ended_ns = self.ended_silent_ns.load(Ordering::Relaxed);
+        ended_ns > 0 && now.since(TimeNs::from_ns(ended_ns)).duration() < SILENT_ENDS_MAX
+    }
+
+    /// Returns the silence after which the peer is lost; `rtt` is the round trip by the fabric.
+    fn lost_after(&self, rtt: Span) -> Duration {
+        if self.can_go_round.load(Ordering::Relaxed) {
+            detour_timeout(rtt)
+        } else {
+            idle_timeout(rtt)
+        }
+    }
 }
 
 /// The silence of one lane.
@@ -96,7 +144,6 @@ pub(super) async fn monitor_liveness(
     rtt: Span,
 ) -> String {
     let round_max = LIVENESS_ROUND_MAX.max(rtt + rtt);
-    let lost_after = idle_timeout(rtt);
     let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
     let mut silence = LaneSilence { peer_heard_ns, ..LaneSilence::default() };
     loop {
@@ -118,7 +165,8 @@ pub(super) async fn monitor_liveness(
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
         silence.note_datagrams(check, connection.stats().udp_rx.datagrams);
-        if silence.mute.duration() >= lost_after {
+        if silence.mute.duration() >= peer.lost_after(rtt) {
+            peer.ended_silent_ns.store(host.now().ns(), Ordering::Relaxed);
             return format!("silent for {}", silence.mute);
         }
         let other_silent = TimeNs::from_ns(peer.silent_ns.load(Ordering::Relaxed));
@@ -164,5 +212,37 @@ impl LaneSilence {
     fn note_datagrams(&mut self, check: Span, datagrams: u64) {
         self.mute = if datagrams == self.datagrams { self.mute + check } else { Span::ZERO };
         self.datagrams = datagrams;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the seconds of silence after which a peer is lost, without and with a way round.
+    fn lost_after_secs(rtt_ms: u64) -> [u64; 2] {
+        let peer = PeerLiveness::default();
+        let rtt = Span::from_ms(rtt_ms);
+        let alone = peer.lost_after(rtt).as_secs();
+        peer.set_can_go_round(true);
+        [alone, peer.lost_after(rtt).as_secs()]
+    }
+
+    #[test]
+    fn a_link_with_a_way_round_is_lost_sooner() {
+        assert_eq!(lost_after_secs(2), [15, 8]);
+        assert_eq!(lost_after_secs(600), [15, 8]);
+        assert_eq!(lost_after_secs(1000), [15, 9]);
+        assert_eq!(lost_after_secs(60_000), [181; 2]);
+    }
+
+    #[test]
+    fn a_silent_end_is_remembered_for_a_moment() {
+        let peer = PeerLiveness::default();
+        let second = |number: u64| TimeNs::from_ns(number * 1_000_000_000);
+        assert!(!peer.has_ended_silent(second(1)));
+        peer.ended_silent_ns.store(second(10).ns(), Ordering::Relaxed);
+        let remembered = [10, 12, 13, 100].map(|number| peer.has_ended_silent(second(number)));
+        assert_eq!(remembered, [true, true, false, false]);
     }
 }

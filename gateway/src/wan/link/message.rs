@@ -6,6 +6,7 @@
 use super::policy::LINK_RATE_MIN_BITS_PER_S;
 use hier_collectives::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use hier_collectives::ids::{GroupId, RegionId};
+use hier_collectives::mesh::ConnectionReport;
 use units::BitRate;
 
 /// 0: the group id that marks a message about links (a link message) in a control stream. No job
@@ -13,13 +14,15 @@ use units::BitRate;
 pub const LINK_GROUP: GroupId = GroupId(0);
 
 /// A message about a link or a lane, encoded behind [`LINK_GROUP`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkMessage {
     /// An operator's rate limit of a link.
     Rate(RateOverride),
     /// The sender's control messages use this connection from here on, until another connection has
     /// a higher generation.
     ControlGeneration(u64),
+    /// The connections of the sender, or of another gateway whose report it passes on.
+    Connections(ConnectionReport),
 }
 
 /// An operator's rate limit of a link. The sender repeats it when a lane comes up or is lost.
@@ -35,7 +38,7 @@ pub struct RateOverride {
 
 impl LinkMessage {
     /// Encodes the message for a control stream, without the group that precedes it.
-    pub fn encode(self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(21);
         match self {
             Self::Rate(change) => {
@@ -47,7 +50,11 @@ impl LinkMessage {
             }
             Self::ControlGeneration(generation) => {
                 out.push(CONTROL_GENERATION_TAG);
-                write_u64(&mut out, generation);
+                write_u64(&mut out, *generation);
+            }
+            Self::Connections(report) => {
+                out.push(CONNECTIONS_TAG);
+                report.write_to(&mut out);
             }
         }
         out
@@ -62,6 +69,7 @@ impl LinkMessage {
         let message = match reader.read_u8()? {
             RATE_TAG => Self::Rate(RateOverride::decode_fields(&mut reader)?),
             CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
+            CONNECTIONS_TAG => Self::Connections(ConnectionReport::read_from(&mut reader)?),
             _ => return Err(DecodeError::Unknown("link message")),
         };
         reader.check_end(message)
@@ -92,10 +100,13 @@ impl RateOverride {
 const RATE_TAG: u8 = 1;
 /// The first byte of an encoded [`LinkMessage::ControlGeneration`].
 const CONTROL_GENERATION_TAG: u8 = 2;
+/// The first byte of an encoded [`LinkMessage::Connections`].
+const CONNECTIONS_TAG: u8 = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hier_collectives::ids::GatewayId;
     use proptest::prelude::*;
 
     proptest! {
@@ -108,7 +119,15 @@ mod tests {
         ) {
             let rate = some.then(|| BitRate::from_bits_per_second(bits));
             let change = RateOverride { ends: (RegionId(a), RegionId(a + 1)), number, rate };
-            for message in [LinkMessage::Rate(change), LinkMessage::ControlGeneration(number)] {
+            let gateways = [a, a + 1, a + 2].map(GatewayId);
+            let [gateway, up, down] = gateways;
+            let (number_below, up, down) = (number >> 2, vec![up], vec![down]);
+            let report = ConnectionReport { gateway, number: number_below, up, down };
+            for message in [
+                LinkMessage::Rate(change),
+                LinkMessage::ControlGeneration(number),
+                LinkMessage::Connections(report),
+            ] {
                 prop_assert_eq!(LinkMessage::decode(&message.encode()), Ok(message));
             }
         }

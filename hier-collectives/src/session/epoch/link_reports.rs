@@ -9,7 +9,6 @@ use crate::plan::{self, Plan};
 use crate::topology::{Fabric, Link, LinkState};
 use crate::wire::Message;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use units::ByteCount;
 
 /// 0.15 of the greater value: a link whose capacity and RTT changed by less since the plan in force
@@ -77,14 +76,13 @@ impl LinkReports {
     }
 
     /// Returns the fabric with links as reported, if a new plan should be made for them. Called
-    /// after each collective: the links must differ from the planned ones, and stay so for several
-    /// calls.
-    pub fn fabric_to_plan_for(&mut self, fabric: &Fabric) -> Option<Fabric> {
+    /// after each collective with the links that are `in_use`: they must differ from the planned
+    /// ones, and stay so for several calls.
+    pub fn fabric_to_plan_for(&mut self, in_use: &Fabric) -> Option<Fabric> {
         if self.planning {
             return None;
         }
-        let reported: Vec<Link> =
-            fabric.links().iter().map(|l| self.worst_report(fabric, l)).collect();
+        let reported = self.reported_links(in_use);
         if !any_link_differs(&self.planned_for, &reported, LINK_CHANGE_FRACTION) {
             self.candidate = None;
             return None;
@@ -101,9 +99,28 @@ impl LinkReports {
                 return None;
             }
         }
+        self.begin_planning(in_use)
+    }
+
+    /// Returns the fabric with the links `in_use` as reported, for a plan that is made from now on;
+    /// none while another is being made.
+    pub fn begin_planning(&mut self, in_use: &Fabric) -> Option<Fabric> {
+        if self.planning {
+            return None;
+        }
         self.candidate = None;
         self.planning = true;
-        Some(fabric.with_links(reported))
+        Some(in_use.with_links(self.reported_links(in_use)))
+    }
+
+    /// Whether the newest plan was made for the links that are `in_use`, and for no others.
+    pub fn is_planned_for(&self, in_use: &Fabric) -> bool {
+        join_same_regions(&self.planned_for, in_use.links())
+    }
+
+    /// Whether some link of a fabric is reported to differ much from it.
+    pub fn differ_from(&self, fabric: &Fabric) -> bool {
+        any_link_differs(fabric.links(), &self.reported_links(fabric), LINK_CHANGE_FRACTION)
     }
 
     /// Records that no plan is being made any more.
@@ -114,6 +131,11 @@ impl LinkReports {
     /// Records the links that the newest plan was made for. Returns those of the plan before.
     pub fn replace_planned_links(&mut self, links: &[Link]) -> Vec<Link> {
         std::mem::replace(&mut self.planned_for, links.to_vec())
+    }
+
+    /// Returns the links of a fabric as reported.
+    fn reported_links(&self, fabric: &Fabric) -> Vec<Link> {
+        fabric.links().iter().map(|link| self.worst_report(fabric, link)).collect()
     }
 
     /// Returns a link with the worst rate, RTT and loss that the gateways at its ends report.
@@ -144,23 +166,56 @@ pub(in crate::session) fn is_plan_faster(plan: &Plan, in_force: &Plan, reported:
     seconds(plan) <= (1.0 - PLAN_GAIN_FRACTION) * seconds(in_force)
 }
 
-/// Describes the links that changed since the plan before, as an addition to a plan's reason.
-pub(in crate::session) fn link_changes_text(before: &[Link], reported: &Fabric) -> String {
-    let changed = before
-        .iter()
-        .zip(reported.links())
-        .filter(|(was, is)| link_differs(was, is, LINK_CHANGE_FRACTION));
-    let mut text = String::new();
-    for (_, link) in changed.take(NAMED_LINKS_MAX) {
-        let [a, b] = [link.a, link.b].map(|region| &reported.region(region).name);
-        let _ = write!(text, "; link {a}-{b} now carries {} at {}", link.rate, link.rtt);
-    }
-    text
+/// Whether two lists of links join the same regions.
+pub(in crate::session) fn join_same_regions(one: &[Link], other: &[Link]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| has_same_ends(one, other))
 }
 
-/// Whether some link of two equal lists differs in capacity or RTT by more than a fraction.
+/// Whether some link joins regions that no link of `before` joins.
+pub(in crate::session) fn is_any_link_back(before: &[Link], now: &[Link]) -> bool {
+    now.iter().any(|link| !before.iter().any(|known| has_same_ends(known, link)))
+}
+
+/// Returns the links of a fabric, those that are reported with their reported values.
+pub(in crate::session) fn whole_fabric(fabric: &Fabric, reported: &Fabric) -> Fabric {
+    let links = fabric.links().iter();
+    fabric.with_links(links.map(|l| reported.link(l.a, l.b).unwrap_or(l).clone()).collect())
+}
+
+/// Describes the links that changed since the plan before, and the links of `fabric` that the plan
+/// goes round, as an addition to a plan's reason.
+pub(in crate::session) fn link_changes_text(
+    before: &[Link],
+    reported: &Fabric,
+    fabric: &Fabric,
+) -> String {
+    let texts = fabric.links().iter().filter_map(|link| {
+        let [a, b] = [link.a, link.b].map(|region| &fabric.region(region).name);
+        let Some(is) = reported.link(link.a, link.b) else {
+            return Some(format!("; link {a}-{b} is down"));
+        };
+        let was = before.iter().find(|was| has_same_ends(was, is));
+        match was {
+            None => Some(format!("; link {a}-{b} is up again")),
+            Some(was) if link_differs(was, is, LINK_CHANGE_FRACTION) => {
+                Some(format!("; link {a}-{b} now carries {} at {}", is.rate, is.rtt))
+            }
+            Some(_) => None,
+        }
+    });
+    texts.take(NAMED_LINKS_MAX).collect()
+}
+
+/// Whether two lists of links join other regions, or some link differs in capacity or RTT by more
+/// than a fraction.
 fn any_link_differs(before: &[Link], now: &[Link], fraction: f64) -> bool {
-    before.iter().zip(now).any(|(before, now)| link_differs(before, now, fraction))
+    !join_same_regions(before, now)
+        || before.iter().zip(now).any(|(before, now)| link_differs(before, now, fraction))
+}
+
+/// Whether two links join the same regions.
+fn has_same_ends(one: &Link, other: &Link) -> bool {
+    (one.a, one.b) == (other.a, other.b)
 }
 
 /// Whether capacity or RTT of two links differs by more than a fraction of the greater value.

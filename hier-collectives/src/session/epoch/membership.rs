@@ -1,13 +1,12 @@
 //! The gateways of the fabric: which can be reached, which are in the epoch, which ask to enter.
 
 use crate::ids::{BootId, Epoch, GatewayId, Sequence};
+use crate::mesh::{ConnectionGraph, ConnectionState, Routes};
 use crate::plan::Plan;
 use crate::post::Committed;
-use crate::routes::Routes;
-use crate::session::action_queue::ActionQueue;
 use crate::topology::{Fabric, LinkState};
-use crate::wire::Message;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Gateway 0, the first by name, which begins epochs and makes plans.
 pub(in crate::session) const FIRST_GATEWAY: GatewayId = GatewayId(0);
@@ -35,17 +34,27 @@ pub(in crate::session) struct EpochStart {
     pub committed: Option<Committed>,
 }
 
-/// All other gateways, and the routes to them.
+/// All other gateways, the connections between all gateways, and the routes over them.
 #[derive(Debug)]
 pub(in crate::session) struct Membership {
+    me: GatewayId,
+    graph: Arc<ConnectionGraph>,
     routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
 }
 
+/// The peers to which a change of connections matters.
+#[derive(Debug, Default)]
+pub(in crate::session) struct RouteChange {
+    /// Peers that cannot be reached any more.
+    pub lost: Vec<GatewayId>,
+    /// Peers that can be reached, and whose messages from this gateway may be lost: other gateways
+    /// pass them on, or did so until now.
+    pub rerouted: Vec<GatewayId>,
+}
+
 #[derive(Debug, Default)]
 struct Peer {
-    /// The connection to the peer, or to the neighbour that passes messages on to it, is up.
-    up: bool,
     /// The last epoch for which the peer sent Ready.
     ready: Epoch,
     /// The link to the peer by the peer's own fabric file, from its last Ready.
@@ -59,7 +68,14 @@ impl Membership {
     pub fn new(fabric: &Fabric, me: GatewayId) -> Self {
         let others = fabric.gateway_ids().filter(|id| *id != me);
         let peers = others.map(|id| (id, Peer::default())).collect();
-        Self { routes: Routes::from_gateway(fabric, me), peers }
+        let graph = ConnectionGraph::uniform(fabric, ConnectionState::Awaited);
+        let routes = Routes::from_gateway(&graph, me);
+        Self { me, graph: Arc::new(graph), routes, peers }
+    }
+
+    /// Returns the connections between all gateways.
+    pub fn graph(&self) -> &ConnectionGraph {
+        &self.graph
     }
 
     /// Iterates over all other gateways, reachable or not.
@@ -79,23 +95,27 @@ impl Membership {
 
     /// Whether a peer can be reached.
     pub fn is_up(&self, peer: GatewayId) -> bool {
-        self.peers.get(&peer).is_some_and(|peer| peer.up)
+        self.routes.reaches(peer)
     }
 
     /// Whether all peers can be reached.
     pub fn all_up(&self) -> bool {
-        self.peers.values().all(|peer| peer.up)
+        self.peer_ids().all(|id| self.is_up(id))
     }
 
     /// Iterates over the peers that can be reached.
     pub fn reachable_peers(&self) -> impl Iterator<Item = GatewayId> {
-        self.peers.iter().filter(|(_, peer)| peer.up).map(|(id, _)| *id)
+        self.peer_ids().filter(|id| self.is_up(*id))
+    }
+
+    /// Iterates over the peers that cannot be reached.
+    pub fn missing_peers(&self) -> impl Iterator<Item = GatewayId> {
+        self.peer_ids().filter(|id| !self.is_up(*id))
     }
 
     /// Iterates over the peers that can be reached and sent Ready for an epoch.
     pub fn peers_ready_for(&self, epoch: Epoch) -> impl Iterator<Item = GatewayId> {
-        let ready = move |(_, peer): &(&GatewayId, &Peer)| peer.up && peer.ready == epoch;
-        self.peers.iter().filter(ready).map(|(id, _)| *id)
+        self.reachable_peers().filter(move |id| self.sent_ready(*id, epoch))
     }
 
     /// Whether a peer's last Ready was for this epoch, whether or not the peer can be reached.
@@ -108,56 +128,27 @@ impl Membership {
         self.peers.get(&peer)?.link
     }
 
-    /// Marks a neighbour and the peers behind it as reachable.
-    pub fn mark_up(&mut self, neighbour: GatewayId) {
-        for id in self.routes.reached_through(neighbour) {
-            if let Some(peer) = self.peers.get_mut(&id) {
-                peer.up = true;
+    /// Replaces the connections between all gateways. Returns the peers to which that matters.
+    pub fn replace_graph(&mut self, graph: Arc<ConnectionGraph>) -> RouteChange {
+        let routes = Routes::from_gateway(&graph, self.me);
+        let before = std::mem::replace(&mut self.routes, routes);
+        self.graph = graph;
+        let mut change = RouteChange::default();
+        for id in self.peers.keys().copied() {
+            if !self.routes.reaches(id) {
+                change.lost.extend(before.reaches(id).then_some(id));
+            } else if !before.is_direct(id) || !self.routes.is_direct(id) {
+                change.rerouted.push(id);
             }
         }
+        change
     }
 
-    /// Marks a neighbour, but not the peers behind it, as unreachable. Returns false when there is
-    /// no such peer.
-    pub fn mark_down(&mut self, neighbour: GatewayId) -> bool {
-        let Some(peer) = self.peers.get_mut(&neighbour) else { return false };
-        peer.up = false;
-        true
-    }
-
-    /// Resets all that is known of a neighbour and of the peers behind it.
-    pub fn reset_peers_through(&mut self, neighbour: GatewayId) {
-        for id in self.routes.reached_through(neighbour) {
-            if let Some(peer) = self.peers.get_mut(&id) {
-                *peer = Peer::default();
-            }
+    /// Resets all that is known of a peer.
+    pub fn reset_peer(&mut self, peer: GatewayId) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            *known = Peer::default();
         }
-    }
-
-    /// Returns a neighbour and the peers behind it.
-    pub fn peers_through(&self, neighbour: GatewayId) -> Vec<GatewayId> {
-        self.routes.reached_through(neighbour).collect()
-    }
-
-    /// Returns the peers without a connection to this gateway, which are reached through others.
-    pub fn indirect_peers(&self) -> Vec<GatewayId> {
-        self.peer_ids().filter(|id| !self.routes.is_direct(*id)).collect()
-    }
-
-    /// Whether some peers are reached through others.
-    pub fn has_indirect_peers(&self) -> bool {
-        self.routes.is_partial()
-    }
-
-    /// Sends Repeat to the reachable peers that are not behind a neighbour. Their messages through
-    /// this gateway to that neighbour may be lost, and they cannot know.
-    pub fn ask_to_repeat(&self, neighbour: GatewayId, actions: &mut ActionQueue) {
-        if !self.has_indirect_peers() {
-            return;
-        }
-        let behind: BTreeSet<GatewayId> = self.routes.reached_through(neighbour).collect();
-        actions
-            .broadcast(self.reachable_peers().filter(|id| !behind.contains(id)), &Message::Repeat);
     }
 
     /// Records a peer's Ready for an epoch, with the link by the peer's fabric file. Returns false
@@ -181,7 +172,8 @@ impl Membership {
     /// Returns the requests of all peers to enter, by gateway number; none unless all are reachable
     /// and have asked.
     pub fn all_joined(&self) -> Option<Vec<JoinRequest>> {
-        self.peers.values().map(|peer| peer.joined.filter(|_| peer.up)).collect()
+        let joined = |(id, peer): (&GatewayId, &Peer)| peer.joined.filter(|_| self.is_up(*id));
+        self.peers.iter().map(joined).collect()
     }
 
     /// Drops all requests to enter, which are void once an epoch ended.

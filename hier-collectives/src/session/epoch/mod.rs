@@ -4,6 +4,7 @@
 //! that it emits; collectives and transfers read it and never change it. It knows neither of them:
 //! numbers of collectives reach it as arguments.
 
+mod cuts;
 pub(super) mod drain;
 pub(super) mod link_reports;
 pub(super) mod membership;

@@ -8,7 +8,7 @@
 
 use super::membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::plan::{self, Plan, Role, trees_max};
+use crate::plan::{self, Plan, Role, Tree, trees_max};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
@@ -100,6 +100,17 @@ impl PlanSchedule {
     pub fn plan_of(&self, sequence: Sequence) -> (&Plan, &[Role]) {
         let earlier = self.earlier.iter().find(|earlier| sequence < earlier.below);
         earlier.map_or((&self.plan, &self.roles), |earlier| (&earlier.plan, &earlier.roles))
+    }
+
+    /// Returns the pairs of gateways that exchange data along the trees of the plan in force, and
+    /// of earlier plans that collectives from `oldest` on follow.
+    pub fn edges_in_use(
+        &self,
+        oldest: Option<Sequence>,
+    ) -> impl Iterator<Item = (GatewayId, GatewayId)> {
+        let followed = move |earlier: &&EarlierPlan| oldest.is_some_and(|at| at < earlier.below);
+        let earlier = self.earlier.iter().filter(followed).map(|earlier| &earlier.plan);
+        earlier.chain([&self.plan]).flat_map(|plan| plan.trees.iter().flat_map(Tree::edges))
     }
 
     /// Whether a collective is held back, since it may follow a plan that is not known here yet.

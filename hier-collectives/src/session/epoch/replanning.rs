@@ -174,23 +174,31 @@ impl EpochState {
         if self.me() != FIRST_GATEWAY || active.plans.is_changing() || leaving {
             return;
         }
-        if let Some(reported) = self.links.fabric_to_plan_for(self.local.fabric()) {
+        let in_use = self.members.graph().fabric_in_use(self.local.fabric());
+        if let Some(reported) = in_use.and_then(|in_use| self.links.fabric_to_plan_for(&in_use)) {
             actions.push(Action::Plan(Arc::new(reported)));
         }
     }
 
-    /// Takes the answer to [`Action::Plan`]. Returns the plan, with the changed links in its
-    /// reason, if it is faster than the one in force.
-    pub fn accept_faster_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
+    /// Takes the answer to [`Action::Plan`] in an epoch. Returns the plan, with the changed links
+    /// in its reason, if it uses a link that has come back or is faster than the one in force.
+    pub fn accept_better_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
         self.links.end_planning();
-        let in_force = self.active.as_ref()?.plans.plan();
-        let before = self.links.replace_planned_links(reported.links());
-        let segment = in_force.segment;
-        let mut plan = Plan { segment, ..plan? }.with_express_limit(self.local.fabric());
-        if !link_reports::is_plan_faster(&plan, in_force, reported) {
+        let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());
+        let in_use = self.members.graph().fabric_in_use(fabric)?;
+        if !link_reports::join_same_regions(in_use.links(), reported.links()) {
+            // Connections have changed while it was made; another is asked for.
             return None;
         }
-        plan.reason += &link_reports::link_changes_text(&before, reported);
+        let before = self.links.replace_planned_links(reported.links());
+        let mut plan = Plan { segment: in_force.segment, ..plan? }.with_express_limit(fabric);
+        let whole = link_reports::whole_fabric(fabric, reported);
+        if !link_reports::is_any_link_back(&before, reported.links())
+            && !link_reports::is_plan_faster(&plan, in_force, &whole)
+        {
+            return None;
+        }
+        plan.reason += &link_reports::link_changes_text(&before, reported, fabric);
         Some(plan)
     }
 }

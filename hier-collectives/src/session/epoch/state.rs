@@ -25,6 +25,8 @@ const PEER_NUMBERS_BOUND: u64 = 1 << 62;
 pub(in crate::session) struct EpochState {
     pub(super) local: LocalGateway,
     boot: BootId,
+    /// The plan for the whole fabric, as this gateway was started with it.
+    pub(super) own_plan: Plan,
     /// The plan of the epochs that this gateway opens, if it is the first by name.
     pub(super) next_plan: Plan,
     pub(super) members: Membership,
@@ -63,15 +65,16 @@ pub(in crate::session) enum JoinReply {
 }
 
 impl EpochState {
-    /// Creates the state before the first epoch, with no peer up. `next_plan` is the plan of epochs
-    /// that this gateway opens.
-    pub fn new(local: LocalGateway, boot: BootId, next_plan: Plan) -> Self {
+    /// Creates the state before the first epoch, with no peer up. `own_plan` is the plan of epochs
+    /// that this gateway opens while all links are up.
+    pub fn new(local: LocalGateway, boot: BootId, own_plan: Plan) -> Self {
         Self {
             members: Membership::new(local.fabric(), local.id()),
             links: LinkReports::new(local.fabric()),
             local,
             boot,
-            next_plan,
+            next_plan: own_plan.clone(),
+            own_plan,
             number: Epoch(0),
             active: None,
             ended: None,
@@ -177,16 +180,21 @@ impl EpochState {
         }
     }
 
-    /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it.
+    /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it
+    /// and there is a plan for the links that are up.
     pub fn next_epoch_start(
-        &self,
+        &mut self,
         next: Sequence,
         committed: Option<Committed>,
+        actions: &mut ActionQueue,
     ) -> Option<EpochStart> {
         if self.me() != FIRST_GATEWAY || self.is_active() || self.draining.is_some() {
             return None;
         }
         let joins = self.members.all_joined()?;
+        if !self.has_plan_for_links_up(actions) {
+            return None;
+        }
         let last = joins.iter().map(|join| join.last).max().unwrap_or_default();
         let boots = [self.boot].into_iter().chain(joins.iter().map(|join| join.boot));
         Some(EpochStart {

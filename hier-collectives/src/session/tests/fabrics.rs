@@ -1,6 +1,7 @@
 //! Small fabrics, trees and plans for tests.
 
 use crate::ids::*;
+use crate::mesh::*;
 use crate::plan::*;
 use crate::topology::*;
 use std::sync::Arc;
@@ -47,6 +48,16 @@ fn fabric_of(
     let links = pairs.into_iter().map(link).collect();
     let regions = ranks.iter().enumerate().map(region).collect();
     Arc::new(Fabric::new("test", 1500, regions, links).expect("valid"))
+}
+
+/// The graph in which all connections of a fabric have this state.
+pub(super) fn connections(fabric: &Fabric, state: ConnectionState) -> Arc<ConnectionGraph> {
+    Arc::new(ConnectionGraph::uniform(fabric, state))
+}
+
+/// Two gateways, the lower number first.
+pub(super) fn pair_of(one: GatewayId, other: GatewayId) -> GatewayPair {
+    (one.min(other), one.max(other))
 }
 
 pub(super) fn tree(share: u64, roots: &[u16], parents: &[(u16, u16)]) -> Tree {

@@ -3,6 +3,7 @@ use super::fabrics::*;
 use super::world::*;
 use crate::descriptor::*;
 use crate::ids::*;
+use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
 use crate::session::collective::overreach;
@@ -21,6 +22,7 @@ struct Victim {
     me: GatewayId,
     peer: GatewayId,
     session: Session,
+    fabric: Arc<Fabric>,
     now: TimeNs,
     ranks: std::ops::Range<u32>,
     epoch: Epoch,
@@ -51,6 +53,7 @@ impl Victim {
             me,
             peer: GatewayId(1 - me.0),
             session: Session::new(config),
+            fabric,
             now: TimeNs::from_ns(1),
             ranks: ranks.clone(),
             epoch: Epoch(0),
@@ -62,8 +65,14 @@ impl Victim {
         };
         victim.session.handle_start(victim.now);
         ranks.for_each(|rank| victim.session.handle_attach(RankId(rank), victim.now));
-        victim.session.handle_peer_up(victim.peer, victim.now);
+        victim.connect(ConnectionState::Up, "start");
         victim
+    }
+
+    /// The connection to the peer comes up or is lost.
+    fn connect(&mut self, state: ConnectionState, why: &str) {
+        let graph = connections(&self.fabric, state);
+        self.session.handle_connections(&graph, why, self.now);
     }
 
     /// A number that the session may depend on.
@@ -189,8 +198,8 @@ impl Victim {
         if error.is_caused_by_ranks() {
             self.session.handle_overreach(self.peer, error, self.now);
         } else {
-            self.session.handle_peer_down(self.peer, "accused", self.now);
-            self.session.handle_peer_up(self.peer, self.now);
+            self.connect(ConnectionState::Awaited, "accused");
+            self.connect(ConnectionState::Up, "start");
         }
     }
 
@@ -289,7 +298,7 @@ impl Victim {
 
     /// The peer sends nothing more, time passes, and the engine finishes its tasks and leases.
     fn end(&mut self) {
-        self.session.handle_peer_down(self.peer, "silent", self.now);
+        self.connect(ConnectionState::Awaited, "silent");
         self.drain();
         for task in std::mem::take(&mut self.tasks) {
             self.session.handle_task_done(task, self.now);
@@ -374,7 +383,8 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
             partials: ByteCount::new(64 << 20),
             one_in: NonZeroU64::MIN,
         });
-        session.handle_peer_up(GatewayId(0), TimeNs::from_ns(1));
+        let graph = connections(&fabric(&[2, 1]), ConnectionState::Up);
+        session.handle_connections(&graph, "start", TimeNs::from_ns(1));
         session
     };
     let begin = |plan: Plan| {

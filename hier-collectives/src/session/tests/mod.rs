@@ -1,6 +1,7 @@
 //! Tests of whole sessions, without I/O.
 
 mod commits;
+mod cuts;
 mod disagreements;
 mod ends;
 mod fabrics;

@@ -2,6 +2,7 @@
 use super::fabrics::*;
 use super::world::*;
 use crate::ids::*;
+use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
 use crate::session::collective::state::Phase;
@@ -239,46 +240,6 @@ fn one_fast_fabric(fast: u16) -> Vec<Arc<Fabric>> {
     fabrics
 }
 
-/// Three gateways in a line, the first at one end. Outside an epoch nothing is repeated: only
-/// Repeat makes the other end send Join once more, and Repeat may be lost with a lane.
-#[test]
-fn a_repeat_lost_with_its_lane_is_sent_again() {
-    let (first, middle, last) = (GatewayId(0), GatewayId(1), GatewayId(2));
-    let fabric = line_of_three();
-    let session = |me| {
-        Session::new(SessionConfig {
-            fabric: Arc::clone(&fabric),
-            me,
-            boot: BootId(u64::from(me.0) + 100),
-            plan: plan_of(vec![tree(1, &[1], &[(0, 1), (2, 1)])]),
-            partials: ByteCount::new(1 << 20),
-            one_in: NonZeroU64::MIN,
-        })
-    };
-    let (now, mut between, mut end) = (TimeNs::from_ns(1), session(middle), session(last));
-    let said = |session: &mut Session| -> Vec<(GatewayId, Message)> {
-        let actions = std::iter::from_fn(|| session.poll_action());
-        let said = actions.filter_map(|action| match action {
-            Action::Message { to, message } => Some((to, message)),
-            _ => None,
-        });
-        said.collect()
-    };
-    end.handle_peer_up(middle, now);
-    between.handle_peer_up(last, now);
-    let joins = |said: &[(GatewayId, Message)]| {
-        said.iter().any(|(to, message)| *to == first && matches!(message, Message::Join { .. }))
-    };
-    assert!(joins(&said(&mut end)), "which nobody could pass on yet");
-    between.handle_peer_up(first, now);
-    let repeat = (last, Message::Repeat);
-    assert!(said(&mut between).contains(&repeat), "which a lane takes with it");
-    between.handle_lane_lost(last);
-    assert!(said(&mut between).contains(&repeat));
-    end.handle_message(middle, Message::Repeat, now).expect("fair");
-    assert!(joins(&said(&mut end)));
-}
-
 /// Returns the messages that a session wants to send.
 fn take_messages(session: &mut Session) -> Vec<(GatewayId, Message)> {
     let actions = std::iter::from_fn(|| session.poll_action());
@@ -305,11 +266,12 @@ fn a_session_that_begins_late_meets_its_peers() {
         })
     };
     let (mut late, mut early) = (session(first), session(other));
+    let graph = connections(&fabric, ConnectionState::Up);
     early.handle_start(now);
-    early.handle_peer_up(first, now);
+    early.handle_connections(&graph, "start", now);
     assert!(!take_messages(&mut early).is_empty(), "which nobody took");
     late.handle_start(now);
-    late.handle_peer_found(other, now);
+    late.handle_late_start(&graph, now);
     for (_, message) in take_messages(&mut late) {
         early.handle_message(first, message, now).expect("fair");
     }

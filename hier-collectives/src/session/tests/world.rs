@@ -4,6 +4,7 @@
 use super::fabrics::*;
 use crate::descriptor::*;
 use crate::ids::*;
+use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
 use crate::session::*;
@@ -63,6 +64,10 @@ pub(super) struct World {
     pub(super) failed: BTreeSet<GatewayId>,
     /// Scratch that was released, by gateway and buffer.
     pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
+    /// Connections that are not up.
+    pub(super) not_up: BTreeMap<GatewayPair, ConnectionState>,
+    /// Changes of connections that gateways do not know yet, oldest first.
+    pub(super) unknown: BTreeMap<GatewayId, VecDeque<Arc<ConnectionGraph>>>,
     /// The collectives that commits cover, by rank and step.
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
 }
@@ -78,6 +83,17 @@ impl World {
         plan: Plan,
         seed: u64,
         partials: u64,
+    ) -> Self {
+        Self::with_connections(fabrics, plan, seed, partials, BTreeMap::new())
+    }
+
+    /// Gateways with these connections that are not up.
+    pub(super) fn with_connections(
+        fabrics: Vec<Arc<Fabric>>,
+        plan: Plan,
+        seed: u64,
+        partials: u64,
+        not_up: BTreeMap<GatewayPair, ConnectionState>,
     ) -> Self {
         let fabric = Arc::clone(&fabrics[0]);
         let gateways = fabrics.len();
@@ -109,17 +125,18 @@ impl World {
             posted: BTreeMap::new(),
             failed: BTreeSet::new(),
             released: BTreeMap::new(),
+            not_up,
+            unknown: BTreeMap::new(),
             steps: BTreeMap::new(),
         };
         for rank in 0..world.fabric.world_size() {
             let gateway = world.gateway_of(RankId(rank));
             world.session(gateway).handle_attach(RankId(rank), TimeNs::from_ns(1));
         }
+        let graph = world.graph();
         for one in world.fabric.gateway_ids() {
             world.session(one).handle_start(TimeNs::from_ns(1));
-            for other in world.fabric.gateway_ids().filter(|other| *other != one) {
-                world.session(one).handle_peer_up(other, TimeNs::from_ns(1));
-            }
+            world.session(one).handle_connections(&graph, "start", TimeNs::from_ns(1));
         }
         world.run();
         world
@@ -194,6 +211,8 @@ impl World {
                     assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
                     self.messages.entry((me, to)).or_default().push_back(message);
                 }
+                // A session that does not know of a cut sends into it.
+                Action::Send { to, .. } if self.not_up.contains_key(&pair_of(me, to)) => {}
                 Action::Send { to, mut header, source, priority: _, tail } => {
                     header.parity = tail.parity;
                     let stream = Stream { from: me, to, header, source, arrival: None };
@@ -304,16 +323,6 @@ impl World {
         }
     }
 
-    /// Loses the connection between two gateways with all that is on it, and opens it again.
-    pub(super) fn lose_connection(&mut self, one: GatewayId, other: GatewayId) {
-        self.drop_connection(one, other);
-        let now = self.now;
-        for (me, peer) in [(one, other), (other, one)] {
-            self.session(me).handle_peer_up(peer, now);
-            self.collect(me);
-        }
-    }
-
     /// Loses the lane of control messages between two gateways, each way from some message on.
     /// Later messages go over another lane.
     pub(super) fn lose_lane(&mut self, one: GatewayId, other: GatewayId) {
@@ -323,23 +332,6 @@ impl World {
             self.messages.entry(pair).or_default().truncate(arrive);
             self.session(pair.0).handle_lane_lost(pair.1);
             self.collect(pair.0);
-        }
-    }
-
-    pub(super) fn drop_connection(&mut self, one: GatewayId, other: GatewayId) {
-        let between = |from, to| (from, to) == (one, other) || (from, to) == (other, one);
-        self.messages.retain(|(from, to), _| !between(*from, *to));
-        let dropped: Vec<Stream> =
-            self.streams.extract_if(.., |stream| between(stream.from, stream.to)).collect();
-        let now = self.now;
-        for (me, peer) in [(one, other), (other, one)] {
-            self.session(me).handle_peer_down(peer, "test", now);
-            self.collect(me);
-        }
-        for stream in dropped {
-            if let Some(lease) = lease_of(&stream) {
-                self.end_lease(stream.to, lease);
-            }
         }
     }
 
@@ -362,13 +354,21 @@ impl World {
         self.now = self.now + Span::from_ns(1000);
         let pairs: Vec<_> =
             self.messages.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
-        let choices = pairs.len() + self.tasks.len() + self.streams.len() + self.stopping.len();
-        if choices == 0 {
+        self.unknown.retain(|_, graphs| !graphs.is_empty());
+        let learners: Vec<GatewayId> = self.unknown.keys().copied().collect();
+        let others = pairs.len() + self.tasks.len() + self.streams.len() + self.stopping.len();
+        if others + learners.len() == 0 {
             return false;
         }
-        let choice = self.dice.roll(choices);
-        if let Some((from, to)) = pairs.get(choice).copied() {
+        let choice = self.dice.roll(others + learners.len());
+        if let Some(me) = choice.checked_sub(others).map(|index| learners[index]) {
+            let graph = self.unknown.get_mut(&me).and_then(VecDeque::pop_front);
+            self.learn(me, &graph.expect("there"));
+        } else if let Some((from, to)) = pairs.get(choice).copied() {
             let message = self.messages.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+            if !self.is_reached(from, to) {
+                return true;
+            }
             let now = self.now;
             let result = self.session(to).handle_message(from, message.expect("there"), now);
             assert_eq!(result, Ok(()));

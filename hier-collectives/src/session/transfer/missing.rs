@@ -23,7 +23,10 @@ impl Transfer {
         local: &LocalGateway,
     ) -> Vec<String> {
         let Some(flow) = self.flows.get(&sequence) else { return vec![] };
-        let name = |peer| local.gateway_name(peer);
+        let name = |peer| {
+            let connection = local.connection_name(local.id(), peer);
+            format!("{} ({connection})", local.gateway_name(peer))
+        };
         let of_peer = |peer| {
             let segments = missing_count_text(segments_not_landed(flow, peer, local.id()));
             let segments = segments.map(|text| format!("{text} from gateway {}", name(peer)));

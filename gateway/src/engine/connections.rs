@@ -1,0 +1,51 @@
+//! The engine's handling of connections between gateways, its own and those that others report.
+//!
+//! After each event that may change a connection the event loop calls
+//! [`Engine::follow_connections`], which sends reports to peers and hands the connections to the
+//! sessions.
+
+use super::event_loop::Engine;
+use super::health::link_outages::OutageLine;
+use crate::events::ConnectionId;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::mesh::ConnectionReport;
+use tracing::{info, warn};
+use units::TimeNs;
+
+impl Engine {
+    /// Takes a report of connections that a peer made or passed on.
+    pub(super) fn handle_connection_report(
+        &mut self,
+        (from, id): (GatewayId, ConnectionId),
+        report: ConnectionReport,
+        now: TimeNs,
+    ) {
+        let reporter = report.gateway;
+        if let Err(error) = self.shared.peers.handle_connection_report(from, report, now) {
+            let name = &self.fabric.gateway(from).name;
+            warn!("gateway {name}: {error}; closing its connection");
+            return self.shared.peers.close_for_violation(from, id, &error.to_string());
+        }
+        let why = format!("as gateway {} reports", self.fabric.gateway(reporter).name);
+        self.follow_connections(&why, now);
+    }
+
+    /// Sends the reports that are due. If connections have changed, hands them to the sessions and
+    /// logs links that are gone round. `why` is the reason for which connections are lost.
+    pub(super) fn follow_connections(&mut self, why: &str, now: TimeNs) {
+        // Reports go first: gateways on the way then know the routes of the messages that follow.
+        self.shared.peers.send_connection_reports();
+        let Some(graph) = self.shared.peers.take_connections() else { return };
+        self.for_each_session(now, |session, now| session.handle_connections(&graph, why, now));
+        self.jobs.values_mut().for_each(|job| job.stragglers.set_connections(&graph));
+        for line in self.outages.follow(&self.fabric, &graph, why, now) {
+            let link = line.link();
+            match &line {
+                OutageLine::Down { text, is_warning: true, .. } => warn!("{text}"),
+                OutageLine::Down { text, .. } | OutageLine::Up { text, .. } => info!("{text}"),
+            }
+            let is_down = matches!(line, OutageLine::Down { .. });
+            self.metrics.link_down(link).set(i64::from(is_down));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The links between regions that are down and gone round: since when, why, and by way of whom.
+//!
+//! All gateways know of all links, so each one logs and shows them: at the ends, and on the way
+//! round.
+
+use crate::log_throttle::WarningTimes;
+use crate::observe::status::LinkOutageReport;
+use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::mesh::{ConnectionGraph, GatewayPair};
+use hier_collectives::topology::Fabric;
+use std::collections::BTreeMap;
+use units::TimeNs;
+
+/// The two regions of a link, the lower number first.
+type LinkEnds = (RegionId, RegionId);
+
+/// The links that are down.
+#[derive(Debug, Default)]
+pub(crate) struct LinkOutages {
+    down: BTreeMap<LinkEnds, LinkOutage>,
+    warnings: WarningTimes,
+}
+
+/// A link that is down.
+#[derive(Debug)]
+struct LinkOutage {
+    since: TimeNs,
+    why: String,
+}
+
+/// A line of the log about a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OutageLine {
+    /// A link is down; a warning unless one was given for it less than ten minutes ago.
+    Down { link: String, text: String, is_warning: bool },
+    /// A link is up again.
+    Up { link: String, text: String },
+}
+
+impl OutageLine {
+    /// Returns the name of the link.
+    pub fn link(&self) -> &str {
+        match self {
+            Self::Down { link, .. } | Self::Up { link, .. } => link,
+        }
+    }
+}
+
+impl LinkOutages {
+    /// Follows the connections between gateways at `now`; returns the lines to log. `why` is the
+    /// reason for which connections are lost.
+    pub fn follow(
+        &mut self,
+        fabric: &Fabric,
+        graph: &ConnectionGraph,
+        why: &str,
+        now: TimeNs,
+    ) -> Vec<OutageLine> {
+        let found = links_down(fabric, graph);
+        let mut lines = Vec::new();
+        for (ends, outage) in self.down.extract_if(.., |ends, _| !found.contains_key(ends)) {
+            let (link, seconds) = (link_name(fabric, ends), now.since(outage.since).as_secs_f64());
+            let text = format!("link {link} is up again after {seconds:.0} s; plans use it again");
+            lines.push(OutageLine::Up { link, text });
+        }
+        for (ends, pair) in found {
+            if self.down.contains_key(&ends) {
+                continue;
+            }
+            let link = link_name(fabric, ends);
+            let is_warning = self.warnings.is_due(&link, now);
+            let way = match (way_round(fabric, graph, pair), graph.fabric_in_use(fabric)) {
+                (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
+                (Some(relay), _) => format!("data and control go round it by way of {relay}"),
+                (None, _) => "data and control go round it by way of several gateways".to_owned(),
+            };
+            let text = format!("link {link} is down ({why}): {way}");
+            lines.push(OutageLine::Down { link, text, is_warning });
+            self.down.insert(ends, LinkOutage { since: now, why: why.to_owned() });
+        }
+        lines
+    }
+
+    /// Returns the links that are down, for the status.
+    pub fn reports(
+        &self,
+        fabric: &Fabric,
+        graph: &ConnectionGraph,
+        now: TimeNs,
+    ) -> Vec<LinkOutageReport> {
+        let found = links_down(fabric, graph);
+        let report = |(ends, outage): (&LinkEnds, &LinkOutage)| LinkOutageReport {
+            between: [ends.0, ends.1].map(|region| fabric.region(region).name.clone()),
+            seconds: now.since(outage.since).as_secs_f64(),
+            why: outage.why.clone(),
+            way_round: found.get(ends).and_then(|pair| way_round(fabric, graph, *pair)),
+        };
+        self.down.iter().map(report).collect()
+    }
+}
+
+/// Returns the links with a connection that is down, each with the first such connection.
+fn links_down(fabric: &Fabric, graph: &ConnectionGraph) -> BTreeMap<LinkEnds, GatewayPair> {
+    let mut found = BTreeMap::new();
+    for (one, other) in graph.pairs_down() {
+        let [a, b] = [one, other].map(|id| fabric.gateway(id).region);
+        if a != b {
+            found.entry((a.min(b), a.max(b))).or_insert((one, other));
+        }
+    }
+    found
+}
+
+/// Returns the name of a link, such as `east-west`.
+fn link_name(fabric: &Fabric, (a, b): LinkEnds) -> String {
+    [a, b].map(|region| fabric.region(region).name.clone()).join("-")
+}
+
+/// Returns the name of the gateway by way of which two others reach each other, if it is one alone.
+fn way_round(
+    fabric: &Fabric,
+    graph: &ConnectionGraph,
+    (one, other): GatewayPair,
+) -> Option<String> {
+    let relay: GatewayId = graph.relay_between(one, other)?;
+    Some(format!("gateway {}", fabric.gateway(relay).name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::mesh::ConnectionState;
+    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use units::{BitRate, Fraction, Span};
+
+    /// Returns three regions of one gateway, all pairs linked.
+    fn mesh() -> Fabric {
+        let rate = BitRate::from_bits_per_second(1_000_000);
+        let wan = Some(WanPort { egress: rate, ingress: rate });
+        let names = ["east", "south", "west"];
+        let region = |name: &str| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+        };
+        let link = |(one, other): (usize, usize)| LinkSpec {
+            between: (names[one].to_owned(), names[other].to_owned()),
+            rate,
+            rtt: Span::from_ms(2),
+            loss: Fraction::default(),
+        };
+        let links = [(0, 1), (0, 2), (1, 2)].map(link).to_vec();
+        Fabric::new("mesh", 1500, names.map(region).to_vec(), links).expect("valid")
+    }
+
+    /// Returns the graph of the mesh in which these connections are down.
+    fn without(fabric: &Fabric, down: &[(u16, u16)]) -> ConnectionGraph {
+        ConnectionGraph::new(fabric, |one, other| match down.contains(&(one.0, other.0)) {
+            true => ConnectionState::Down,
+            false => ConnectionState::Up,
+        })
+    }
+
+    /// Returns the time of a second.
+    fn second(number: u64) -> TimeNs {
+        TimeNs::from_ns(7) + Span::from_secs(number)
+    }
+
+    #[test]
+    fn a_link_that_is_down_is_named_once() {
+        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let (whole, cut) = (without(&fabric, &[]), without(&fabric, &[(0, 2)]));
+        assert_eq!(outages.follow(&fabric, &whole, "", second(0)), []);
+        let down = |is_warning| OutageLine::Down {
+            link: "east-west".to_owned(),
+            text:
+                "link east-west is down (silent for 8 s): data and control go round it by way of \
+                   gateway south-0"
+                    .to_owned(),
+            is_warning,
+        };
+        assert_eq!(outages.follow(&fabric, &cut, "silent for 8 s", second(9)), [down(true)]);
+        assert_eq!(outages.follow(&fabric, &cut, "as others report", second(10)), []);
+        let reports = outages.reports(&fabric, &cut, second(12));
+        let expected = LinkOutageReport {
+            between: ["east".to_owned(), "west".to_owned()],
+            seconds: 3.0,
+            why: "silent for 8 s".to_owned(),
+            way_round: Some("gateway south-0".to_owned()),
+        };
+        assert_eq!(reports, [expected]);
+        let up = "link east-west is up again after 20 s; plans use it again".to_owned();
+        let up = OutageLine::Up { link: "east-west".to_owned(), text: up };
+        assert_eq!(outages.follow(&fabric, &whole, "", second(29)), [up]);
+        assert_eq!(outages.reports(&fabric, &whole, second(30)), []);
+        // Within ten minutes of the first warning, and after them.
+        assert_eq!(outages.follow(&fabric, &cut, "silent for 8 s", second(300)), [down(false)]);
+        outages.follow(&fabric, &whole, "", second(310));
+        assert_eq!(outages.follow(&fabric, &cut, "silent for 8 s", second(700)), [down(true)]);
+    }
+
+    #[test]
+    fn a_second_cut_leaves_no_way_for_data() {
+        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let cut = without(&fabric, &[(0, 2), (1, 2)]);
+        let lines = outages.follow(&fabric, &cut, "silent", second(0));
+        assert_eq!(lines.len(), 2);
+        for line in lines {
+            let OutageLine::Down { text, is_warning, .. } = line else { panic!("{line:?}") };
+            assert!(is_warning && text.contains("data cannot go round it"), "{text}");
+        }
+    }
+}

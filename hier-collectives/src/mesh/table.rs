@@ -1,0 +1,308 @@
+//! The connections of one gateway and the reports of all others, from which the graph follows.
+//!
+//! The gateway's engine tells it which connections come up and go down, hands it reports and sends
+//! those that it makes. A report goes to every neighbour, and each passes it on to neighbours that
+//! do not get it from its gateway itself. A connection is up if both ends report it up. It is down
+//! if an end found its path silent, or waited too long for it, while another way leads to the peer.
+
+use super::graph::{ConnectionGraph, ConnectionState};
+use super::report::{ConnectionReport, REPORT_NUMBERS_BOUND};
+use super::routes::Routes;
+use crate::ids::{GatewayId, RegionId};
+use crate::topology::Fabric;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+/// 10 s: the least time for which a connection is awaited before it is gone round. A gateway that
+/// was just started is connected by then, and its links are not left for a moment.
+/// Tested by `a_connection_is_awaited_before_it_is_gone_round`.
+pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
+
+/// 10 round trips of the link: the least time for which a connection of a long link is awaited.
+const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
+
+/// 100 ms: the least time between two reports of a gateway, unless a connection is lost. While
+/// gateways start, one report tells of several connections.
+const REPORT_INTERVAL: Span = Span::from_ms(100);
+
+/// A report about connections that the fabric does not have; always an error of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a report about connections of gateway {0} that the fabric does not have")]
+pub struct InvalidReport(pub GatewayId);
+
+/// The connections of all gateways, as one of them knows them.
+#[derive(Debug)]
+pub struct ConnectionTable {
+    fabric: Arc<Fabric>,
+    me: GatewayId,
+    own: BTreeMap<GatewayId, OwnConnection>,
+    /// The newest report of each gateway, this one's included.
+    reports: BTreeMap<GatewayId, ConnectionReport>,
+    graph: Arc<ConnectionGraph>,
+    routes: Routes,
+    /// Reports to be sent, each to a neighbour.
+    outgoing: VecDeque<(GatewayId, ConnectionReport)>,
+    /// The number of this gateway's last report, and the time when it was made.
+    number: u64,
+    reported_at: Option<TimeNs>,
+    /// Whether this gateway's next report is due.
+    unreported: bool,
+    /// Whether the graph, or any report, has changed since it was taken.
+    changed: bool,
+}
+
+/// This gateway's end of a connection.
+#[derive(Debug)]
+struct OwnConnection {
+    state: ConnectionState,
+    /// The time since which it is awaited while another way leads to the peer.
+    awaited_since: Option<TimeNs>,
+}
+
+impl OwnConnection {
+    /// Makes the end of a connection that is not up, to a peer that is not reached.
+    const fn awaited() -> Self {
+        Self { state: ConnectionState::Awaited, awaited_since: None }
+    }
+}
+
+impl ConnectionTable {
+    /// Makes the table of gateway `me`, with no connection up.
+    pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
+        let peers = fabric.gateway_ids().filter(|id| *id != me && fabric.connects(me, *id));
+        let own = peers.map(|id| (id, OwnConnection::awaited())).collect();
+        let graph = ConnectionGraph::uniform(&fabric, ConnectionState::Awaited);
+        let routes = Routes::from_gateway(&graph, me);
+        Self {
+            fabric,
+            me,
+            own,
+            reports: BTreeMap::new(),
+            graph: Arc::new(graph),
+            routes,
+            outgoing: VecDeque::new(),
+            number: 0,
+            reported_at: None,
+            unreported: false,
+            changed: false,
+        }
+    }
+
+    /// Returns the graph of all connections.
+    pub fn graph(&self) -> &Arc<ConnectionGraph> {
+        &self.graph
+    }
+
+    /// Returns the routes from this gateway.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// Returns the regions whose link to this gateway's region could be gone round.
+    pub fn regions_with_way_round(&self) -> BTreeSet<RegionId> {
+        self.graph.regions_with_way_round(&self.fabric, self.fabric.gateway(self.me).region)
+    }
+
+    /// Removes and returns the next report to send, and the neighbour to send it to.
+    pub fn poll_report(&mut self) -> Option<(GatewayId, ConnectionReport)> {
+        self.outgoing.pop_front()
+    }
+
+    /// Returns the graph if it, or any report, has changed since the last call. Messages through
+    /// other gateways may then be lost, and are to be repeated.
+    pub fn take_change(&mut self) -> Option<Arc<ConnectionGraph>> {
+        std::mem::take(&mut self.changed).then(|| Arc::clone(&self.graph))
+    }
+
+    /// Records that this gateway's end of a connection is up.
+    pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
+        let Some(own) = self.own.get_mut(&peer) else { return };
+        *own = OwnConnection { state: ConnectionState::Up, awaited_since: None };
+        // The peer learns at once that the connection is up, and others in the next report.
+        self.renew_report(now);
+        self.send_all_to(peer);
+        self.unreported = true;
+        self.report_if_due(now);
+    }
+
+    /// Records that a connection is lost; `silent` says whether its path just fell silent. It is
+    /// then gone round at once if another way leads to the peer, and awaited otherwise.
+    pub fn handle_down(&mut self, peer: GatewayId, silent: bool, now: TimeNs) {
+        let Some(own) = self.own.get_mut(&peer) else { return };
+        *own = OwnConnection::awaited();
+        self.update_graph(now);
+        if silent && self.routes.reaches(peer) {
+            self.own
+                .insert(peer, OwnConnection { state: ConnectionState::Down, awaited_since: None });
+        }
+        self.report(now);
+    }
+
+    /// Sends a neighbour all reports, since earlier ones may be lost.
+    pub fn send_all_to(&mut self, peer: GatewayId) {
+        self.outgoing.extend(self.reports.values().map(|report| (peer, report.clone())));
+    }
+
+    /// Records that messages which this gateway forwards may be lost. The next report says so.
+    pub fn handle_messages_lost(&mut self, now: TimeNs) {
+        if !self.graph.is_complete() {
+            self.unreported = true;
+            self.report_if_due(now);
+        }
+    }
+
+    /// Takes a report that a neighbour made or passed on.
+    ///
+    /// # Errors
+    /// [`InvalidReport`]: the neighbour breaks the protocol.
+    pub fn handle_report(
+        &mut self,
+        neighbour: GatewayId,
+        report: ConnectionReport,
+        now: TimeNs,
+    ) -> Result<(), InvalidReport> {
+        let gateway = report.gateway;
+        if !self.is_valid(&report) {
+            return Err(InvalidReport(gateway));
+        }
+        let known = self.reports.get(&gateway);
+        if gateway == self.me {
+            let same = report.number == self.number && known == Some(&report);
+            if report.number >= self.number && !same {
+                // A predecessor's: this gateway was started again, and counts on from there.
+                self.number = report.number.min(REPORT_NUMBERS_BOUND - 2);
+                self.report(now);
+            }
+            return Ok(());
+        }
+        if known.is_some_and(|known| known.number >= report.number) {
+            return Ok(());
+        }
+        let from_itself = |to: &GatewayId| report.up.binary_search(to).is_ok();
+        let open = self.own.iter().filter(|(_, own)| own.state == ConnectionState::Up);
+        let others = open.map(|(to, _)| *to).filter(|to| *to != neighbour && *to != gateway);
+        let lacking = others.filter(|to| !from_itself(to));
+        self.outgoing.extend(lacking.map(|to| (to, report.clone())));
+        self.reports.insert(gateway, report);
+        self.changed = true;
+        self.update_graph(now);
+        Ok(())
+    }
+
+    /// Goes round connections that were awaited for too long, and makes the report that is due.
+    /// Called several times a second.
+    pub fn handle_time(&mut self, now: TimeNs) {
+        let is_late = |(peer, own): (&GatewayId, &OwnConnection)| {
+            let since = own.awaited_since.filter(|_| own.state == ConnectionState::Awaited)?;
+            (now >= since + self.patience(*peer)).then_some(*peer)
+        };
+        let late: Vec<GatewayId> = self.own.iter().filter_map(is_late).collect();
+        for peer in &late {
+            self.own
+                .insert(*peer, OwnConnection { state: ConnectionState::Down, awaited_since: None });
+        }
+        if late.is_empty() {
+            self.report_if_due(now);
+        } else {
+            self.report(now);
+        }
+    }
+
+    /// Returns the time for which the connection to a peer is awaited before it is gone round.
+    fn patience(&self, peer: GatewayId) -> Span {
+        let [here, there] = [self.me, peer].map(|id| self.fabric.gateway(id).region);
+        let rtt = self.fabric.link(here, there).map_or(Span::ZERO, |link| link.rtt);
+        Span::from_ns(DOWN_AFTER_ROUND_TRIPS * rtt.ns()).max(DOWN_AFTER_MIN)
+    }
+
+    /// Whether a report is about connections of the fabric.
+    fn is_valid(&self, report: &ConnectionReport) -> bool {
+        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
+        let mut ends = report.up.iter().chain(&report.down);
+        known(report.gateway)
+            && ends.all(|end| known(*end) && self.fabric.connects(report.gateway, *end))
+    }
+
+    /// Makes this gateway's report if it is due and the last one is old enough.
+    fn report_if_due(&mut self, now: TimeNs) {
+        let recent = self.reported_at.is_some_and(|at| now < at + REPORT_INTERVAL);
+        if self.unreported && !recent {
+            self.report(now);
+        }
+    }
+
+    /// Makes this gateway's report, and sends it to all neighbours.
+    fn report(&mut self, now: TimeNs) {
+        (self.unreported, self.reported_at) = (false, Some(now));
+        self.renew_report(now);
+        let Some(report) = self.reports.get(&self.me) else { return };
+        self.outgoing.extend(report.up.iter().map(|to| (*to, report.clone())));
+    }
+
+    /// Makes this gateway's report, with the next number.
+    fn renew_report(&mut self, now: TimeNs) {
+        self.number += 1;
+        let of_state = |state: ConnectionState| {
+            let own = self.own.iter().filter(move |(_, own)| own.state == state);
+            own.map(|(peer, _)| *peer).collect::<Vec<_>>()
+        };
+        let (up, down) = (of_state(ConnectionState::Up), of_state(ConnectionState::Down));
+        let report = ConnectionReport { gateway: self.me, number: self.number, up, down };
+        self.reports.insert(self.me, report);
+        self.changed = true;
+        self.update_graph(now);
+    }
+
+    /// Makes the graph anew from this gateway's connections and all reports.
+    fn update_graph(&mut self, now: TimeNs) {
+        self.rebuild_graph();
+        if self.follow_reachability(now) {
+            self.rebuild_graph();
+        }
+    }
+
+    /// Makes graph and routes anew.
+    fn rebuild_graph(&mut self) {
+        let graph = ConnectionGraph::new(&self.fabric, |one, other| {
+            use ConnectionState::{Awaited, Down, Up};
+            match (self.state_at(one, other), self.state_at(other, one)) {
+                (Up, Up) => Up,
+                (Down, _) | (_, Down) => Down,
+                _ => Awaited,
+            }
+        });
+        if graph != *self.graph {
+            self.routes = Routes::from_gateway(&graph, self.me);
+            self.graph = Arc::new(graph);
+            self.changed = true;
+        }
+    }
+
+    /// Returns the state of a connection at one of its ends.
+    fn state_at(&self, end: GatewayId, peer: GatewayId) -> ConnectionState {
+        let state = if end == self.me {
+            self.own.get(&peer).map(|own| own.state)
+        } else {
+            self.reports.get(&end).map(|report| report.state_of(peer))
+        };
+        state.unwrap_or(ConnectionState::Awaited)
+    }
+
+    /// Counts the patience with a connection from when another way leads to its peer: before, the
+    /// peer itself is missing. Returns whether a connection is awaited again.
+    fn follow_reachability(&mut self, now: TimeNs) -> bool {
+        let mut again = false;
+        let missing = self.own.iter_mut().filter(|(_, own)| own.state != ConnectionState::Up);
+        for (peer, own) in missing {
+            if !self.routes.reaches(*peer) {
+                again |= own.state == ConnectionState::Down;
+                *own = OwnConnection::awaited();
+            } else if own.state == ConnectionState::Awaited {
+                own.awaited_since.get_or_insert(now);
+            }
+        }
+        self.unreported |= again;
+        again
+    }
+}

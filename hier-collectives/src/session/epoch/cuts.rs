@@ -1,0 +1,133 @@
+//! Connections that are cut: whether the epoch can go on without them, and the plan that goes round
+//! them.
+
+use super::link_reports;
+use super::state::EpochState;
+use crate::ids::{GatewayId, Sequence};
+use crate::mesh::{DOWN_AFTER_MIN, GatewayPair};
+use crate::plan::{Plan, Tree};
+use crate::post::{Failure, FailureCode};
+use crate::session::action::Action;
+use crate::session::action_queue::ActionQueue;
+use crate::topology::Fabric;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// 4 names: the most gateways, and the most connections, that the text of a failure names.
+const NAMED_MAX: usize = 4;
+
+impl EpochState {
+    /// Whether the next plan uses the links that are up and no others; if not, asks for such a
+    /// plan. Connections that are awaited are waited for, and so are links without which data
+    /// cannot go everywhere.
+    pub(super) fn has_plan_for_links_up(&mut self, actions: &mut ActionQueue) -> bool {
+        let (graph, fabric) = (self.members.graph(), self.local.fabric());
+        if !graph.is_settled() {
+            return false;
+        }
+        let Some(in_use) = graph.fabric_in_use(fabric) else { return false };
+        if !self.links.is_planned_for(&in_use) {
+            let is_whole = in_use.links().len() == fabric.links().len();
+            if !is_whole || self.links.differ_from(fabric) {
+                if let Some(reported) = self.links.begin_planning(&in_use) {
+                    actions.push(Action::Plan(Arc::new(reported)));
+                }
+                return false;
+            }
+            self.links.replace_planned_links(fabric.links());
+            self.next_plan = self.own_plan.clone();
+        }
+        let mut edges = self.next_plan.trees.iter().flat_map(Tree::edges);
+        edges.all(|(one, other)| graph.is_up(one, other))
+    }
+
+    /// Takes the answer to [`Action::Plan`] outside an epoch, for the next one. Segments keep their
+    /// size.
+    pub fn keep_plan_for_entry(&mut self, reported: &Fabric, plan: Option<Plan>) {
+        self.links.end_planning();
+        if self.links.is_planned_for(reported) {
+            // It was asked for in the epoch that has ended, since links had other values.
+            return;
+        }
+        let before = self.links.replace_planned_links(reported.links());
+        let Some(plan) = plan else { return };
+        let fabric = self.local.fabric();
+        let segment = self.next_plan.segment;
+        let mut plan = Plan { segment, ..plan }.with_express_limit(fabric);
+        plan.reason += &link_reports::link_changes_text(&before, reported, fabric);
+        self.next_plan = plan;
+    }
+
+    /// Returns the failure with which the epoch ends if a gateway cannot be reached, or if data
+    /// need a connection that is not up; none while the epoch can go on. `oldest` is the oldest
+    /// live collective, `why` the reason for which connections are not up.
+    pub fn cut_failure(&self, oldest: Option<Sequence>, why: &str) -> Option<Failure> {
+        let active = self.active.as_ref()?;
+        let graph = self.members.graph();
+        let missing: Vec<GatewayId> = self.members.missing_peers().collect();
+        let cut: BTreeSet<GatewayPair> = if missing.is_empty() {
+            let edges = active.plans.edges_in_use(oldest);
+            let cut = edges.filter(|(one, other)| !graph.is_up(*one, *other));
+            cut.map(|(one, other)| (one.min(other), one.max(other))).collect()
+        } else {
+            self.connections_to(&missing)
+        };
+        if missing.is_empty() && cut.is_empty() {
+            return None;
+        }
+        let text = format!(
+            "{}; contributions intact, {}",
+            self.cut_text(&missing, &cut, why),
+            self.outlook(&missing, &cut)
+        );
+        Some(Failure::new(FailureCode::RegionLost, text))
+    }
+
+    /// Returns the connections between gateways that cannot be reached and those that can.
+    fn connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
+        let graph = self.members.graph();
+        let of_one = |one: &GatewayId| {
+            let (one, others) = (*one, graph.missing_neighbours(*one).into_iter());
+            let reached = others.filter(move |other| !missing.contains(other));
+            reached.map(move |other| (one.min(other), one.max(other)))
+        };
+        missing.iter().flat_map(of_one).collect()
+    }
+
+    /// Names the gateways that cannot be reached and the connections that are not up.
+    fn cut_text(&self, missing: &[GatewayId], cut: &BTreeSet<GatewayPair>, why: &str) -> String {
+        let local = &self.local;
+        let connections: BTreeSet<String> =
+            cut.iter().map(|(one, other)| local.connection_name(*one, *other)).collect();
+        let connections: Vec<String> = connections.into_iter().take(NAMED_MAX).collect();
+        let verb = if connections.len() == 1 { "is" } else { "are" };
+        let down = format!("{} {verb} down ({why})", connections.join(" and "));
+        let names: Vec<&str> =
+            missing.iter().take(NAMED_MAX).map(|id| local.gateway_name(*id)).collect();
+        match names[..] {
+            [] => down,
+            [name] => format!("gateway {name} cannot be reached: {down}"),
+            _ => format!("gateways {} cannot be reached: {down}", names.join(", ")),
+        }
+    }
+
+    /// Tells how the job goes on after connections were cut.
+    fn outlook(&self, missing: &[GatewayId], cut: &BTreeSet<GatewayPair>) -> String {
+        let (graph, local) = (self.members.graph(), &self.local);
+        if !missing.is_empty() || graph.fabric_in_use(local.fabric()).is_none() {
+            return "the gateways go on trying and the next epoch begins when it is back"
+                .to_owned();
+        }
+        // A link that was just closed may come up again.
+        let when = if graph.is_settled() {
+            "the next epoch goes round it".to_owned()
+        } else {
+            format!(
+                "the next epoch begins when it is back, or after {DOWN_AFTER_MIN} goes round it"
+            )
+        };
+        let relay = cut.first().and_then(|(one, other)| graph.relay_between(*one, *other));
+        let by_way = relay.map(|id| format!(" by way of gateway {}", local.gateway_name(id)));
+        format!("{when}{}", by_way.unwrap_or_default())
+    }
+}

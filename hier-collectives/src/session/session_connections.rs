@@ -1,0 +1,49 @@
+//! Connections between gateways come and go: routes change, epochs end, and messages are repeated.
+
+use super::session_events::Session;
+use crate::ids::GatewayId;
+use crate::mesh::ConnectionGraph;
+use crate::wire::Message;
+use std::sync::Arc;
+use units::TimeNs;
+
+/// Connections.
+impl Session {
+    /// Takes the connections between all gateways as they are known now. The engine calls this
+    /// whenever one has changed, or messages through other gateways may be lost. `why` is the
+    /// reason for which connections were lost, for the text of a failure.
+    ///
+    /// The epoch ends if a gateway cannot be reached any more, or if data need a connection that is
+    /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
+    pub fn handle_connections(&mut self, graph: &Arc<ConnectionGraph>, why: &str, now: TimeNs) {
+        let change = self.epoch.members_mut().replace_graph(Arc::clone(graph));
+        self.end_epoch_if_cut(why, now);
+        change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
+        change.rerouted.into_iter().for_each(|peer| self.repeat_messages_to(peer));
+        self.request_entry();
+        self.open_epoch_if_all_joined(now);
+    }
+
+    /// Takes the connections that were up before this session began. Asks all gateways to repeat
+    /// their messages: nobody took them until now.
+    pub fn handle_late_start(&mut self, graph: &Arc<ConnectionGraph>, now: TimeNs) {
+        self.handle_connections(graph, "", now);
+        let peers: Vec<GatewayId> = self.epoch.members().reachable_peers().collect();
+        self.actions.broadcast(peers, &Message::Repeat);
+    }
+
+    /// Repeats all messages that may have been lost with a lane to a neighbour, while other lanes
+    /// to it live. Messages only add to what a peer knows, so a repeated one changes nothing.
+    pub fn handle_lane_lost(&mut self, peer: GatewayId) {
+        self.repeat_messages_to(peer);
+    }
+
+    /// Ends the epoch if a gateway cannot be reached, or if data need a connection that is not up.
+    /// Returns whether the epoch ended. `why` is the reason for which connections are not up.
+    pub(super) fn end_epoch_if_cut(&mut self, why: &str, now: TimeNs) -> bool {
+        let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
+        let Some(failure) = self.epoch.cut_failure(oldest, why) else { return false };
+        self.end_epoch(failure, None, now);
+        true
+    }
+}
