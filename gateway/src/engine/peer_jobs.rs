@@ -132,7 +132,7 @@ mod tests {
         let zoo = facts("zoo", 1, 7);
         let there = said(&[("zoo", None)]);
         let missing_there = ("zoo".to_owned(), JobDifferenceKind::MissingThere);
-        assert_eq!(differences(&[zoo.clone()], &there), [missing_there]);
+        assert_eq!(differences(std::slice::from_ref(&zoo), &there), [missing_there]);
         assert_eq!(differences(&[], &there), [], "neither has it");
         let here = said(&[("zoo", Some(zoo.clone()))]);
         let missing_here = ("zoo".to_owned(), JobDifferenceKind::MissingHere);

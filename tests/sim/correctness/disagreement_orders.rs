@@ -117,7 +117,7 @@ async fn run_rounds(lab: Lab, seed: u64) {
         let even = (odd + 1 + dice.roll() % u64::from(ranks - 1)) % u64::from(ranks);
         let mut posts = Vec::new();
         for rank in 0..u64::from(ranks) {
-            let dissents = rank == odd || rank != even && dice.roll() % 3 == 0;
+            let dissents = rank == odd || rank != even && dice.roll().is_multiple_of(3);
             let wait = DELAYS_MS[(dice.roll() % DELAYS_MS.len() as u64) as usize];
             posts.push((if dissents { other } else { agreed }, Span::from_ms(wait)));
         }

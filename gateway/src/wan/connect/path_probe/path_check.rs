@@ -294,7 +294,7 @@ mod tests {
             let found = check(&[0, 1, 2, 3], path_mtu.into(), 1500, Fraction::default());
             assert_eq!((found.silent.len(), found.mtu), (0, Some(path_mtu)));
             let too_narrow = PathFault::TooNarrow { carried: path_mtu, pinned: 1500 };
-            assert_eq!(found.faults(Some(1500)), [too_narrow.clone()]);
+            assert_eq!(found.faults(Some(1500)), std::slice::from_ref(&too_narrow));
             assert!(found.faults(None).is_empty(), "lanes find out");
             let (remedy, stated) = (too_narrow.remedy(), format!("set `mtu` to {path_mtu} in"));
             assert_eq!(remedy.contains(&stated), path_mtu >= 1280, "{remedy}");
