@@ -99,7 +99,7 @@ fn every_kind_of_message_has_a_seed() {
 
     type Known = fn(&[u8]) -> bool;
     let kinds: [(&str, usize, Known); 3] = [
-        ("control_message", 12, |bytes| {
+        ("control_message", 14, |bytes| {
             Message::decode(bytes) != Err(DecodeError::Unknown("message"))
         }),
         ("local_request", 0, |bytes| {

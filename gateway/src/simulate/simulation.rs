@@ -291,6 +291,9 @@ mod tests {
         let started = run_in_virtual_time(Simulation::start(unlinked, ByteCount::new(4096), 1));
         let error = started.expect("a runtime").err().expect("nobody meets").to_string();
         assert!(error.contains("the gateways did not meet within 68 s"), "{error}");
-        assert!(error.contains("east-0 to west-0: ") && error.contains("no answer"), "{error}");
+        assert!(
+            error.contains("east-0 to west-0: ") && error.contains("no UDP port answers"),
+            "{error}"
+        );
     }
 }

@@ -169,7 +169,7 @@ fn identity_covers_the_members_not_the_rates() {
         ("500 Mbit/s", "400 Mbit/s", true),
         ("80 ms", "90 ms", true),
         ("127.0.0.1:7400", "127.0.0.1:7300", true),
-        ("1500", "1400", false),
+        ("name = \"two-region\"", "name = \"two-region\"\nmtu = 1400", false),
         ("ranks = 3", "ranks = 4", false),
         ("gateway.east-0", "gateway.east-9", false),
         ("two-region", "three-region", false),
