@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn lines_that_nobody_reads_are_lost_and_counted() {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = io::pipe().expect("a pipe");
         let queue = LineQueue::start("test", writer).expect("a thread");
         let counted = count_losses(&queue);
         // Far more than queue and pipe hold; none of it waits for the reader.

@@ -54,7 +54,7 @@ mod tests {
         let (written, outcome) = write_whole(full.as_fd(), b"report");
         assert_eq!(outcome.expect_err("full").kind(), io::ErrorKind::StorageFull);
         assert_eq!(written, 0);
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);
         let (_, outcome) = write_whole(writer.as_fd(), b"report");
         assert_eq!(outcome.expect_err("closed").kind(), io::ErrorKind::BrokenPipe);
