@@ -68,6 +68,8 @@ def test_a_report_that_is_not_written_exits_with_1():
     done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_quantities_are_rounded_as_the_program_rounds_them():
     """The same values stand in the tests of the crate ``units``."""
     sizes = {0: "0 B", 999: "999 B", 1000: "0.977 KiB", 56_316_576: "53.7 MiB", 1 << 30: "1 GiB"}

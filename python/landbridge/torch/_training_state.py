@@ -118,7 +118,7 @@ def _content_tensor(content: bytes) -> torch.Tensor:
 
 def _user_safe_types() -> set[Any]:
     """Returns the classes that the user gave to ``torch.serialization.add_safe_globals``."""
-    listed = getattr(torch.serialization, "get_safe_globals", list)()
+    listed: list[Any] = getattr(torch.serialization, "get_safe_globals", list)()
     return {entry[0] if isinstance(entry, tuple) else entry for entry in listed}
 
 
