@@ -81,6 +81,22 @@ impl ConnectionGraph {
         self.neighbours(one).binary_search(&other).is_ok()
     }
 
+    /// Whether the connection between two gateways is gone round.
+    pub fn is_down(&self, one: GatewayId, other: GatewayId) -> bool {
+        self.down.contains(&(one.min(other), one.max(other)))
+    }
+
+    /// Returns the connections that are up here and not in a later graph, in order.
+    pub fn pairs_lost_in(&self, later: &Self) -> BTreeSet<GatewayPair> {
+        let of_one = |(one, others): (usize, &Vec<GatewayId>)| {
+            let one = GatewayId(u16::try_from(one).unwrap_or(u16::MAX));
+            let lost =
+                others.iter().filter(move |other| one < **other && !later.is_up(one, **other));
+            lost.map(move |other| (one, *other)).collect::<Vec<_>>()
+        };
+        self.neighbours.iter().enumerate().flat_map(of_one).collect()
+    }
+
     /// Whether no connection is awaited, so that each is either used or gone round.
     pub fn is_settled(&self) -> bool {
         self.awaited.is_empty()

@@ -1,5 +1,6 @@
 //! Connections between gateways come and go: routes change, epochs end, and messages are repeated.
 
+use super::epoch::membership::RouteChange;
 use super::session_events::Session;
 use crate::ids::GatewayId;
 use crate::mesh::ConnectionGraph;
@@ -17,7 +18,7 @@ impl Session {
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
     pub fn handle_connections(&mut self, graph: &Arc<ConnectionGraph>, why: &str, now: TimeNs) {
         let change = self.epoch.members_mut().replace_graph(Arc::clone(graph));
-        self.end_epoch_if_cut(why, now);
+        self.end_epoch_if_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
         change.rerouted.into_iter().for_each(|peer| self.repeat_messages_to(peer));
         self.request_entry();
@@ -39,10 +40,16 @@ impl Session {
     }
 
     /// Ends the epoch if a gateway cannot be reached, or if data need a connection that is not up.
-    /// Returns whether the epoch ended. `why` is the reason for which connections are not up.
-    pub(super) fn end_epoch_if_cut(&mut self, why: &str, now: TimeNs) -> bool {
+    /// Returns whether the epoch ended. `change` is the change of connections that is the occasion,
+    /// `why` the reason for which connections are not up.
+    pub(super) fn end_epoch_if_cut(
+        &mut self,
+        change: &RouteChange,
+        why: &str,
+        now: TimeNs,
+    ) -> bool {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
-        let Some(failure) = self.epoch.cut_failure(oldest, why) else { return false };
+        let Some(failure) = self.epoch.cut_failure(change, oldest, why) else { return false };
         self.end_epoch(failure, None, now);
         true
     }

@@ -3,7 +3,7 @@
 
 use super::action::{Action, SessionNote};
 use super::collective::state::Phase;
-use super::epoch::membership::{EpochStart, FIRST_GATEWAY};
+use super::epoch::membership::{EpochStart, FIRST_GATEWAY, RouteChange};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::session_events::Session;
 use crate::ids::{GatewayId, Sequence};
@@ -41,7 +41,7 @@ impl Session {
         let ended = self.epoch.last_end_failure();
         self.collectives.notify_epoch(epoch, step, ended, &mut self.actions);
         // A connection may have been lost since the first gateway made the plan.
-        self.end_epoch_if_cut("the new plan needs it", now);
+        self.end_epoch_if_cut(&RouteChange::default(), "the new plan needs it", now);
     }
 
     /// Leaves the epoch under way: its collectives fail, contributions intact. Sends End to all
@@ -105,7 +105,7 @@ impl Session {
     pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
         self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
-        if self.end_epoch_if_cut("another plan needs it", now) {
+        if self.end_epoch_if_cut(&RouteChange::default(), "another plan needs it", now) {
             return;
         }
         let waiting = self.collectives.waiting().map(|(sequence, _)| sequence);

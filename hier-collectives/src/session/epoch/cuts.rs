@@ -2,6 +2,7 @@
 //! them.
 
 use super::link_reports;
+use super::membership::{FIRST_GATEWAY, RouteChange};
 use super::state::EpochState;
 use crate::ids::{GatewayId, Sequence};
 use crate::mesh::{DOWN_AFTER_MIN, GatewayPair};
@@ -59,16 +60,32 @@ impl EpochState {
     }
 
     /// Returns the failure with which the epoch ends if a gateway cannot be reached, or if data
-    /// need a connection that is not up; none while the epoch can go on. `oldest` is the oldest
-    /// live collective, `why` the reason for which connections are not up.
-    pub fn cut_failure(&self, oldest: Option<Sequence>, why: &str) -> Option<Failure> {
+    /// need a connection that is not up; none while the epoch can go on. `change` is the change of
+    /// connections that is the occasion, `oldest` the oldest live collective, `why` the reason for
+    /// which connections are not up.
+    ///
+    /// The first gateway began the epoch when everything was up. News of that may reach others
+    /// later than the epoch does. So they end it only for what they saw up, or know to be down.
+    pub fn cut_failure(
+        &self,
+        change: &RouteChange,
+        oldest: Option<Sequence>,
+        why: &str,
+    ) -> Option<Failure> {
         let active = self.active.as_ref()?;
         let graph = self.members.graph();
-        let missing: Vec<GatewayId> = self.members.missing_peers().collect();
+        let began_it = self.me() == FIRST_GATEWAY;
+        let missing: Vec<GatewayId> =
+            if began_it { self.members.missing_peers().collect() } else { change.lost.clone() };
         let cut: BTreeSet<GatewayPair> = if missing.is_empty() {
             let edges = active.plans.edges_in_use(oldest);
-            let cut = edges.filter(|(one, other)| !graph.is_up(*one, *other));
-            cut.map(|(one, other)| (one.min(other), one.max(other))).collect()
+            let pairs = edges.map(|(one, other)| (one.min(other), one.max(other)));
+            let is_cut = |(one, other): &GatewayPair| {
+                graph.is_down(*one, *other)
+                    || change.cut.contains(&(*one, *other))
+                    || began_it && !graph.is_up(*one, *other)
+            };
+            pairs.filter(is_cut).collect()
         } else {
             self.connections_to(&missing)
         };

@@ -1,11 +1,11 @@
 //! The gateways of the fabric: which can be reached, which are in the epoch, which ask to enter.
 
 use crate::ids::{BootId, Epoch, GatewayId, Sequence};
-use crate::mesh::{ConnectionGraph, ConnectionState, Routes};
+use crate::mesh::{ConnectionGraph, ConnectionState, GatewayPair, Routes};
 use crate::plan::Plan;
 use crate::post::Committed;
 use crate::topology::{Fabric, LinkState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Gateway 0, the first by name, which begins epochs and makes plans.
@@ -43,7 +43,7 @@ pub(in crate::session) struct Membership {
     peers: BTreeMap<GatewayId, Peer>,
 }
 
-/// The peers to which a change of connections matters.
+/// What a change of connections takes away, and the peers to which it matters.
 #[derive(Debug, Default)]
 pub(in crate::session) struct RouteChange {
     /// Peers that cannot be reached any more.
@@ -51,6 +51,8 @@ pub(in crate::session) struct RouteChange {
     /// Peers that can be reached, and whose messages from this gateway may be lost: other gateways
     /// pass them on, or did so until now.
     pub rerouted: Vec<GatewayId>,
+    /// Connections that were up, and are not any more.
+    pub cut: BTreeSet<GatewayPair>,
 }
 
 #[derive(Debug, Default)]
@@ -132,8 +134,9 @@ impl Membership {
     pub fn replace_graph(&mut self, graph: Arc<ConnectionGraph>) -> RouteChange {
         let routes = Routes::from_gateway(&graph, self.me);
         let before = std::mem::replace(&mut self.routes, routes);
-        self.graph = graph;
-        let mut change = RouteChange::default();
+        let graph_before = std::mem::replace(&mut self.graph, graph);
+        let cut = graph_before.pairs_lost_in(&self.graph);
+        let mut change = RouteChange { cut, ..RouteChange::default() };
         for id in self.peers.keys().copied() {
             if !self.routes.reaches(id) {
                 change.lost.extend(before.reaches(id).then_some(id));

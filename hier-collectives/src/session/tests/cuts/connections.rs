@@ -37,7 +37,8 @@ impl World {
         }
     }
 
-    /// Changes the state of a connection. Its ends know it at once, and others some time later.
+    /// Changes the state of a connection. Its ends know it at once, and others some time later. That
+    /// it is up, the second end also knows later: by the report of the first.
     pub(in crate::session::tests) fn set_connection(
         &mut self,
         one: GatewayId,
@@ -50,7 +51,7 @@ impl World {
         };
         let graph = self.graph();
         for me in self.fabric.gateway_ids() {
-            if me == one || me == other {
+            if me == one || me == other && state != ConnectionState::Up {
                 self.unknown.remove(&me);
                 self.learn(me, &graph);
             } else {
