@@ -90,9 +90,10 @@ fn multiply_matrix_panels(
 ) -> [[f32; TILE_COLUMNS]; TILE_ROWS] {
     let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
     for (left, right) in rows.iter().zip(columns) {
-        for (sums, left) in sums.iter_mut().zip(left) {
-            for (sum, right) in sums.iter_mut().zip(right) {
-                *sum += left * right;
+        // Indices, not zipped iterators: those are calls where no link-time optimisation inlines them.
+        for (row, sums) in sums.iter_mut().enumerate() {
+            for (column, sum) in sums.iter_mut().enumerate() {
+                *sum += left[row] * right[column];
             }
         }
     }
