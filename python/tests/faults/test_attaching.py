@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -72,15 +73,20 @@ TROUBLES = [close, cut_off, end_before_epoch, end_after_barrier, *map(refuse, TE
 class ScriptedGateway:
     """A listening gateway that gives each connection the next answer of a list."""
 
+    #: The gateways of the test under way.
+    running: ClassVar[list] = []
+
     def __init__(self, path, group, answers, delay_s=0.0):
         self.connections = 0
         self._path, self._group, self._answers, self._delay_s = path, group, answers, delay_s
+        self._listener = socket.socket(socket.AF_UNIX)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        self.running.append(self)
 
     def _run(self):
         threading.Event().wait(self._delay_s)
-        with socket.socket(socket.AF_UNIX) as listener:
+        with self._listener as listener, contextlib.suppress(OSError):
             listener.bind(str(self._path))
             listener.listen()
             for answer in self._answers:
@@ -100,6 +106,20 @@ class ScriptedGateway:
         """Waits until all answers are given."""
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
+
+    def end(self):
+        """Ends the wait for connections that do not come."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.join()
+
+
+@pytest.fixture(autouse=True)
+def no_scripted_gateway_outlives_its_test():
+    """A listening socket that stays would be found by tests that count sockets."""
+    yield
+    while ScriptedGateway.running:
+        ScriptedGateway.running.pop().end()
 
 
 @pytest.fixture
