@@ -1,5 +1,5 @@
-//! Rate limiting of log lines that a peer, a trainer or an unauthenticated connection can cause at
-//! will, and of warnings.
+//! Rate limiting of warnings, and of log lines that a peer, a trainer or an unauthenticated
+//! connection can cause as often as it likes.
 //!
 //! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may
 //! be on any thread.

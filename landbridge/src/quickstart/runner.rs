@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
-/// three attempts to connect. On long links it is [`EPOCH_ROUND_TRIPS`].
+/// three attempts to connect. The wait on a long link lasts [`EPOCH_ROUND_TRIPS`] instead.
 const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
 /// 30 round trips: the longest wait until the gateways of a quickstart have agreed on an epoch on
 /// long links, enough for three attempts of ten round trips.

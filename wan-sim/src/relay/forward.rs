@@ -80,8 +80,8 @@ impl Forward {
 
 impl FromStr for Forward {
     type Err = ForwardError;
-    /// Parses two IP addresses with ports, such as `127.0.0.1:7001=127.0.0.1:7002`; a host name
-    /// fails, and a target that is no address of a host.
+    /// Parses two IP addresses with ports, such as `127.0.0.1:7001=127.0.0.1:7002`. Host names are
+    /// errors, and so are targets that no host can have, such as `0.0.0.0`.
     fn from_str(text: &str) -> Result<Self, ForwardError> {
         let (listen, target) =
             text.split_once('=').ok_or_else(|| ForwardError::Spelling(text.to_owned()))?;
