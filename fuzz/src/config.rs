@@ -61,6 +61,9 @@ fn fabric_text(file: &FabricFile) -> String {
     if file.mtu_pinned() {
         line(format!("mtu = {}", fabric.mtu()));
     }
+    if fabric.lanes_min() > 1 {
+        line(format!("lanes = {}", fabric.lanes_min()));
+    }
     for region in fabric.regions() {
         line(format!("[region.{}]\nranks = {}", region.name, region.ranks.len()));
         if region.speeds.iter().any(|speed| *speed != 1.0) {

@@ -3,7 +3,7 @@
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::local::refusal::{Refusal, RefusalReason};
-use gateway::wan::link::message::{LinkMessage, RateOverride};
+use gateway::wan::link::message::{LaneWish, LinkMessage, RateOverride};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
@@ -135,8 +135,8 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns seeds of link messages: a rate override, its end, the control generation of a lane, and
-/// a report of connections.
+/// Returns seeds of link messages: a rate override, its end, the control generation of a lane, a
+/// report of connections, and numbers of lanes.
 pub fn link_message() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
@@ -157,6 +157,8 @@ pub fn link_message() -> Vec<Vec<u8>> {
             up: vec![GatewayId(0), GatewayId(3)],
             down: vec![GatewayId(2)],
         }),
+        LinkMessage::Lanes(LaneWish { number: 1, wanted: 1, most: 4 }),
+        LinkMessage::Lanes(LaneWish { number: u64::MAX, wanted: 16, most: 16 }),
     ];
     messages.iter().map(LinkMessage::encode).collect()
 }
@@ -421,6 +423,7 @@ const LAB: &str = include_str!("../../configs/labs/three-sites.toml");
 const THREE_REGIONS: &str = r#"
 name = "three"
 mtu = 9000
+lanes = 2
 region.us-east = { ranks = 3, speeds = [1, 0.5, 2e0] }
 [region.us-east.gateway.a]
 ranks = 2

@@ -70,6 +70,9 @@ pub fn link_message(bytes: &[u8]) {
                 let is_up = |id: &GatewayId| report.up.contains(id);
                 assert!(!report.down.iter().any(is_up), "{report:?}");
             }
+            LinkMessage::Lanes(wish) => {
+                assert!((1..=wish.most).contains(&wish.wanted), "{wish:?}");
+            }
             LinkMessage::ControlGeneration(_) => {}
         }
     }

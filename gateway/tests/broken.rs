@@ -22,7 +22,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use units::{ByteCount, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// A host on which a reduction, or the task that asks for it, panics once it is armed.
 struct PanickingHost {
@@ -61,6 +61,10 @@ impl Host for PanickingHost {
 
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
         RealHost.spawn_lane(thread, start)
+    }
+
+    fn thread_time(&self) -> Span {
+        RealHost.thread_time()
     }
 
     fn run_compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {

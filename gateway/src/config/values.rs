@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16 lanes: the most at one address of a gateway. Lane `i` uses the UDP port of the address plus
+/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus
 /// `i`, so an address needs 16 UDP ports in a row.
 pub const LANES_MAX: u16 = 16;
 
@@ -93,6 +93,21 @@ impl FromValue for RankCount {
     /// Reads an integer from 1 to 65536.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_config_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+    }
+}
+
+/// A number of lanes, from 1 to [`LANES_MAX`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LaneCount(pub(super) u16);
+
+impl FromValue for LaneCount {
+    /// The accepted form of a number of lanes.
+    const VALUE_TYPE: ValueType =
+        value_type("lane count", "integer", "a whole number from 1 to 16");
+    /// Reads an integer from 1 to 16.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        let lanes = u16::try_from(parse_config_u32(value)?).ok()?;
+        (1..=LANES_MAX).contains(&lanes).then_some(Self(lanes))
     }
 }
 

@@ -4,6 +4,7 @@ use super::spec::GatewaySpec;
 use crate::host::Host;
 use crate::observe::metrics::MetricsRegistry;
 use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::lane_number::{LaneReason, LaneTerms};
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
@@ -13,6 +14,7 @@ use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 use units::{BitRate, Fraction, Span};
 
 /// 100 Gbit/s: assumed rate between gateways of one region, above any network card, so that the
@@ -81,6 +83,7 @@ fn make_wan_links(
             continue;
         };
         let policy = spec.policies.get(&(link.a, link.b));
+        let lane_terms = lane_terms(fabric, (spec.me, *id), (local, addresses), link.rtt);
         let peer_link = PeerLink {
             id: *id,
             addresses: addresses.clone(),
@@ -90,6 +93,9 @@ fn make_wan_links(
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
+            lane_terms,
+            lanes: watch::Sender::new(lane_terms.least),
+            sharing: lane_terms.least.into(),
             liveness: PeerLiveness::default(),
             metrics: metrics.peer_metrics(&peer.name),
         };
@@ -116,6 +122,7 @@ fn make_region_links(
         let port = spec.addresses.get(&id).zip(spec.listen.wan.as_ref());
         let Some((addresses, local)) = lan.or(port) else { continue };
         let pair = PairShare::unshared(LAN_RATE);
+        let lane_terms = lane_terms(fabric, (spec.me, id), (local, addresses), LAN_RTT);
         let peer_link = PeerLink {
             id,
             addresses: addresses.clone(),
@@ -125,6 +132,9 @@ fn make_region_links(
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
             controller: ControllerKind::default(),
+            lane_terms,
+            lanes: watch::Sender::new(lane_terms.least),
+            sharing: lane_terms.least.into(),
             liveness: PeerLiveness::default(),
             metrics: metrics.peer_metrics(&fabric.gateway(id).name),
         };
@@ -132,6 +142,22 @@ fn make_region_links(
         side.insert(id, Arc::new(peer_link));
     }
     (over_lan, over_wan_port)
+}
+
+/// Returns the bounds of the lanes from `me` to `peer`, with one lane at least for each address of
+/// either end.
+fn lane_terms(
+    fabric: &Fabric,
+    (me, peer): (GatewayId, GatewayId),
+    (local, addresses): (&LaneAddresses, &LaneAddresses),
+    rtt: Span,
+) -> LaneTerms {
+    let (most, pinned) = (plan::lane_count(fabric), fabric.lanes_min());
+    let of_addresses = local.count().max(addresses.count());
+    let least_reason =
+        if of_addresses > pinned { LaneReason::Addresses } else { LaneReason::Pinned };
+    let least = pinned.max(of_addresses).min(most);
+    LaneTerms { least, least_reason, most, dials: me < peer, rtt }
 }
 
 /// Returns the rate at which two gateways can exchange if they have the link alone, in the faster

@@ -246,6 +246,7 @@ impl Engine {
                 self.with_job(event.group(), |job| job.handle_trainer_event(event, now));
             }
             Event::LaneUp { .. }
+            | Event::LaneFinished { .. }
             | Event::LaneDown { .. }
             | Event::DialFailed { .. }
             | Event::LaneRefused { .. }
@@ -265,6 +266,9 @@ impl Engine {
                         }
                         LinkMessage::Connections(report) => {
                             self.handle_connection_report((from, id), report, now);
+                        }
+                        LinkMessage::Lanes(wish) => {
+                            self.shared.peers.handle_lane_wish(from, wish);
                         }
                     }
                 }

@@ -60,14 +60,15 @@ impl Engine {
 
     /// Sets the rate limit of the pacer of every peer: the operators', the schedule's or the
     /// fabric's rate, but at most the measured capacity.
-    pub(super) fn apply_rate_limits(&self) {
+    pub(super) fn apply_rate_limits(&mut self) {
         let now = self.shared.host.unix_seconds();
-        for peer in self.shared.peers.peer_ids() {
+        let peers: Vec<GatewayId> = self.shared.peers.peer_ids().collect();
+        for peer in peers {
             let limits =
                 self.links.ends_to(peer).and_then(|ends| self.links.effective_limit(ends, now));
             if let Some(limits) = limits {
                 let capacity = self.shared.peers.capacity_limit(peer).unwrap_or(limits.effective);
-                self.shared.peers.set_rate_limit(peer, limits.effective.min(capacity));
+                self.shared.peers.set_rate_limit(peer, limits.effective, capacity);
             }
         }
     }
@@ -77,6 +78,12 @@ impl Engine {
     pub(super) fn sample_links(&mut self, now: TimeNs) {
         self.shared.peers.sample_links(now);
         self.apply_rate_limits();
+        let moved = self.shared.peers.follow_lane_numbers(now);
+        for peer in moved {
+            self.follow_connections("", now);
+            // Messages on the way over the former control channel arrive late, so they have no effect.
+            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+        }
         let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
         self.jobs.values_mut().for_each(|job| job.stragglers.set_slow_links(&slow));

@@ -30,6 +30,7 @@ impl Engine {
     pub(super) fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
+            Event::LaneFinished { peer, id } => self.shared.peers.handle_lane_finished(peer, id),
             Event::LaneDown { peer, lane, id, why } => {
                 self.handle_lane_down(peer, lane, id, &why, now);
             }
@@ -122,6 +123,7 @@ impl Engine {
         }
         let first = self.shared.peers.handle_lane_up(seen, handle, now);
         self.send_rate_overrides(seen.peer);
+        self.shared.peers.send_lane_wish(seen.peer);
         if first {
             // The peer may have restarted, and sends its rate overrides anew.
             self.links.forget_peer(seen.peer);
@@ -142,6 +144,7 @@ impl Engine {
         let lost = self.shared.peers.handle_lane_down(peer, lane, id, why, now);
         let Some(lost) = lost else { return };
         self.send_rate_overrides(peer);
+        self.shared.peers.send_lane_wish(peer);
         self.follow_connections(why, now);
         if !lost.last_lane && lost.control_messages {
             self.for_each_session(now, |session, _| session.handle_lane_lost(peer));

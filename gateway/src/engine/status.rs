@@ -10,7 +10,6 @@ use crate::observe::status::{
 };
 use crate::wan::link::capacity::LinkCapacity;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
-use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::Link;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,19 +60,20 @@ impl Engine {
     /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
     /// epoch.
     fn peer_report(&self, id: GatewayId, ready: bool) -> PeerReport {
-        let lanes = plan::lane_count(&self.fabric);
         let view = self.shared.peers.peer_view(id);
         let state = match (view.lanes_up, ready) {
             (0, _) => PeerState::Connecting,
             (_, false) => PeerState::Meeting,
-            (up, true) if up == lanes => PeerState::Up,
+            (up, true) if up == view.lanes => PeerState::Up,
             (_, true) => PeerState::Degraded,
         };
         PeerReport {
             gateway: self.fabric.gateway(id).name.clone(),
             state,
             lanes_up: view.lanes_up,
-            lanes,
+            lanes: view.lanes,
+            lanes_most: view.lanes_most,
+            lanes_reason: view.lanes_reason.to_owned(),
             rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             sent_bytes: view.sent_bytes,
             received_bytes: view.received_bytes,

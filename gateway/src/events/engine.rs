@@ -38,7 +38,14 @@ pub enum Event {
         /// The engine's handle of the lane.
         handle: LaneHandle,
     },
-    /// A lane is lost.
+    /// The peer sends nothing more on a lane, which is to be taken away.
+    LaneFinished {
+        /// The gateway at its other end.
+        peer: GatewayId,
+        /// Its connection.
+        id: ConnectionId,
+    },
+    /// A lane is lost, or taken away.
     LaneDown {
         /// The gateway at its other end.
         peer: GatewayId,

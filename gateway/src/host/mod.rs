@@ -16,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 /// A boxed future that owns its data and may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -63,6 +63,9 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The system gives no thread.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
+
+    /// Returns the processor time that the calling thread has used so far.
+    fn thread_time(&self) -> Span;
 
     /// Runs a task on a compute thread, so that no lane waits for it. A task that panicked has
     /// written only a part of its output.

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 use tokio::runtime;
 use tracing::warn;
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 /// The operating system's clock, threads and sockets. Each lane gets a thread, and a core if there
 /// are enough of them.
@@ -22,9 +22,7 @@ pub struct RealHost;
 impl Host for RealHost {
     /// Reads the system's monotonic clock.
     fn now(&self) -> TimeNs {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        TimeNs::from_ns(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+        TimeNs::from_ns(clock_nanoseconds(rustix::time::ClockId::Monotonic))
     }
 
     /// Reads the system's real-time clock.
@@ -57,6 +55,11 @@ impl Host for RealHost {
             runtime.block_on(async move { start().await });
         };
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
+    }
+
+    /// Reads the system's clock of the thread's processor time.
+    fn thread_time(&self) -> Span {
+        Span::from_ns(clock_nanoseconds(rustix::time::ClockId::ThreadCPUTime))
     }
 
     /// Runs a task on one of the threads `COMPUTE_THREADS`.
@@ -111,6 +114,13 @@ impl Host for RealHost {
         aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
         bytes
     }
+}
+
+/// Reads a clock of the system, in nanoseconds.
+fn clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Thread pool for reductions and other compute tasks, with one thread for each core, since more

@@ -196,10 +196,16 @@ pub struct PeerReport {
     pub gateway: String,
     /// Whether it can be reached.
     pub state: PeerState,
-    /// Number of lanes connected.
+    /// Number of lanes in use that are connected.
     pub lanes_up: u16,
-    /// Number of lanes that the plan wants.
+    /// Number of lanes that are in use now.
     pub lanes: u16,
+    /// The most lanes that may be in use, whose ports are reserved.
+    #[serde(default)]
+    pub lanes_most: u16,
+    /// The reason for the number in use.
+    #[serde(default)]
+    pub lanes_reason: String,
     /// Smoothed round-trip time in milliseconds; `None` while no lane is connected.
     pub rtt_ms: Option<f64>,
     /// Payload sent, without retransmissions, in bytes.

@@ -49,6 +49,8 @@ pub struct VirtualDeployment {
     pub fabric: Arc<Fabric>,
     /// The running gateways, in order.
     pub gateways: Vec<Gateway>,
+    /// The same host, whose threads may seem busy.
+    virtual_host: Arc<VirtualHost>,
     setup: FabricSetup,
     /// Handles of the running gateways, in order.
     handles: Vec<GatewayHandles>,
@@ -91,9 +93,16 @@ impl VirtualDeployment {
     /// Makes a deployment without gateways, on a network that has its links. All randomness of the
     /// gateways comes from `seed`.
     pub fn new(setup: FabricSetup, net: VirtualNet, seed: u64) -> Self {
-        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
+        let virtual_host = Arc::new(VirtualHost::new(net.clone(), seed));
+        let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&virtual_host);
         let fabric = Arc::clone(&setup.fabric);
-        Self { net, host, fabric, gateways: Vec::new(), setup, handles: Vec::new() }
+        let (gateways, handles) = (Vec::new(), Vec::new());
+        Self { net, host, fabric, gateways, virtual_host, setup, handles }
+    }
+
+    /// Makes the threads of all lanes seem busy for this part of the time, from 0 to 1.
+    pub fn set_thread_load(&self, load: f64) {
+        self.virtual_host.set_thread_load(load);
     }
 
     /// Starts a gateway. The gateways before it run already.

@@ -11,3 +11,5 @@ pub(crate) const PROTOCOL_VIOLATION_CODE: u32 = 4;
 /// 5: QUIC error code of a closed connection that ends without a fault, or that another connection
 /// replaces.
 pub(crate) const CONNECTION_CLOSING_CODE: u32 = 5;
+/// 6: QUIC error code of a closed connection whose lane was taken away after both ends had sent all.
+pub(crate) const LANE_RETIRED_CODE: u32 = 6;

@@ -5,6 +5,7 @@
 
 use crate::events::ConnectionId;
 use crate::wan::congestion::lane_controller;
+use crate::wan::congestion::telemetry::ThreadTime;
 use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
@@ -36,8 +37,17 @@ pub struct PeerSeen {
 pub struct LaneHandle {
     /// Its connection.
     pub id: ConnectionId,
-    control: mpsc::Sender<Vec<u8>>,
+    control: mpsc::Sender<ControlOutput>,
     connection: Connection,
+}
+
+/// An entry in the queue of a lane's control writer.
+#[derive(Debug)]
+pub(crate) enum ControlOutput {
+    /// An encoded control message.
+    Message(Vec<u8>),
+    /// The end of the control stream: this gateway sends nothing more on the lane.
+    Finish,
 }
 
 /// A measurement of a lane.
@@ -47,12 +57,21 @@ pub struct LaneMeasurement {
     pub traffic: LinkTraffic,
     /// The least RTT since the last measurement.
     pub min_rtt: Option<Span>,
+    /// Bytes of UDP payload received so far.
+    pub received_bytes: u64,
+    /// Bytes in flight now.
+    pub in_flight_bytes: u64,
+    /// The processor time of the lane's thread.
+    pub thread: ThreadTime,
 }
 
 impl LaneHandle {
     /// Creates the handle of a lane's connection, and the queue of control messages that it fills.
     /// The connection's control writer empties the queue.
-    pub(crate) fn new(id: ConnectionId, connection: Connection) -> (Self, mpsc::Receiver<Vec<u8>>) {
+    pub(crate) fn new(
+        id: ConnectionId,
+        connection: Connection,
+    ) -> (Self, mpsc::Receiver<ControlOutput>) {
         let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
         (Self { id, control, connection }, queue)
     }
@@ -73,7 +92,18 @@ impl LaneHandle {
 
     /// Queues an encoded control message, and closes the lane if its queue is full.
     fn queue_message(&self, bytes: Vec<u8>) {
-        if self.control.try_send(bytes).is_err() {
+        self.queue_output(ControlOutput::Message(bytes));
+    }
+
+    /// Ends this gateway's control stream on the lane, on which it sends nothing more. Once the
+    /// peer has done so too, the dialler closes the lane.
+    pub fn finish_control(&self) {
+        self.queue_output(ControlOutput::Finish);
+    }
+
+    /// Queues a message or the end of the control stream, and closes the lane if its queue is full.
+    fn queue_output(&self, output: ControlOutput) {
+        if self.control.try_send(output).is_err() {
             self.close_connection(PROTOCOL_VIOLATION_CODE, "control messages are not read");
         }
     }
@@ -101,11 +131,18 @@ impl LaneHandle {
         self.connection.stats().path.current_mtu.saturating_add(headers)
     }
 
-    /// Returns the lane's traffic so far, and its least RTT since the last call.
+    /// Returns the lane's traffic so far, its least RTT since the last call, and its load.
     pub fn measure_lane(&self) -> LaneMeasurement {
         let telemetry = lane_controller::connection_telemetry(&self.connection);
+        let telemetry = telemetry.as_ref();
         let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
-        LaneMeasurement { traffic: self.count_traffic(), min_rtt }
+        LaneMeasurement {
+            traffic: self.count_traffic(),
+            min_rtt,
+            received_bytes: self.connection.stats().udp_rx.bytes,
+            in_flight_bytes: telemetry.map_or(0, |telemetry| telemetry.in_flight.bytes()),
+            thread: telemetry.map(|telemetry| telemetry.thread_time()).unwrap_or_default(),
+        }
     }
 
     /// Returns the lane's traffic so far. Delivered bytes include 28 bytes of IP and UDP headers for

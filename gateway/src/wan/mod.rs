@@ -1,7 +1,9 @@
 //! The WAN plane: lanes of mutually authenticated QUIC connections between gateways.
 //!
-//! A *lane* is a UDP socket with a thread and a QUIC endpoint of its own. All gateways of a fabric have the
-//! same number of lanes. Lane `i` has one connection to lane `i` of each peer.
+//! A *lane* is a UDP socket with a thread and a QUIC endpoint of its own. All gateways of a fabric have
+//! the same number of them. Lane `i` has one connection to lane `i` of each peer while the two use it:
+//! they begin with few, and `link/lane_number/` decides how many pay. The thread of a lane that is not in
+//! use waits without cost.
 //!
 //! | module | subject |
 //! |---|---|

@@ -11,15 +11,16 @@ use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
 use crate::wan::connect::path_probe::path_check::LanePaths;
 use crate::wan::connect::tls::Credentials;
+use crate::wan::link::lane_number::LaneTerms;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use units::{BitRate, ByteCount, Span};
@@ -43,6 +44,13 @@ pub struct PeerLink {
     pub pair_pacer: PairPacer,
     /// The congestion controller of its lanes.
     pub controller: ControllerKind,
+    /// The bounds of the number of lanes.
+    pub lane_terms: LaneTerms,
+    /// The number of lanes in use, which the engine sets and diallers follow.
+    pub lanes: watch::Sender<u16>,
+    /// The number of lanes that share the link, which the engine sets and windows follow: those that
+    /// are up, or the fewest that there may be.
+    pub sharing: AtomicU16,
     /// When its lanes were last heard.
     pub liveness: PeerLiveness,
     /// Its counters.
@@ -94,10 +102,25 @@ pub struct LaneThreads {
 }
 
 impl PeerLink {
+    /// Returns the number of lanes to this peer that are in use: lanes 0 to one less.
+    pub fn lanes_in_use(&self) -> u16 {
+        *self.lanes.borrow()
+    }
+
+    /// Sets the number of lanes in use, and wakes the diallers if it is another one.
+    pub(crate) fn set_lanes_in_use(&self, lanes: u16) {
+        self.lanes.send_if_modified(|now| std::mem::replace(now, lanes) != lanes);
+    }
+
+    /// Sets how many lanes are up, which share the link.
+    pub(crate) fn set_lanes_up(&self, up: u16) {
+        self.sharing.store(up.max(self.lane_terms.least), Ordering::Relaxed);
+    }
+
     /// Returns the path of a lane to this peer for its windows, at the present rate limit of the
-    /// link.
+    /// link and for its present number of lanes.
     pub(crate) fn lane_path(&self, spec: &LaneSpec) -> LanePath {
-        let lanes = u64::from(plan::lane_count(&spec.fabric));
+        let lanes = u64::from(self.sharing.load(Ordering::Relaxed));
         let connections = lanes * spec.peers.len() as u64;
         LanePath {
             link: Link { rate: self.pair_rate_now(), ..self.link.clone() },
@@ -108,13 +131,20 @@ impl PeerLink {
         }
     }
 
-    /// Returns the paths of all lanes to this peer, to be checked. `fabric` gives their number, and
-    /// the MTU that plans assume.
+    /// Returns the paths of the lanes in use to this peer, to be checked. `fabric` gives the MTU
+    /// that plans assume.
     pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
-        let lanes = 0..plan::lane_count(fabric);
+        let lanes = 0..self.lanes_in_use();
         let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
         let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
         LanePaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
+    }
+
+    /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit but
+    /// `limit` and were filled; `None` within a region, whose rate is not known.
+    pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
+        let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
+        (self.link.a != self.link.b).then(|| pair * (1.0 - self.link.loss.as_f64()))
     }
 
     /// Returns the rate that the pair alone could send, within the present limit of the link.

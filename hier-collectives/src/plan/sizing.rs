@@ -8,23 +8,23 @@ use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
-/// 8 Gbit/s: every link has one lane for each 8 Gbit/s of the fastest link. One core moves as much
+/// 8 Gbit/s: a link may have one lane for each 8 Gbit/s of the fastest link. One core moves as much
 /// over one QUIC connection with packets of 1,500 bytes.
 /// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_mtu`.
 const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
 
-/// 20 Gbit/s: with jumbo packets every link has one lane for each 20 Gbit/s of the fastest link.
+/// 20 Gbit/s: with jumbo packets a link may have one lane for each 20 Gbit/s of the fastest link.
 /// Jumbo packets cost a core less for each byte.
 const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
 
 /// 8,000 bytes: the IP MTU from which packets count as jumbo when lanes are counted.
 const JUMBO_MTU_MIN: u16 = 8_000;
 
-/// 4 lanes (QUIC connections): the fewest of each link, so that traffic spreads over equal-cost
-/// network paths.
-const LANES_MIN: u64 = 4;
+/// 4 lanes (QUIC connections): every link may have as many, so that traffic can spread over
+/// equal-cost network paths.
+const LANES_OF_SLOW_LINK: u64 = 4;
 
-/// 16 lanes (QUIC connections): the most of each link, since each lane costs the time of a thread.
+/// 16 lanes (QUIC connections): the most of any link, since each lane costs the time of a thread.
 const LANES_MAX: u64 = 16;
 
 /// 4 segments: the smallest unsolicited window, which is the bytes that may be sent without a
@@ -70,14 +70,17 @@ const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 /// shorten segments.
 const SMALL_FLOW_DIVISOR: u64 = 32;
 
-/// Returns the number of QUIC connections over which each link is striped.
+/// Returns the most QUIC connections over which each link may be striped. Gateways reserve ports,
+/// memory and descriptors for so many, and use as many as are needed.
 ///
-/// lanes = clamp(rate of the fastest link / rate of a lane, `LANES_MIN`, `LANES_MAX`).
+/// lanes = clamp(max(rate of the fastest link / rate of a lane, [`Fabric::lanes_min`]),
+///               `LANES_OF_SLOW_LINK`, `LANES_MAX`).
 pub fn lane_count(fabric: &Fabric) -> u16 {
     let is_jumbo = fabric.mtu() >= JUMBO_MTU_MIN;
     let per_lane = if is_jumbo { JUMBO_LANE_BITS_PER_SECOND } else { LANE_BITS_PER_SECOND };
     let fastest = fabric.links().iter().map(|link| link.rate.bits_per_second()).max().unwrap_or(0);
-    let lanes = fastest.div_ceil(per_lane).clamp(LANES_MIN, LANES_MAX);
+    let wanted = fastest.div_ceil(per_lane).max(fabric.lanes_min().into());
+    let lanes = wanted.clamp(LANES_OF_SLOW_LINK, LANES_MAX);
     u16::try_from(lanes).unwrap_or(u16::MAX)
 }
 
@@ -196,6 +199,9 @@ mod tests {
             assert_eq!((of(1500, [1, rate]), of(9000, [rate, 1])), (at_1500, at_9000), "{rate}");
         }
         assert_eq!(of(9000, [1, 300]), 15);
+        let slow = || regions(&["a", "b"]).all_pairs(lossless_link(gbit(1), 60)).build();
+        let pinned = [1, 4, 6, 40].map(|least| lane_count(&slow().with_lanes_min(least)));
+        assert_eq!(pinned, [4, 4, 6, 16], "a fabric file may ask for more");
     }
 
     /// Regions with one gateway each, whose ports limit nothing.

@@ -21,6 +21,8 @@ const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 pub struct Fabric {
     name: String,
     mtu: u16,
+    /// The fewest QUIC connections between two gateways.
+    lanes_min: u16,
     regions: Vec<Region>,
     gateways: Vec<Gateway>,
     links: Vec<Link>,
@@ -51,8 +53,14 @@ impl Fabric {
             );
             faults.push(FabricError::BadValue(text));
         }
-        let mut fabric =
-            Self { name: name.to_owned(), mtu, regions: vec![], gateways: vec![], links: vec![] };
+        let mut fabric = Self {
+            name: name.to_owned(),
+            mtu,
+            lanes_min: 1,
+            regions: vec![],
+            gateways: vec![],
+            links: vec![],
+        };
         let several = regions.len() > 1;
         for region in regions {
             check_region_spec(&region, several, &mut faults);
@@ -80,6 +88,11 @@ impl Fabric {
     /// Returns the IP MTU of every long-haul path, in bytes.
     pub fn mtu(&self) -> u16 {
         self.mtu
+    }
+    /// Returns the fewest lanes (QUIC connections) between two gateways: 1 unless
+    /// [`Fabric::with_lanes_min`] has set another number.
+    pub fn lanes_min(&self) -> u16 {
+        self.lanes_min
     }
     /// Returns all regions, in name order.
     pub fn regions(&self) -> &[Region] {
@@ -132,6 +145,10 @@ impl Fabric {
     pub fn with_links(&self, links: Vec<Link>) -> Self {
         let known = |link: &Link| self.link_index((link.a, link.b)).is_ok();
         Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
+    }
+    /// Sets the fewest lanes (QUIC connections) between two gateways, at least 1.
+    pub fn with_lanes_min(self, lanes_min: u16) -> Self {
+        Self { lanes_min: lanes_min.max(1), ..self }
     }
     /// Whether paths of links join all regions, so that data can go from each to each.
     pub fn is_connected(&self) -> bool {

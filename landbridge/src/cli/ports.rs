@@ -73,7 +73,7 @@ fn describe_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
     let rows: Vec<_> = rules.iter().map(row).collect();
     let table = render_table(["direction", "protocol", "from", "to", "for"], &rows);
     format!(
-        "gateway {gateway}: let through, from any port\n\n{table}\nEach of the {lanes} lanes to a \
-         peer uses one port. Faster links get more lanes: keep {LANES_MAX} ports in a row free.\n"
+        "gateway {gateway}: let through, from any port\n\n{table}\nEach lane to a peer uses one \
+         port, and there are up to {lanes}. Faster links may have more: keep {LANES_MAX} ports in a row free.\n"
     )
 }

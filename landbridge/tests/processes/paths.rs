@@ -50,6 +50,9 @@ fn doctor_and_status_name_shut_ports() {
     let rate = "100 Mbit/s";
     let layout = Layout { relayed: true, rate, port_rate: rate, ..Layout::of(1, 1) };
     let mut deployment = Deployment::new(&layout);
+    let fabric = std::fs::read_to_string(deployment.path("fabric.toml")).expect("readable");
+    let fabric = fabric.replace("mtu = 1500", "mtu = 1500\nlanes = 4");
+    std::fs::write(deployment.path("fabric.toml"), fabric).expect("written");
     let _relay = relay_first_lane(&deployment);
     deployment.run_gateways();
     deployment.gateways[0].log.line_with("began: ");

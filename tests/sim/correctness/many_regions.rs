@@ -315,7 +315,7 @@ fn every_shape_of_four_regions() {
 fn messages_of_a_lost_lane_are_repeated_through_others() {
     simulate(async {
         let chain = Mesh::of_ranks(&[1, 1, 1, 1]).without(0, 2).without(0, 3).without(1, 3);
-        let mesh = small_segments(chain);
+        let mesh = Mesh { lanes: 4, ..small_segments(chain) };
         let lab = mesh.start(9).await;
         let clients = lab.clients(64 << 20).await;
         for round in 0..8 {

@@ -49,7 +49,7 @@ fn segments_of_a_failed_collective_are_counted() {
 #[test]
 fn segments_that_come_again_are_counted() {
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let lab = Lab::start(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1).await;
         let clients = lab.clients(300 << 20).await;
         lab.sleep(Span::from_secs(1)).await;
         let run = async { succeeds(&clients, 1, &case(128)).await };

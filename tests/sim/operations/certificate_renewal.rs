@@ -54,7 +54,7 @@ fn credentials_count_from_the_next_handshake_on() {
 #[test]
 fn half_open_handshakes_keep_no_peer_out() {
     simulate(async {
-        let mut lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let mut lab = Lab::start(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1).await;
         let (outsider, west) = (address(GatewayId(8)), address(WEST));
         let link = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(5));
         let link = link.expect("a link");

@@ -3,6 +3,7 @@
 mod certificate_renewal;
 mod job_differences;
 mod job_isolation;
+mod lane_numbers;
 mod path_problems;
 mod peer_identity;
 mod step_commits;

@@ -13,6 +13,11 @@ const LASTING: Span = Span::from_secs(45);
 /// 30 s: dials are repeated at least so often, so that what was corrected works again.
 const CORRECTED: Span = Span::from_secs(30);
 
+/// Returns a shape whose gateways use four lanes at all times.
+fn four_lanes() -> Shape {
+    Shape { lanes: 4, ..Shape::new(1, 1) }
+}
+
 /// Lets packets of at most `bytes` bytes through, each way.
 fn set_path_mtu(lab: &Lab, bytes: u32) {
     let (east, west) = (address(EAST).ip(), address(WEST).ip());
@@ -43,7 +48,7 @@ fn a_pinned_mtu_that_does_not_fit_is_named() {
     let log = Log::default();
     let _logging = log.listen();
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let lab = Lab::start(&four_lanes(), 1).await;
         set_path_mtu(&lab, 1400);
         lab.sleep(LASTING).await;
         for gateway in [EAST, WEST] {
@@ -73,7 +78,7 @@ fn shut_ports_are_named_while_lanes_are_missing() {
     let log = Log::default();
     let _logging = log.listen();
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let lab = Lab::start(&four_lanes(), 1).await;
         (1..4).for_each(|lane| lab.net.set_muted(lane_of(WEST, lane), true));
         lab.sleep(LASTING).await;
         for gateway in [EAST, WEST] {
@@ -107,7 +112,7 @@ fn start_orders_within_20_s_need_no_warning() {
         let log = Log::default();
         let _logging = log.listen();
         simulate(async {
-            let lab = Lab::start_apart(&Shape::new(1, 1), 1, Span::from_secs(gap)).await;
+            let lab = Lab::start_apart(&four_lanes(), 1, Span::from_secs(gap)).await;
             lab.sleep(CORRECTED).await;
             assert_sound(&lab).await;
         });

@@ -47,7 +47,7 @@ fn either_gateway_is_back_soon_after_its_restart() {
 fn gateways_that_start_apart_raise_no_loss_alarm() {
     for gap in [Span::from_secs(2), Span::from_secs(9), Span::from_secs(61)] {
         simulate(async {
-            let lab = Lab::start_apart(&Shape::new(1, 1), 1, gap).await;
+            let lab = Lab::start_apart(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1, gap).await;
             lab.sleep(Span::from_secs(15)).await;
             for gateway in [EAST, WEST] {
                 let status = lab.status(gateway).await;
@@ -63,7 +63,7 @@ fn gateways_that_start_apart_raise_no_loss_alarm() {
 fn late_gateways_are_found_within_seconds() {
     for gap in [Span::from_secs(1), Span::from_secs(4), Span::from_secs(8)] {
         simulate(async {
-            let lab = Lab::start_apart(&Shape::new(1, 1), 1, gap).await;
+            let lab = Lab::start_apart(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1, gap).await;
             lab.sleep(Span::from_secs(3)).await;
             let status = lab.status(EAST).await;
             assert_eq!(status.peers[0].lanes_up, 4, "{gap}: {status:?}");

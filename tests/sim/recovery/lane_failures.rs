@@ -53,7 +53,7 @@ fn sent(lab: &Lab) -> (u64, u64) {
 
 #[test]
 fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
-    let shape = Shape::new(1, 1);
+    let shape = Shape { lanes: 4, ..Shape::new(1, 1) };
     for at in [EAST, WEST] {
         let trace = Trace::default();
         let _listening = trace.listen();
@@ -171,8 +171,8 @@ fn one_lane_at_half_speed_does_not_halve_the_others() {
 #[test]
 fn in_flight_never_exceeds_window_or_grants() {
     for (shape, again) in [
-        (Shape::new(1, 1), false),
-        (Shape { true_loss: Some(ppm(10_000)), ..Shape::new(2, 1) }, true),
+        (Shape { lanes: 4, ..Shape::new(1, 1) }, false),
+        (Shape { lanes: 4, true_loss: Some(ppm(10_000)), ..Shape::new(2, 1) }, true),
     ] {
         let trace = Trace::default();
         let _listening = trace.listen();

@@ -218,7 +218,7 @@ fn an_operators_rate_applies_at_both_ends_until_lifted() {
 #[test]
 fn a_rate_message_outlives_the_lane_that_carried_it() {
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let lab = Lab::start(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1).await;
         let _clients = lab.clients(1 << 20).await;
         hold(&lab, WEST, Some(mbit(300))).await.expect("a link");
         lab.gateways[0].close_lane(WEST, 0).await;

@@ -105,7 +105,7 @@ fn tail_fec_works_with_jumbo_packets() {
 fn the_longest_packets_are_found_within_five_seconds() {
     for path_mtu in [1500, 9000] {
         simulate(async {
-            let lab = Lab::start(&looking(path_mtu, 9000), 1).await;
+            let lab = Lab::start(&Shape { lanes: 4, ..looking(path_mtu, 9000) }, 1).await;
             let longest = Arc::new(Mutex::new(BTreeMap::new()));
             let (seen, begin) = (Arc::clone(&longest), lab.net.now());
             lab.net.trace_to(move |record| {

@@ -53,7 +53,7 @@ fn a_thousand_gaps_end_no_stream_of_ours() {
 /// 6 ms at a lane's share.
 #[test]
 fn reordered_packets_close_no_lane() {
-    let shape = Shape::new(1, 1);
+    let shape = Shape { lanes: 4, ..Shape::new(1, 1) };
     let shuffled = |spread| {
         seconds(&shape, |link| {
             let jitter = Jitter { spread, order: Order::Free, ..Jitter::NONE };
@@ -72,7 +72,7 @@ fn reordered_packets_close_no_lane() {
 fn packets_in_flight_are_spread_over_the_lanes() {
     let trace = Trace::default();
     let _listening = trace.listen();
-    let shape = Shape { loss: ppm(1000), ..Shape::new(1, 1) };
+    let shape = Shape { lanes: 4, loss: ppm(1000), ..Shape::new(1, 1) };
     seconds(&shape, |link| link);
     let checked = trace.check(u64::MAX, u64::from(shape.mtu));
     let bdp = shape.fabric().links()[0].bdp().get();

@@ -29,6 +29,8 @@ pub struct Mesh {
     pub memory: ByteCount,
     /// IP MTU.
     pub mtu: u16,
+    /// The fewest lanes between two gateways.
+    pub lanes: u16,
     /// Ingress rates of the ports of these regions; other ports receive at their egress rate.
     pub inward: BTreeMap<usize, BitRate>,
 }
@@ -91,7 +93,8 @@ impl Mesh {
         }
         let memory = ByteCount::new(64 << 20);
         let inward = BTreeMap::new();
-        Self { regions, links, loss: Fraction::default(), segment: None, memory, mtu: 1500, inward }
+        let (loss, mtu, lanes) = (Fraction::default(), 1500, 1);
+        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward }
     }
 
     /// Removes the link between two regions.
@@ -124,7 +127,8 @@ impl Mesh {
         };
         let regions = self.regions.iter().enumerate().map(region).collect();
         let links = self.links.iter().map(link).collect();
-        Arc::new(Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric"))
+        let fabric = Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric");
+        Arc::new(fabric.with_lanes_min(self.lanes))
     }
 
     /// Returns the plan that the gateways follow.

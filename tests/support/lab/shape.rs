@@ -39,6 +39,8 @@ pub struct Shape {
     pub jobs: Vec<(&'static str, u32)>,
     /// The policy of the link.
     pub policy: LinkPolicy,
+    /// The fewest lanes between the gateways.
+    pub lanes: u16,
     /// Number of addresses of each gateway. Addresses of equal index are linked, each link with its
     /// share of the rate.
     pub carriers: u8,
@@ -61,6 +63,7 @@ impl Shape {
             segment: None,
             jobs: vec![(JOB, 1)],
             policy: LinkPolicy::default(),
+            lanes: 1,
             carriers: 1,
         }
     }
@@ -80,7 +83,8 @@ impl Shape {
             loss: self.loss,
         };
         let regions = vec![region("east", self.ranks.0), region("west", self.ranks.1)];
-        Arc::new(Fabric::new("sim", self.mtu, regions, vec![link]).expect("a valid fabric"))
+        let fabric = Fabric::new("sim", self.mtu, regions, vec![link]).expect("a valid fabric");
+        Arc::new(fabric.with_lanes_min(self.lanes))
     }
 
     /// Returns one direction of the link.

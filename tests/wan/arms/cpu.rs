@@ -8,7 +8,6 @@ use crate::lab::error::LabError;
 use crate::lab::processes::Processes;
 use crate::lab::testbed::Lab;
 use crate::row::Row;
-use hier_collectives::plan;
 use serde::Serialize;
 
 /// 64 MiB: the buffer that both are measured with.
@@ -47,8 +46,8 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let row = Row::loopback();
     let (mut ours, mut theirs, mut ratios, mut gbit) = (vec![], vec![], vec![], [vec![], vec![]]);
     let fabric = row.shape().fabric();
-    // As a lane of ours has: its part of what the link carries in 4.25 round trips.
-    let lanes = plan::lane_count(&fabric);
+    // As the lanes that ours begins with have: what the link carries in 4.25 round trips.
+    let lanes = fabric.lanes_min();
     let window = fabric.links()[0].bdp().get() * 17 / 4 / u64::from(lanes);
     let (mtu, window) = (Some(payload), Some(window));
     let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };

@@ -2,7 +2,7 @@
 
 use crate::config::key::Need::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, Table};
-use crate::config::values::{Name, PeerAddress, RankCount, Speeds};
+use crate::config::values::{LaneCount, Name, PeerAddress, RankCount, Speeds};
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
 use units::{BitRate, Fraction, Span};
@@ -13,7 +13,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: Table = Table {
     placeholder: "",
     about: "The keys before the first table.",
     accepted: "a fabric file",
-    keys: &[FABRIC_NAME.description(), FABRIC_MTU.description()],
+    keys: &[FABRIC_NAME.description(), FABRIC_MTU.description(), FABRIC_LANES.description()],
     tables: &[&REGION_TABLE, &LINK_TABLE],
 };
 
@@ -81,6 +81,17 @@ pub(super) const FABRIC_MTU: Key<u16> = Key::new(
     "IP MTU of the paths between gateways, from 1280 to 65507 bytes. With this key, packets are \
      of this size from the start. Without it, lanes probe for the largest packet that arrives, \
      and plans assume 1500.",
+);
+
+/// Key `lanes`: the fewest lanes between two gateways.
+pub(super) const FABRIC_LANES: Key<LaneCount> = Key::new(
+    "lanes",
+    Optional("1"),
+    "4",
+    "Fewest lanes between two gateways. They begin with so many, or with one for each address of \
+     `wan` or `lan`. They add a lane when one fills a core, when another network path carries more, \
+     or when the only one falls silent, and take it away when it earns nothing. With this key they \
+     never use fewer.",
 );
 
 /// Key `ranks` of a region: number of ranks in the region.

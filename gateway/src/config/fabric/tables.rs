@@ -32,6 +32,7 @@ pub(super) fn read_fabric_tables(
 ) -> Option<FabricTables> {
     let name = root.read_required(&keys::FABRIC_NAME);
     let mtu = root.read_optional(&keys::FABRIC_MTU);
+    let lanes = root.read_optional(&keys::FABRIC_LANES).map_or(1, |lanes| lanes.0);
     let mut regions = Vec::new();
     let mut gateways = Vec::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
@@ -45,6 +46,7 @@ pub(super) fn read_fabric_tables(
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
+            let fabric = fabric.with_lanes_min(lanes);
             check_address_families(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = policies_by_region_pair(&fabric, &links, policies);

@@ -49,7 +49,8 @@ fn write_reference_ports(page: &mut String) -> fmt::Result {
          gateways of the region |\n\
          | TCP, the port of `status` | metrics and status | operators and their scrapers |\n\n\
          Lane 0 uses the port of the address itself, lane 1 the next port, and so on. A gateway \
-         opens 4 to {LANES_MAX} lanes to each peer, more for faster links. With several \
+         listens on 4 to {LANES_MAX} of these ports, more for faster links. It begins with one \
+         lane to each peer, and opens more as they are needed. With several \
          addresses, lane *i* of *n* addresses uses address *i* mod *n*, still *i* ports above. \
          Gateways on one IP address need ports at least {LANES_MAX} apart, for `wan` and `lan` \
          together."

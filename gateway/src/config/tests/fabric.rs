@@ -1,5 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
+use hier_collectives::plan;
 
 #[test]
 fn the_example_fabric_is_read_exactly() {
@@ -129,6 +130,24 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
 }
 
 #[test]
+fn the_fewest_lanes_are_read() {
+    let with = |lanes: &str| {
+        let name = "name = \"two-region\"";
+        fabric(&FABRIC.replacen(name, &format!("{name}\nlanes = {lanes}"), 1))
+    };
+    assert_eq!(fabric(FABRIC).expect("valid").fabric().lanes_min(), 1);
+    for (text, lanes, most) in [("1", 1, 4), ("4", 4, 4), ("16", 16, 16)] {
+        let file = with(text).expect("valid");
+        let fabric = file.fabric();
+        assert_eq!((fabric.lanes_min(), plan::lane_count(fabric)), (lanes, most));
+    }
+    for bad in ["0", "17", "-1", "\"4\"", "1.5"] {
+        let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
+        assert_eq!(keys(&faults), ["lanes"], "{bad}");
+    }
+}
+
+#[test]
 fn schedule_and_controller_of_a_link_are_read() {
     let link = "rtt = \"80 ms\"";
     let used = |lines: &str| fabric(&FABRIC.replacen(link, &format!("{link}\n{lines}"), 1));
@@ -169,6 +188,7 @@ fn identity_covers_the_members_not_the_rates() {
         ("500 Mbit/s", "400 Mbit/s", true),
         ("80 ms", "90 ms", true),
         ("127.0.0.1:7400", "127.0.0.1:7300", true),
+        ("name = \"two-region\"", "name = \"two-region\"\nlanes = 4", true),
         ("name = \"two-region\"", "name = \"two-region\"\nmtu = 1400", false),
         ("ranks = 3", "ranks = 4", false),
         ("gateway.east-0", "gateway.east-9", false),

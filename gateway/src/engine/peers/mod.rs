@@ -2,10 +2,13 @@
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
 //! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
-//! to peers with missing lanes checked. `connections` tells other gateways which peers have lanes,
+//! to peers with missing lanes checked. `lanes` opens lanes and takes them away as their number changes.
+//! `connections` tells other gateways which peers have lanes,
 //! and forwards messages.
 
 mod connections;
+mod lane_tally;
+mod lanes;
 mod path_state;
 mod paths;
 mod traffic;
@@ -14,6 +17,7 @@ use super::control_channel::ControlChannel;
 use crate::events::ConnectionId;
 use crate::memory::mem_slice::MemSlice;
 use crate::wan::link::capacity::LinkCapacity;
+use crate::wan::link::lane_number::LaneNumber;
 use crate::wan::link::loss_alarm::LossAlarm;
 use crate::wan::link::message::{LinkMessage, RateOverride};
 use crate::wan::link::traffic::LinkTraffic;
@@ -25,17 +29,25 @@ use hier_collectives::plan::Plan;
 use hier_collectives::session::{Priority, TailParity};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
+use lane_tally::LaneTally;
 use path_state::PathState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use units::{Span, TimeNs};
+use units::{BitRate, Span, TimeNs};
 
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
 pub(super) struct PeerView {
+    /// Lanes in use that are up.
     pub lanes_up: u16,
+    /// Lanes in use.
+    pub lanes: u16,
+    /// The most lanes that there may be.
+    pub lanes_most: u16,
+    /// The reason for the number of lanes in use.
+    pub lanes_reason: &'static str,
     pub rtt: Option<Span>,
     /// The reason why lanes are missing, as far as known.
     pub problem: Option<String>,
@@ -70,6 +82,14 @@ struct Peer {
     link: Arc<PeerLink>,
     boot: Option<BootId>,
     lanes: BTreeMap<u16, LaneHandle>,
+    /// The lanes on which this gateway sends nothing more, until they are closed.
+    finished: BTreeMap<ConnectionId, LaneHandle>,
+    /// The connections among `lanes` on which the peer sends nothing more.
+    ending: BTreeSet<ConnectionId>,
+    /// How many lanes pay.
+    number: LaneNumber,
+    /// The number of the last wish for lanes that the peer was told.
+    wish_told: u64,
     control: ControlChannel,
     /// The last reason why each lane was lost or could not be dialled, until it is up.
     problems: BTreeMap<u16, LaneProblem>,
@@ -77,12 +97,18 @@ struct Peer {
     last_problem_lane: u16,
     /// Checks of the path, while lanes are missing.
     path: PathState,
-    /// Counters of each lane's connection at the last sample; at first those of its handshake.
+    /// Measurements of each lane's connection at the last sample; at first those of its handshake.
     /// Handshakes that nobody answered are no loss of the link: the peer had not started.
-    lane_counters: BTreeMap<ConnectionId, LinkTraffic>,
+    tallies: BTreeMap<ConnectionId, LaneTally>,
+    /// When the lanes were last sampled.
+    sampled_at: TimeNs,
     /// Sum of all connections so far, and the part of it that the gauges have seen.
     total: LinkTraffic,
     total_in_gauges: LinkTraffic,
+    /// Bytes of UDP payload received on all connections so far.
+    received_total: u64,
+    /// The rate limit of the link without its measured capacity.
+    promised: BitRate,
     loss_alarm: LossAlarm,
     /// Capacity estimate of the link; `None` for a peer in the same region.
     capacity: Option<LinkCapacity>,
@@ -105,10 +131,18 @@ pub(super) struct LostLane {
 }
 
 impl Peer {
-    /// Records why a lane is not up.
-    fn set_problem(&mut self, lane: u16, problem: LaneProblem) {
-        self.problems.insert(lane, problem);
-        self.last_problem_lane = lane;
+    /// Records why a lane in use is not up.
+    fn note_problem(&mut self, lane: u16, problem: LaneProblem) {
+        if lane < self.number.in_use() {
+            self.problems.insert(lane, problem);
+            self.last_problem_lane = lane;
+        }
+    }
+
+    /// Returns the number of lanes in use that are up.
+    fn lanes_up(&self) -> u16 {
+        let up = self.lanes.range(..self.number.in_use()).count();
+        u16::try_from(up).unwrap_or(u16::MAX)
     }
 
     /// Selects the connection for control messages, and announces a change on the new one.
@@ -125,6 +159,11 @@ impl Peer {
     /// Returns the lane whose connection carries control messages to the peer.
     fn control_lane(&self) -> Option<&LaneHandle> {
         self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
+    }
+
+    /// Iterates over the lanes that are up, also those that are being taken away.
+    fn all_lanes(&self) -> impl Iterator<Item = &LaneHandle> {
+        self.lanes.values().chain(self.finished.values())
     }
 
     /// Returns why the lane that failed last is not up; if it is up again, the reason of the
@@ -145,15 +184,22 @@ impl Peers {
             loss_alarm: LossAlarm::new(link.link.loss),
             capacity: fabric.link(link.link.a, link.link.b).cloned().map(LinkCapacity::new),
             path: PathState::new(link.link.rtt),
+            number: LaneNumber::new(link.lane_terms),
+            promised: link.pair_pacer.link_limit(),
             link,
             boot: None,
             lanes: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            wish_told: 0,
             control: ControlChannel::default(),
             problems: BTreeMap::new(),
             last_problem_lane: 0,
-            lane_counters: BTreeMap::new(),
+            tallies: BTreeMap::new(),
+            sampled_at: TimeNs::default(),
             total: LinkTraffic::default(),
             total_in_gauges: LinkTraffic::default(),
+            received_total: 0,
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let connections = ConnectionTable::new(Arc::clone(&fabric), me);
@@ -185,7 +231,7 @@ impl Peers {
     /// Whether a connection is still one of the peer's lanes.
     pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
         let peer = self.peers.get(&peer);
-        peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
+        peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))
     }
 
     /// Records that a peer's control messages use this connection from now on.
@@ -208,10 +254,11 @@ impl Peers {
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
         peer.problems.remove(&seen.lane);
-        peer.lane_counters.insert(handle.id, handle.count_traffic());
+        peer.tallies.insert(handle.id, LaneTally::begin(&handle));
         peer.lanes.insert(seen.lane, handle);
         peer.select_control_connection();
         if first {
+            peer.number.forget_wishes();
             self.connections.handle_up(seen.peer, now);
         }
         first
@@ -228,6 +275,12 @@ impl Peers {
     ) -> Option<LostLane> {
         let name = self.fabric.gateway(id).name.clone();
         let peer = self.peers.get_mut(&id)?;
+        peer.ending.remove(&connection);
+        if peer.finished.remove(&connection).is_some() {
+            peer.link.send_queue.requeue_connection(connection);
+            info!("lane {lane} to gateway {name} is taken away");
+            return None;
+        }
         let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
             // The lane's thread may have pulled once more after the new connection came up.
             peer.link.send_queue.requeue_connection(connection);
@@ -237,10 +290,12 @@ impl Peers {
         peer.lanes.remove(&lane);
         let control_messages = peer.control.uses_connection(connection);
         peer.select_control_connection();
-        peer.set_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
+        peer.note_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
         let bytes = peer.link.send_queue.requeue_connection(connection);
         if peer.lanes.is_empty() {
             peer.link.send_queue.clear();
+            // The connection is over, and what the peer still sends is of no use.
+            peer.finished.values().for_each(|handle| handle.close_replaced(why));
         }
         // Lanes come back by themselves; the health of the gateway warns of those that stay away.
         info!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
@@ -267,10 +322,10 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         // Dials go on while the peer is away, so each lane logs a reason only once.
         let problem = LaneProblem { why, is_unanswered };
-        if peer.problems.get(&lane) != Some(&problem) {
+        if peer.problems.get(&lane) != Some(&problem) && lane < peer.number.in_use() {
             info!("lane {lane} to gateway {name} is not up yet: {}", problem.why);
         }
-        peer.set_problem(lane, problem);
+        peer.note_problem(lane, problem);
     }
 
     /// Records why a lane that a peer dialled was refused, unless another connection of it is up.
@@ -278,13 +333,13 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&id)
             && !peer.lanes.contains_key(&lane)
         {
-            peer.set_problem(lane, LaneProblem { why, is_unanswered: false });
+            peer.note_problem(lane, LaneProblem { why, is_unanswered: false });
         }
     }
 
     /// Closes a connection whose peer broke the protocol.
     pub fn close_for_violation(&self, peer: GatewayId, id: ConnectionId, why: &str) {
-        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| peer.lanes.values());
+        let lanes = self.peers.get(&peer).into_iter().flat_map(Peer::all_lanes);
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));
     }
 
@@ -335,7 +390,10 @@ impl Peers {
     pub fn peer_view(&self, peer: GatewayId) -> PeerView {
         let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
         PeerView {
-            lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
+            lanes_up: peer.lanes_up(),
+            lanes: peer.number.in_use(),
+            lanes_most: peer.link.lane_terms.most,
+            lanes_reason: peer.number.reason().text(),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
             problem: peer.shown_problem(),
             remedy: peer.remedy(),

@@ -3,16 +3,15 @@
 use super::{Peer, Peers};
 use crate::wan::connect::path_probe::path_check::{LanePaths, PathFault, PathFindings};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan;
 use units::TimeNs;
 
 impl Peers {
-    /// Notes which peers have missing lanes at `now`. Returns the paths whose check has to begin.
+    /// Notes which peers have missing lanes in use at `now`. Returns the paths whose check has to begin.
     pub fn paths_to_check(&mut self, now: TimeNs) -> Vec<(GatewayId, LanePaths)> {
-        let lanes = usize::from(plan::lane_count(&self.fabric));
         let mut due = Vec::new();
         for (id, peer) in &mut self.peers {
-            if peer.path.note_lanes(peer.lanes.len() < lanes, now) {
+            let missing = peer.lanes_up() < peer.number.in_use();
+            if peer.path.note_lanes(missing, now) {
                 due.push((*id, peer.link.lane_paths(&self.fabric)));
             }
         }

@@ -11,10 +11,12 @@ use tracing::{info, warn};
 use units::{BitRate, TimeNs};
 
 impl Peers {
-    /// Limits the link rate of which the pacer of a peer uses the pair's part.
-    pub fn set_rate_limit(&self, peer: GatewayId, rate: BitRate) {
-        if let Some(peer) = self.peers.get(&peer) {
-            peer.link.pair_pacer.set_link_limit(rate);
+    /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised` rate
+    /// of fabric, schedule and operators, and to the measured `capacity`.
+    pub fn set_rate_limit(&mut self, peer: GatewayId, promised: BitRate, capacity: BitRate) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.promised = promised;
+            peer.link.pair_pacer.set_link_limit(promised.min(capacity));
         }
     }
 
@@ -31,9 +33,13 @@ impl Peers {
         }
     }
 
-    /// Samples the counters of all lanes, and hands them to the capacity estimates.
+    /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
+    /// numbers.
     pub fn sample_links(&mut self, now: TimeNs) {
-        self.peers.values_mut().for_each(|peer| peer.sample_lanes(now));
+        for peer in self.peers.values_mut() {
+            peer.sample_lanes(now);
+            peer.judge_lanes(now);
+        }
     }
 
     /// Returns the capacity estimates of this gateway's pairs over the link to a region.
@@ -51,9 +57,8 @@ impl Peers {
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
     pub fn update_gauges(&mut self) {
-        let lanes = usize::from(plan::lane_count(&self.fabric));
         for (id, peer) in &mut self.peers {
-            let change = peer.update_gauges(lanes);
+            let change = peer.update_gauges();
             if let Some(change) = change {
                 log_loss_alarm(&self.fabric.gateway(*id).name, peer, change);
             }
@@ -65,16 +70,23 @@ impl Peer {
     /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
     fn sample_lanes(&mut self, now: TimeNs) {
         let mut least_rtt = None;
-        for handle in self.lanes.values() {
-            let LaneMeasurement { traffic, min_rtt } = handle.measure_lane();
-            let before = self.lane_counters.insert(handle.id, traffic).unwrap_or_default();
-            let total = &mut self.total;
+        let step = now.since(std::mem::replace(&mut self.sampled_at, now));
+        for handle in self.lanes.values().chain(self.finished.values()) {
+            let measured = handle.measure_lane();
+            let LaneMeasurement { traffic, min_rtt, received_bytes, .. } = measured;
+            let tally = self.tallies.entry(handle.id).or_default();
+            let (total, before) = (&mut self.total, tally.traffic);
             total.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
             total.lost_packets += traffic.lost_packets.saturating_sub(before.lost_packets);
             total.delivered_bytes += traffic.delivered_bytes.saturating_sub(before.delivered_bytes);
+            self.received_total += received_bytes.saturating_sub(tally.received_bytes);
+            tally.note(&measured, step, now);
             least_rtt = least_rtt.into_iter().chain(min_rtt).min();
         }
-        self.lane_counters.retain(|id, _| self.lanes.values().any(|lane| lane.id == *id));
+        let (lanes, finished) = (&self.lanes, &self.finished);
+        self.tallies.retain(|id, _| {
+            finished.contains_key(id) || lanes.values().any(|handle| handle.id == *id)
+        });
         let pair_pacer = &self.link.pair_pacer;
         if let Some(capacity) = &mut self.capacity {
             capacity.observe(&LinkObservation {
@@ -87,9 +99,8 @@ impl Peer {
         }
     }
 
-    /// Updates the gauges of this peer with a number of planned lanes; returns whether the loss
-    /// alarm began or ended.
-    fn update_gauges(&mut self, lanes: usize) -> Option<AlarmChange> {
+    /// Updates the gauges of this peer; returns whether the loss alarm began or ended.
+    fn update_gauges(&mut self) -> Option<AlarmChange> {
         let before = std::mem::replace(&mut self.total_in_gauges, self.total);
         let packets = PacketCounts {
             sent: self.total.sent_packets - before.sent_packets,
@@ -99,9 +110,9 @@ impl Peer {
         let metrics = &self.link.metrics;
         metrics.lost_packets.inc_by(packets.lost);
         metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
-        let missing = lanes.saturating_sub(self.lanes.len());
-        metrics.lanes_up.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
-        metrics.lanes_missing.set(i64::try_from(missing).unwrap_or(i64::MAX));
+        let up = self.lanes_up();
+        metrics.lanes_up.set(up.into());
+        metrics.lanes_missing.set((self.number.in_use() - up).into());
         if let Some(rtt) = self.lanes.values().map(LaneHandle::smoothed_rtt).min() {
             metrics.rtt_seconds.set(rtt.as_secs_f64());
         }

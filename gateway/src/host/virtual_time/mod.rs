@@ -20,6 +20,8 @@ pub struct VirtualHost {
     origin: Instant,
     random: AtomicU64,
     process: Arc<Process>,
+    /// The busy part of every thread in parts per million; processes share it.
+    thread_load_ppm: Arc<AtomicU64>,
 }
 
 /// 1 s: virtual time at the start of a simulation. A time of zero stands for "not yet" elsewhere.
@@ -28,14 +30,30 @@ const VIRTUAL_TIME_ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 impl VirtualHost {
     /// Makes a process on `net`, whose clock begins now. All random bytes come from `seed`.
     pub fn new(net: VirtualNet, seed: u64) -> Self {
-        let process = Process::new("simulation");
-        Self { net, origin: Instant::now(), random: AtomicU64::new(seed), process }
+        Self {
+            net,
+            origin: Instant::now(),
+            random: AtomicU64::new(seed),
+            process: Process::new("simulation"),
+            thread_load_ppm: Arc::default(),
+        }
     }
 
     /// Makes another process on the network and clock of this one; logs call it `name`.
     pub fn new_process(&self, name: &str, seed: u64) -> Self {
-        let process = Process::new(name);
-        Self { net: self.net.clone(), origin: self.origin, random: AtomicU64::new(seed), process }
+        Self {
+            net: self.net.clone(),
+            origin: self.origin,
+            random: AtomicU64::new(seed),
+            process: Process::new(name),
+            thread_load_ppm: Arc::clone(&self.thread_load_ppm),
+        }
+    }
+
+    /// Makes all threads of the simulation seem busy for this part of the time, from 0 to 1. Their
+    /// processor time counts from the start, so the first measurement after a change shows either end.
+    pub fn set_thread_load(&self, load: f64) {
+        self.thread_load_ppm.store((load * 1e6) as u64, Ordering::Relaxed);
     }
 
     /// Stops all tasks of the process, as SIGSTOP does; its sockets go on receiving.
@@ -81,6 +99,12 @@ impl Host for VirtualHost {
     fn spawn_lane(&self, _thread: LaneThread, start: LaneStart) -> io::Result<()> {
         self.process.spawn(start());
         Ok(())
+    }
+
+    /// Returns the busy part of the time since the start of the simulation.
+    fn thread_time(&self) -> Span {
+        let elapsed = self.now().since(VIRTUAL_TIME_ORIGIN).ns();
+        Span::from_ns(elapsed / 1_000_000 * self.thread_load_ppm.load(Ordering::Relaxed))
     }
 
     /// Runs a task at once; in virtual time it takes no time.

@@ -31,9 +31,9 @@ pub struct PeerMetrics {
     pub loss_alarm: Gauge,
     /// Number of times that the loss alarm was raised.
     pub loss_alarms: Counter,
-    /// Number of lanes connected.
+    /// Number of lanes in use that are connected.
     pub lanes_up: Gauge,
-    /// Number of lanes of the plan that are not connected.
+    /// Number of lanes in use that are not connected.
     pub lanes_missing: Gauge,
     /// Smoothed round-trip time of the fastest lane, in seconds.
     pub rtt_seconds: RealGauge,

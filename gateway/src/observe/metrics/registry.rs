@@ -230,7 +230,7 @@ impl MetricsRegistry {
         let help = "Log lines lost, because they could not be written or nobody read them";
         registry.register("lost_log_lines", help, self.lost_log_lines.clone());
         registry.register("lanes_up", "Number of lanes connected", self.lanes_up.clone());
-        let help = "Number of lanes of the plan that are not connected";
+        let help = "Number of lanes in use that are not connected";
         registry.register("lanes_missing", help, self.lanes_missing.clone());
         let help = "1 while the link is down and gone round, else 0; shown once it was down";
         registry.register("link_down", help, self.link_down.clone());

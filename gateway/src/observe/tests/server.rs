@@ -21,6 +21,8 @@ pub(super) fn example() -> GatewayReport {
             state: PeerState::Up,
             lanes_up: 4,
             lanes: 4,
+            lanes_most: 4,
+            lanes_reason: "the fewest that the fabric allows".to_owned(),
             rtt_ms: Some(80.5),
             sent_bytes: 1,
             received_bytes: 2,

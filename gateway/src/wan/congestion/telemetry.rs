@@ -32,11 +32,24 @@ pub(crate) struct LaneTelemetry {
     /// The least RTT since the engine last took it, in nanoseconds; 0 for none. Taking clears it, so
     /// the tuner has its own.
     engine_min_rtt_ns: AtomicU64,
+    /// When the tuner last noted the processor time of the lane's thread, in nanoseconds.
+    thread_noted_ns: AtomicU64,
+    /// The processor time of the lane's thread then, in nanoseconds.
+    thread_used_ns: AtomicU64,
     /// Bytes in flight, and the congestion window.
     pub in_flight: Arc<InFlight>,
     /// The controller to change to; see [`LaneTelemetry::replace_controller`].
     next_controller: Mutex<Option<Box<dyn Controller>>>,
     has_next_controller: AtomicBool,
+}
+
+/// The processor time of a lane's thread at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// The time at which it was noted.
+    pub at: TimeNs,
+    /// The processor time used until then.
+    pub used: Span,
 }
 
 /// Counts the time that the sender waits for window space, until dropped.
@@ -98,6 +111,21 @@ impl LaneTelemetry {
             since => TimeNs::from_ns(since),
         };
         Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
+    }
+
+    /// Notes the processor time of the calling thread, which is the lane's.
+    pub fn note_thread_time(&self, host: &dyn Host) {
+        self.thread_used_ns.store(host.thread_time().ns(), Ordering::Relaxed);
+        self.thread_noted_ns.store(host.now().ns(), Ordering::Relaxed);
+    }
+
+    /// Returns the processor time of the lane's thread as last noted. Both values are of one moment,
+    /// but for a note that is being written.
+    pub fn thread_time(&self) -> ThreadTime {
+        ThreadTime {
+            at: TimeNs::from_ns(self.thread_noted_ns.load(Ordering::Relaxed)),
+            used: Span::from_ns(self.thread_used_ns.load(Ordering::Relaxed)),
+        }
     }
 
     /// Returns the bytes of UDP payload in a packet.

@@ -59,7 +59,9 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         }
         delivery.end_round(read_lane_counters(spec.host.now(), connection, &telemetry));
         min_rtt.end_round(telemetry.take_min_rtt_for_tuner(), delivery.is_window_limited());
-        path.link.rate = peer.pair_rate_now();
+        telemetry.note_thread_time(&*spec.host);
+        // The rate limit and the number of lanes may have changed.
+        path = peer.lane_path(spec);
         delivery.set_assumed_rate(path.lane_rate());
     }
 }

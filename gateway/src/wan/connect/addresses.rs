@@ -41,6 +41,11 @@ impl LaneAddresses {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
+    /// Returns the number of addresses, at least 1.
+    pub fn count(&self) -> u16 {
+        u16::try_from(1 + self.others.len()).unwrap_or(u16::MAX)
+    }
+
     /// Returns whether a lane has the address `ip`, at any port.
     pub fn has_ip(&self, ip: IpAddr) -> bool {
         self.all().any(|address| address.ip() == ip)
@@ -69,6 +74,7 @@ mod tests {
         let lanes: Vec<String> = (0..4).map(|lane| several.of_lane(lane).to_string()).collect();
         assert_eq!(lanes, ["10.0.0.1:7400", "10.1.0.1:7501", "10.0.0.1:7402", "10.1.0.1:7503"]);
         assert_eq!(LaneAddresses::from(one).of_lane(3), address("10.0.0.1:7403"));
+        assert_eq!((several.count(), LaneAddresses::from(one).count()), (2, 1));
         assert!(several.has_ip(other.ip()) && !several.has_ip(address("10.2.0.1:1").ip()));
     }
 

@@ -1,7 +1,7 @@
-//! One connection of a lane: the handshake, then seven tasks in one select until the first of them ends.
+//! One connection of a lane: the handshake, then its tasks in one select until the first of them ends.
 //!
 //! The dialler or the endpoint starts it on the lane's thread. It reports the lane to the engine
-//! (`Event::LaneUp`, `Event::LaneDown`, `Event::DialFailed`).
+//! (`Event::LaneUp`, `Event::LaneFinished`, `Event::LaneDown`, `Event::DialFailed`).
 
 use super::control_stream::{read_control_messages, write_control_messages};
 use super::handshake::{HelloRefusal, MetPeer, exchange_hellos, identify_refused_peer};
@@ -10,7 +10,7 @@ use crate::admission::AdmissionSlot;
 use crate::events::Event;
 use crate::log_throttle::LogThrottle;
 use crate::wan::congestion::tuner;
-use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PEER_REFUSED_CODE};
+use crate::wan::error_code::{CONNECTION_CLOSING_CODE, LANE_RETIRED_CODE, PEER_REFUSED_CODE};
 use crate::wan::lane_handle::LaneHandle;
 use crate::wan::spec::LaneSpec;
 use crate::wan::stream::send_queue::TrafficClass;
@@ -24,6 +24,8 @@ use tracing::{info, warn};
 
 /// The id of the next QUIC connection between gateways; ids are unique in a process.
 static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(1);
+/// The reason that a peer gets when a lane is closed because neither end needs it.
+const LANE_RETIRED_REASON: &[u8] = b"the lane is not needed";
 
 /// A connection whose TLS handshake is done.
 pub(super) struct EstablishedConnection {
@@ -56,8 +58,9 @@ pub(super) async fn serve_connection(
     match met {
         Ok(met) => {
             // The admission slot is free again.
+            let dials = matches!(origin, ConnectionOrigin::Dialled(_));
             drop(origin);
-            run_lane_tasks(&spec, lane, connection, met).await;
+            run_lane_tasks(&spec, lane, connection, met, dials).await;
             true
         }
         Err(refusal) => {
@@ -108,8 +111,15 @@ async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer
     }
 }
 
-/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends.
-async fn run_lane_tasks(spec: &Arc<LaneSpec>, lane: u16, connection: Connection, met: MetPeer) {
+/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends. `dials`
+/// says whether this gateway has dialled it.
+async fn run_lane_tasks(
+    spec: &Arc<LaneSpec>,
+    lane: u16,
+    connection: Connection,
+    met: MetPeer,
+    dials: bool,
+) {
     let MetPeer { seen, control_in, control_out } = met;
     let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
     let id = NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed);
@@ -120,11 +130,21 @@ async fn run_lane_tasks(spec: &Arc<LaneSpec>, lane: u16, connection: Connection,
         return;
     }
     let (host, rtt) = (&*spec.host, peer.link.rtt);
+    let control = async {
+        let read = read_control_messages(&spec.events, seen.peer, id, control_in);
+        let write = write_control_messages(control_out, control_queue);
+        match tokio::try_join!(read, write) {
+            // Both ends have sent all. Only the dialler closes, so that one end's word is enough.
+            Ok(_) if dials => connection.close(LANE_RETIRED_CODE.into(), LANE_RETIRED_REASON),
+            Ok(_) => {}
+            Err(why) => return why,
+        }
+        connection.closed().await.to_string()
+    };
     let why = tokio::select! {
         biased;
         why = connection.closed() => why.to_string(),
-        why = read_control_messages(&spec.events, seen.peer, id, control_in) => why,
-        why = write_control_messages(control_out, control_queue) => why,
+        why = control => why,
         why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt) => why,
         why = tuner::tune_lane(spec, &peer, &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,

@@ -1,15 +1,18 @@
 //! The control stream of a connection: length-prefixed frames, the first unidirectional stream each way.
 //!
-//! Two of the connection's tasks use it. The reader sends an engine event for each message, and waits
-//! while the engine's queue is full. The writer empties the queue of the lane's handle
-//! (`wan/lane_handle.rs` has its bound).
+//! The reader sends an engine event for each message, and waits while the engine's queue is full. The
+//! writer empties the queue of the lane's handle (`wan/lane_handle.rs` has its bound).
+//!
+//! A lane is taken away when both ends have ended their streams: each does so once it has nothing on
+//! the lane that the other has not confirmed. So nothing is lost with the lane.
 
 use crate::events::{ConnectionId, Event, EventSender};
+use crate::wan::lane_handle::ControlOutput;
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
-use quinn::{RecvStream, SendStream};
+use quinn::{ReadExactError, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
 /// 2: the QUIC priority of the control stream, so that receipts and grants leave before data.
@@ -27,44 +30,52 @@ pub(super) fn frame_control_message(message: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), message].concat()
 }
 
-/// Reads one frame of a control stream and returns its message.
+/// Reads one frame of a control stream and returns its message; `None` once the sender has ended the
+/// stream.
 ///
 /// # Errors
-/// The message has more than `max_bytes` bytes, or the stream ends.
+/// The message has more than `max_bytes` bytes, or the stream breaks off.
 pub(super) async fn read_control_frame(
     stream: &mut RecvStream,
     max_bytes: usize,
-) -> Result<Vec<u8>, String> {
+) -> Result<Option<Vec<u8>>, String> {
     let mut length = [0; 4];
-    stream.read_exact(&mut length).await.map_err(|error| error.to_string())?;
+    match stream.read_exact(&mut length).await {
+        Ok(()) => {}
+        Err(ReadExactError::FinishedEarly(0)) => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    }
     let length = u32::from_be_bytes(length) as usize;
     if length > max_bytes {
         return Err(format!("a frame of {length} bytes, where {max_bytes} are allowed"));
     }
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
-/// Reads the control messages of peer `from` and sends them to the engine, until the stream ends;
-/// returns the reason.
+/// Reads the control messages of peer `from` and sends them to the engine, until the peer ends its
+/// stream, of which the engine hears too.
+///
+/// # Errors
+/// The reason why the stream broke off.
 pub(super) async fn read_control_messages(
     events: &EventSender,
     from: GatewayId,
     id: ConnectionId,
     mut stream: RecvStream,
-) -> String {
+) -> Result<(), String> {
     loop {
-        let bytes = match read_control_frame(&mut stream, MAX_MESSAGE_BYTES).await {
-            Ok(bytes) => bytes,
-            Err(why) => return why,
+        let frame = read_control_frame(&mut stream, MAX_MESSAGE_BYTES).await?;
+        let is_last = frame.is_none();
+        let event = match frame {
+            Some(bytes) => decode_control_event(&bytes, from, id)
+                .map_err(|error| format!("malformed control message: {error}"))?,
+            None => Event::LaneFinished { peer: from, id },
         };
-        let event = match decode_control_event(&bytes, from, id) {
-            Ok(event) => event,
-            Err(error) => return format!("malformed control message: {error}"),
-        };
-        if events.send(event).await.is_err() {
-            return "the engine has ended".to_owned();
+        events.send(event).await.map_err(|_| "the engine has ended".to_owned())?;
+        if is_last {
+            return Ok(());
         }
     }
 }
@@ -83,16 +94,22 @@ fn decode_control_event(
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
-/// Writes queued control messages to their stream until the lane's handle is dropped; returns the
-/// reason.
+/// Writes queued control messages to their stream, and ends it when the engine says so.
+///
+/// # Errors
+/// The stream broke off, or the engine has dropped the lane's handle.
 pub(super) async fn write_control_messages(
     mut stream: SendStream,
-    mut queue: mpsc::Receiver<Vec<u8>>,
-) -> String {
-    while let Some(message) = queue.recv().await {
-        if let Err(error) = stream.write_all(&frame_control_message(&message)).await {
-            return error.to_string();
+    mut queue: mpsc::Receiver<ControlOutput>,
+) -> Result<(), String> {
+    while let Some(output) = queue.recv().await {
+        match output {
+            ControlOutput::Message(message) => {
+                let written = stream.write_all(&frame_control_message(&message)).await;
+                written.map_err(|error| error.to_string())?;
+            }
+            ControlOutput::Finish => return stream.finish().map_err(|error| error.to_string()),
         }
     }
-    "retired by the engine".to_owned()
+    Err("retired by the engine".to_owned())
 }

@@ -1,6 +1,7 @@
 //! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
 //!
-//! One task for each lane and peer, on the lane's thread, until shutdown.
+//! One task for each lane that the two may have, on the lane's thread, until shutdown. It waits without
+//! cost while its lane is not in use.
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};
 use super::handshake::handshake_timeout;
@@ -31,7 +32,7 @@ const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
 /// accepted hello that lasted longer resets the pause.
 const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
-/// A lane's connection to one peer, to be dialled.
+/// A lane's connection to one peer, to be dialled while the lane is in use.
 pub(super) struct Dialler {
     pub spec: Arc<LaneSpec>,
     pub lane: u16,
@@ -41,13 +42,21 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// Dials the peer and serves the connection, again and again until shutdown.
+    /// Dials the peer and serves the connection, again and again until shutdown, while the lane is
+    /// in use.
     pub async fn dial_until_shutdown(self) {
         let Self { spec, lane, peer, .. } = &self;
+        let mut lanes = peer.lanes.subscribe();
         let mut backoff = DialBackoff::default();
         let mut patience = AnswerPatience::new(peer.link.rtt);
         let refusals = LogThrottle::default();
-        while !spec.shutdown.is_cancelled() {
+        loop {
+            let needed = async { lanes.wait_for(|in_use| lane < in_use).await.map(|_| ()) };
+            tokio::select! {
+                biased;
+                () = spec.shutdown.cancelled() => return,
+                _ = needed => {}
+            }
             let began = spec.host.now();
             let met = match self.dial_once(patience.current).await {
                 Ok(connection) => {

@@ -9,7 +9,8 @@
 //!   each half round trip until it is heard. The acknowledgement of any of them shows QUIC all losses at once.
 //!   While one lane is silent, idle lanes to the same peer probe too.
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
-//!   is closed long before QUIC would, so that its segments go over the others.
+//!   is closed long before QUIC would, so that its segments go over the others. Where it is the only
+//!   one, the dialler opens another as a witness (`wan/link/lane_number/`).
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
 //!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `idle_timeout`.
 //!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
@@ -81,6 +82,19 @@ fn detour_timeout(rtt: Span) -> Duration {
     outage.max(DETOUR_TIMEOUT_MIN).min(idle_timeout(rtt))
 }
 
+/// Returns the round trip that the liveness monitor assumes of a lane. The arguments are its smoothed
+/// RTT and the round trip of the link by the fabric.
+fn liveness_round(smoothed: Span, rtt: Span) -> Span {
+    (smoothed + ACK_DELAY_MAX).min(LIVENESS_ROUND_MAX.max(rtt + rtt))
+}
+
+/// Returns the silence after which the path of a lane counts as dead while others are heard. The
+/// arguments are its smoothed RTT and the round trip of the link by the fabric.
+pub(crate) fn dead_path_time(smoothed: Span, rtt: Span) -> Span {
+    let round = liveness_round(smoothed, rtt);
+    Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS)).max(DEAD_PATH_SILENCE_MIN)
+}
+
 /// The times at which the lanes to a peer were heard, and what follows from silence.
 #[derive(Debug, Default)]
 pub struct PeerLiveness {
@@ -143,11 +157,11 @@ pub(super) async fn monitor_liveness(
     peer: &PeerLiveness,
     rtt: Span,
 ) -> String {
-    let round_max = LIVENESS_ROUND_MAX.max(rtt + rtt);
     let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
     let mut silence = LaneSilence { peer_heard_ns, ..LaneSilence::default() };
     loop {
-        let round = (smoothed_rtt(connection) + ACK_DELAY_MAX).min(round_max);
+        let smoothed = smoothed_rtt(connection);
+        let round = liveness_round(smoothed, rtt);
         // A silent path may be back at any time.
         let check = if silence.silent { Span::from_ns(round.ns() / 2) } else { round };
         host.sleep_until(host.now() + check).await;
@@ -159,8 +173,7 @@ pub(super) async fn monitor_liveness(
         let now = host.now();
         silence.note_acks(telemetry.acked_packets(), idle, now, peer);
         silence.note_time_alone(check, peer);
-        let rounds = Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS));
-        if silence.alone > rounds.max(DEAD_PATH_SILENCE_MIN) {
+        if silence.alone > dead_path_time(smoothed, rtt) {
             let alone = silence.alone;
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }

@@ -23,6 +23,8 @@ pub enum LinkMessage {
     ControlGeneration(u64),
     /// The connections of the sender, or of another gateway whose report it passes on.
     Connections(ConnectionReport),
+    /// The number of lanes that the sender wants to the receiver.
+    Lanes(LaneWish),
 }
 
 /// An operator's rate limit of a link. The sender repeats it when a lane comes up or is lost.
@@ -34,6 +36,18 @@ pub struct RateOverride {
     pub number: u64,
     /// The limit; `None` if the operator has withdrawn it.
     pub rate: Option<BitRate>,
+}
+
+/// The number of lanes that a gateway wants to a peer. The gateway repeats it when a lane comes up
+/// or is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneWish {
+    /// The number of the change. It grows, so that an old wish that arrives late has no effect.
+    pub number: u64,
+    /// The lanes that the gateway wants, at least 1.
+    pub wanted: u16,
+    /// The most lanes that the gateway can have, at least `wanted`.
+    pub most: u16,
 }
 
 impl LinkMessage {
@@ -56,6 +70,12 @@ impl LinkMessage {
                 out.push(CONNECTIONS_TAG);
                 report.write_to(&mut out);
             }
+            Self::Lanes(wish) => {
+                out.push(LANES_TAG);
+                write_u64(&mut out, wish.number);
+                write_u16(&mut out, wish.wanted);
+                write_u16(&mut out, wish.most);
+            }
         }
         out
     }
@@ -70,6 +90,7 @@ impl LinkMessage {
             RATE_TAG => Self::Rate(RateOverride::decode_fields(&mut reader)?),
             CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
             CONNECTIONS_TAG => Self::Connections(ConnectionReport::read_from(&mut reader)?),
+            LANES_TAG => Self::Lanes(LaneWish::decode_fields(&mut reader)?),
             _ => return Err(DecodeError::Unknown("link message")),
         };
         reader.check_end(message)
@@ -96,12 +117,28 @@ impl RateOverride {
     }
 }
 
+impl LaneWish {
+    /// Decodes number, wanted and most lanes of a wish.
+    ///
+    /// # Errors
+    /// No lane is wanted, or more than the sender can have.
+    fn decode_fields(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (number, wanted, most) = (reader.read_u64()?, reader.read_u16()?, reader.read_u16()?);
+        if !(1..=most).contains(&wanted) {
+            return Err(DecodeError::Invalid("lanes"));
+        }
+        Ok(Self { number, wanted, most })
+    }
+}
+
 /// The first byte of an encoded [`LinkMessage::Rate`].
 const RATE_TAG: u8 = 1;
 /// The first byte of an encoded [`LinkMessage::ControlGeneration`].
 const CONTROL_GENERATION_TAG: u8 = 2;
 /// The first byte of an encoded [`LinkMessage::Connections`].
 const CONNECTIONS_TAG: u8 = 3;
+/// The first byte of an encoded [`LinkMessage::Lanes`].
+const LANES_TAG: u8 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -127,6 +164,7 @@ mod tests {
                 LinkMessage::Rate(change),
                 LinkMessage::ControlGeneration(number),
                 LinkMessage::Connections(report),
+                LinkMessage::Lanes(LaneWish { number, wanted: a + 1, most: a + 7 }),
             ] {
                 prop_assert_eq!(LinkMessage::decode(&message.encode()), Ok(message));
             }

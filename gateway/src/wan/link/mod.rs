@@ -3,6 +3,7 @@
 //! | file | type | subject |
 //! |---|---|---|
 //! | `capacity/` | `LinkCapacity` | what the link delivers, its RTT and its random loss, by one pair of gateways |
+//! | `lane_number/` | `LaneNumber` | how many lanes pay, by what they carry and what they cost |
 //! | `link_limits.rs` | `LinkLimits` | who limits the link: fabric, schedule or operator; which changes are reported |
 //! | `loss_alarm.rs` | `LossAlarm` | whether loss is significantly above the configured loss |
 //! | `message.rs` | `LinkMessage` | messages of gateways about links and lanes |
@@ -13,6 +14,7 @@
 //! All of it is plain state of the engine task: no thread, no lock, no timer of its own.
 
 pub mod capacity;
+pub mod lane_number;
 pub(crate) mod link_limits;
 pub(crate) mod loss_alarm;
 pub mod message;

@@ -39,7 +39,7 @@ pub(crate) async fn send_segments(
     class: TrafficClass,
 ) -> String {
     loop {
-        peer.send_queue.wait_until_ready(class).await;
+        peer.send_queue.wait_until_ready(class, id).await;
         let order =
             if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { RELEASE_ORDER_LAST };
         let pacer = peer.pair_pacer.pacer();

@@ -62,8 +62,8 @@ pub const JOBS: [&str; 2] = ["0", "1"];
 const FAULTS_MAX: u64 = 3;
 /// 4 ranks: the most in a region of a random run.
 const RANKS_MAX: u64 = 4;
-/// 4 lanes: the number that a link has at the rates of scenarios.
-const LANES: u64 = 4;
+/// 4 lanes between the gateways of scenarios, of which faults strike single ones.
+const LANES: u16 = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,6 +141,7 @@ impl Scenario {
             jitter: Span::from_ns(rtt.ns() * pick(&[0, 0, 1, 2]) / 8),
             memory: ByteCount::new(pick(&[1, 64 << 10, 256 << 10, 4 << 20])),
             jobs: JOBS.iter().map(|job| (*job, 1)).collect(),
+            lanes: LANES,
             ..Shape::new(ranks.0, ranks.1)
         };
         // Longer segments are of the other class of traffic; odd ones end in an odd place.
@@ -201,7 +202,7 @@ fn fault(dice: &mut SplitMix64, ranks: (u32, u32), within: Span) -> Fault {
             let place = FaultPlace::Gateway(GatewayId(pick(2) as u16));
             (place, &[FaultKind::Kill, FaultKind::Stop, FaultKind::Drain])
         }
-        4 | 5 => (FaultPlace::Lane(pick(LANES) as u16), &[FaultKind::Kill, FaultKind::Cut]),
+        4 | 5 => (FaultPlace::Lane(pick(LANES.into()) as u16), &[FaultKind::Kill, FaultKind::Cut]),
         _ => (FaultPlace::Link(direction), &to_link),
     };
     let what = whats[pick(whats.len() as u64) as usize];

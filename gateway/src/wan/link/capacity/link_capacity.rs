@@ -90,6 +90,9 @@ const CAPACITY_PROBE_GAIN: f64 = 0.1;
 /// 1.0 of a link's capacity: a capacity probe tries at most twice the capacity.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
+/// 0.3 of a link's capacity: a capacity probe that tries another network path exceeds it by this
+/// part, since a lane is kept only if a tenth more passes.
+const PATH_PROBE_GAIN: f64 = 0.3;
 /// 10 samples of a link (2 RTT or 100 ms each) in full use before the first capacity probe. Each
 /// failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
@@ -245,6 +248,11 @@ impl LinkCapacity {
         let enough = sent >= RANDOM_LOSS_PACKETS_MIN;
         let ppb = (u128::from(lost.min(sent)) * 1_000_000_000).checked_div(u128::from(sent))?;
         Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
+    }
+
+    /// Makes a probe of a higher rate due, since a lane more may use another network path.
+    pub fn probe_soon(&mut self) {
+        (self.full_spans, self.probe_gain) = (self.probe_wait, PATH_PROBE_GAIN);
     }
 
     /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.

@@ -55,21 +55,49 @@ impl SendQueue {
         lock(&self.scheduler).charge_control_bytes(group, bytes);
     }
 
-    /// Waits until a lane could pull a segment of a class.
-    pub async fn wait_until_ready(&self, class: TrafficClass) {
+    /// Sets whether the lane of `connection` is being taken away: it then pulls nothing more.
+    pub fn set_retiring(&self, connection: ConnectionId, is_retiring: bool) {
+        let mut scheduler = lock(&self.scheduler);
+        let has_changed = match is_retiring {
+            true => scheduler.retiring.insert(connection),
+            false => scheduler.retiring.remove(&connection),
+        };
+        drop(scheduler);
+        if has_changed {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Whether the lane of `connection` has segments that the peer has not receipted.
+    pub fn has_pulled(&self, connection: ConnectionId) -> bool {
+        lock(&self.scheduler).pulled.values().any(|pulled| pulled.connection == connection)
+    }
+
+    /// Whether segments of either class wait for a lane.
+    pub fn has_waiting(&self) -> bool {
+        let scheduler = lock(&self.scheduler);
+        [TrafficClass::Small, TrafficClass::Bulk].into_iter().any(|one| scheduler.has_segment(one))
+    }
+
+    /// Waits until the lane of `connection` could pull a segment of a class.
+    pub async fn wait_until_ready(&self, class: TrafficClass, connection: ConnectionId) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if lock(&self.scheduler).has_segment(class) {
+            let may_pull = {
+                let scheduler = lock(&self.scheduler);
+                scheduler.has_segment(class) && !scheduler.retiring.contains(&connection)
+            };
+            if may_pull {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Pulls the next segment of a class, if there is one. It belongs to the lane of `connection`
-    /// until its receipt.
+    /// Pulls the next segment of a class, if there is one and the lane is not being taken away. It
+    /// belongs to the lane of `connection` until its receipt.
     pub fn pull(&self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
         let pulled = lock(&self.scheduler).take_segment(class, connection);
         if class == TrafficClass::Bulk {
@@ -138,6 +166,7 @@ impl SendQueue {
     /// bytes.
     pub fn requeue_connection(&self, connection: ConnectionId) -> u64 {
         let mut scheduler = lock(&self.scheduler);
+        scheduler.retiring.remove(&connection);
         let lost: Vec<_> =
             scheduler.pulled.extract_if(.., |_, pulled| pulled.connection == connection).collect();
         let mut bytes = 0;

@@ -34,6 +34,8 @@ pub(super) struct Scheduler {
     pub(super) overdrafts: BTreeMap<GroupId, i64>,
     /// The segments that lanes have pulled and the peer has not receipted.
     pub(super) pulled: BTreeMap<SegmentId, PulledSegment>,
+    /// The connections of lanes that are being taken away, which pull nothing more.
+    pub(super) retiring: BTreeSet<ConnectionId>,
     /// The number of pulls so far.
     pulls: u64,
 }
@@ -56,6 +58,7 @@ impl Scheduler {
             bulk: FairQueue::default(),
             overdrafts: BTreeMap::new(),
             pulled: BTreeMap::new(),
+            retiring: BTreeSet::new(),
             pulls: 0,
         }
     }
@@ -85,6 +88,9 @@ impl Scheduler {
         class: TrafficClass,
         connection: ConnectionId,
     ) -> Option<QueuedSegment> {
+        if self.retiring.contains(&connection) {
+            return None;
+        }
         let mut segment = match class {
             TrafficClass::Small => self.take_small()?,
             TrafficClass::Bulk => self.take_bulk()?,

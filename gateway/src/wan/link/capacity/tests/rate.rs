@@ -84,6 +84,18 @@ fn the_configured_rate_is_reached_again() {
     assert_eq!(pair.reduced(), None);
 }
 
+/// A second path carries as much as the first, whose capacity was found.
+#[test]
+fn a_probe_that_is_made_due_finds_another_path() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    pair.fill(14, 300.0);
+    pair.capacity.probe_soon();
+    pair.fill(7, 600.0);
+    let limit = pair.capacity.rate_limit().expect("found").bits_per_second() as f64 * 1e-6;
+    assert!((380.0..400.0).contains(&limit), "{limit}");
+}
+
 #[test]
 fn a_capacity_that_is_not_used_is_forgotten() {
     let mut pair = Pair::new(0);

@@ -1,6 +1,7 @@
 //! Lost lanes, receipts and cancels.
 
 use super::*;
+use std::task::{Context, Waker};
 
 /// A lane's thread may be in the middle of a pull when another connection replaces its own.
 #[test]
@@ -37,4 +38,31 @@ fn a_cancel_in_one_job_leaves_the_other_alone() {
     assert_eq!(pulled(&queue, 1), [(8, 1 << 20)]);
     queue.handle_receipt((GroupId(8), key(0)));
     assert_eq!(queue.requeue_connection(1), 0);
+}
+
+#[test]
+fn a_lane_that_is_taken_away_pulls_nothing_more() {
+    let queue = queue(&[(7, 1)]);
+    (0..3).for_each(|segment| push(&queue, 7, segment, MIB));
+    let header = queue.pull(TrafficClass::Bulk, 1).expect("queued").header;
+    queue.set_retiring(1, true);
+    assert!(queue.pull(TrafficClass::Bulk, 1).is_none());
+    assert!(queue.pull(TrafficClass::Bulk, 2).is_some(), "others go on");
+    assert!(queue.has_pulled(1), "not receipted");
+    queue.handle_receipt((GroupId(7), header.key));
+    assert!(!queue.has_pulled(1));
+    queue.set_retiring(1, false);
+    assert!(queue.pull(TrafficClass::Bulk, 1).is_some(), "it is wanted again");
+}
+
+#[test]
+fn a_sender_wakes_when_its_lane_is_wanted_again() {
+    let mut context = Context::from_waker(Waker::noop());
+    let queue = queue(&[(7, 1)]);
+    queue.set_retiring(1, true);
+    push(&queue, 7, 0, MIB);
+    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Bulk, 1));
+    assert!(ready.as_mut().poll(&mut context).is_pending());
+    queue.set_retiring(1, false);
+    assert!(ready.as_mut().poll(&mut context).is_ready());
 }

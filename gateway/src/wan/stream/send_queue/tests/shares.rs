@@ -94,7 +94,7 @@ fn a_sender_of_small_segments_wakes_once_bulk_has_repaid() {
     (0..10).for_each(|segment| push(&queue, 7, segment, SMALL));
     (0..10).for_each(|segment| push(&queue, 8, segment, MIB));
     while queue.pull(TrafficClass::Small, 1).is_some() {}
-    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Small));
+    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Small, 1));
     assert!(ready.as_mut().poll(&mut context).is_pending());
     queue.pull(TrafficClass::Bulk, 1).expect("queued");
     assert!(ready.as_mut().poll(&mut context).is_ready());

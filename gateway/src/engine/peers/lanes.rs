@@ -1,0 +1,165 @@
+//! Opens lanes to each peer and takes them away, as [`LaneNumber`](crate::wan::link::lane_number)
+//! decides.
+//!
+//! The dialler's tasks follow the number in use. A lane beyond it, or one that the peer has ended, is
+//! taken away in steps, and nothing is lost or sent twice:
+//!
+//! ```text
+//! UP -- not in use, or ended by the peer --> RETIRING: pulls no segment, reads on
+//!    <-- in use again --------------------     |
+//!                                              | all its segments are receipted, other lanes are heard
+//!                                              v
+//! closed <-- both ends have finished -- FINISHED: no control message either; reads on
+//! ```
+
+use super::{Peer, Peers};
+use crate::events::ConnectionId;
+use crate::wan::LaneHandle;
+use crate::wan::connect::liveness::dead_path_time;
+use crate::wan::link::lane_number::LaneSample;
+use crate::wan::link::message::{LaneWish, LinkMessage};
+use hier_collectives::ids::GatewayId;
+use tracing::info;
+use units::{Span, TimeNs};
+
+impl Peers {
+    /// Takes the number of lanes that a peer wants.
+    pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LaneWish) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.number.note_wish(wish);
+        }
+    }
+
+    /// Tells a peer how many lanes this gateway wants.
+    pub fn send_lane_wish(&mut self, to: GatewayId) {
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.send_wish();
+        }
+    }
+
+    /// Records that a peer sends nothing more on a lane.
+    pub fn handle_lane_finished(&mut self, from: GatewayId, id: ConnectionId) {
+        if let Some(peer) = self.peers.get_mut(&from)
+            && peer.lanes.values().any(|handle| handle.id == id)
+        {
+            peer.ending.insert(id);
+        }
+    }
+
+    /// Brings the lanes to each peer towards the number in use. Returns the peers whose control
+    /// messages have moved to another lane, so that some may be lost.
+    pub fn follow_lane_numbers(&mut self, now: TimeNs) -> Vec<GatewayId> {
+        let mut moved = Vec::new();
+        for (id, peer) in &mut self.peers {
+            let (before, in_use) = (peer.link.lanes_in_use(), peer.number.in_use());
+            if before != in_use {
+                peer.link.set_lanes_in_use(in_use);
+                peer.problems.retain(|lane, _| *lane < in_use);
+                let (name, why) = (&self.fabric.gateway(*id).name, peer.number.reason().text());
+                info!("lanes to gateway {name}: {in_use} in place of {before}; {why}");
+            }
+            peer.link.set_lanes_up(peer.lanes_up());
+            if peer.wish_told != peer.number.wish().number {
+                peer.send_wish();
+            }
+            if peer.retire_lanes() {
+                moved.push(*id);
+            }
+        }
+        for id in &moved {
+            self.connections.send_all_to(*id);
+            self.connections.handle_messages_lost(now);
+        }
+        moved
+    }
+}
+
+impl Peer {
+    /// Tells the peer how many lanes this gateway wants, if a lane is up.
+    fn send_wish(&mut self) {
+        let wish = self.number.wish();
+        if let Some(handle) = self.control_lane() {
+            handle.send_link_message(&LinkMessage::Lanes(wish));
+            self.wish_told = wish.number;
+        }
+    }
+
+    /// Takes lanes away that are not in use, or that the peer has ended, one step further. Returns
+    /// whether the control messages to the peer have moved to another lane.
+    fn retire_lanes(&mut self) -> bool {
+        let in_use = self.number.in_use();
+        let is_kept = |lane: u16, id: ConnectionId| lane < in_use && !self.ending.contains(&id);
+        let kept = self.lanes.iter().filter(|(lane, handle)| is_kept(**lane, handle.id));
+        let kept: Vec<&LaneHandle> = kept.map(|(_, handle)| handle).collect();
+        let has_others = !kept.is_empty();
+        let others_heard = has_others && kept.iter().all(|handle| self.is_heard(handle));
+        let queue = &self.link.send_queue;
+        let mut done = Vec::new();
+        for (lane, handle) in &self.lanes {
+            let is_retiring = has_others && !is_kept(*lane, handle.id);
+            queue.set_retiring(handle.id, is_retiring);
+            if is_retiring && others_heard && !queue.has_pulled(handle.id) {
+                done.push(*lane);
+            }
+        }
+        let mut has_moved = false;
+        for lane in &done {
+            let Some(handle) = self.lanes.remove(lane) else { continue };
+            has_moved |= self.control.outgoing_connection() == Some(handle.id);
+            handle.finish_control();
+            self.ending.remove(&handle.id);
+            self.finished.insert(handle.id, handle);
+        }
+        if !done.is_empty() {
+            self.select_control_connection();
+        }
+        has_moved
+    }
+
+    /// Whether the path of a lane does not count as dead.
+    fn is_heard(&self, handle: &LaneHandle) -> bool {
+        self.silence_of(handle) < self.dead_path_time_of(handle)
+    }
+
+    /// Returns the time for which a lane was silent.
+    fn silence_of(&self, handle: &LaneHandle) -> Span {
+        self.tallies.get(&handle.id).map_or(Span::ZERO, |tally| tally.silence)
+    }
+
+    /// Returns the silence after which the path of a lane counts as dead.
+    fn dead_path_time_of(&self, handle: &LaneHandle) -> Span {
+        dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
+    }
+
+    /// Hands the state of the lanes to the lane number, which may change.
+    pub(super) fn judge_lanes(&mut self, now: TimeNs) {
+        let in_use = self.number.in_use();
+        let least_silent = self.lanes.values().min_by_key(|handle| self.silence_of(handle));
+        let (silence, dead_path_time) = least_silent.map_or((Span::ZERO, Span::ZERO), |handle| {
+            (self.silence_of(handle), self.dead_path_time_of(handle))
+        });
+        let is_sound =
+            |lane: u16| self.lanes.get(&lane).is_some_and(|handle| self.is_heard(handle));
+        let busy = self.lanes.values().filter_map(|handle| self.tallies.get(&handle.id));
+        let sample = LaneSample {
+            now,
+            waiting: self.link.send_queue.has_waiting(),
+            carried_bytes: self.total.delivered_bytes + self.received_total,
+            delivered_bytes: self.total.delivered_bytes,
+            promised_rate: self.link.promised_rate(self.promised),
+            busiest: busy.map(|tally| tally.busy).fold(0.0, f64::max),
+            up: self.lanes_up(),
+            lower_sound: (0..in_use.saturating_sub(1)).all(is_sound),
+            silence,
+            dead_path_time,
+        };
+        let was_trying = self.number.is_trying_path();
+        self.number.note_sample(&sample);
+        if !was_trying
+            && self.number.is_trying_path()
+            && let Some(capacity) = &mut self.capacity
+        {
+            capacity.probe_soon();
+        }
+    }
+}
