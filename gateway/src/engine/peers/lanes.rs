@@ -138,8 +138,9 @@ impl Peer {
         let (silence, dead_path_time) = least_silent.map_or((Span::ZERO, Span::ZERO), |handle| {
             (self.silence_of(handle), self.dead_path_time_of(handle))
         });
-        let is_sound =
-            |lane: u16| self.lanes.get(&lane).is_some_and(|handle| self.is_heard(handle));
+        let last = in_use.saturating_sub(1);
+        let lower_heard =
+            self.lanes.range(..last).filter(|(_, handle)| self.is_heard(handle)).count();
         let busy = self.lanes.values().filter_map(|handle| self.tallies.get(&handle.id));
         let sample = LaneSample {
             now,
@@ -148,8 +149,10 @@ impl Peer {
             delivered_bytes: self.total.delivered_bytes,
             promised_rate: self.link.promised_rate(self.promised),
             busiest: busy.map(|tally| tally.busy).fold(0.0, f64::max),
+            is_connected: !self.lanes.is_empty(),
             up: self.lanes_up(),
-            lower_sound: (0..in_use.saturating_sub(1)).all(is_sound),
+            lower_heard: u16::try_from(lower_heard).unwrap_or(u16::MAX),
+            last_up: self.lanes.contains_key(&last),
             silence,
             dead_path_time,
         };

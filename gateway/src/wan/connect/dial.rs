@@ -107,6 +107,8 @@ impl Dialler {
             .endpoint
             .connect_with(config, address, &server_name)
             .map_err(|error| answered(format!("{address}: {error}")))?;
+        let mut lanes = peer.lanes.subscribe();
+        let needless = async { lanes.wait_for(|in_use| self.lane >= *in_use).await.map(|_| ()) };
         // A dial that is refused has its reason in the result below.
         let first_answer = async { connecting.handshake_data().await.is_ok() };
         tokio::select! {
@@ -116,6 +118,7 @@ impl Dialler {
                 let why = format!("{address}: no answer");
                 return Err(DialError { why, is_unanswered: true });
             }
+            _ = needless => return Err(answered("the lane is not in use".to_owned())),
             () = spec.shutdown.cancelled() => return Err(answered("shutting down".to_owned())),
         }
         let handshake_time = handshake_timeout(peer.link.rtt);

@@ -16,7 +16,8 @@
 //!     |
 //!     |          all lanes silent for the dead-path time, or none up for LANE_ABSENCE
 //!     +- SUBSTITUTE <------------------------------------------------------------- any state
-//!          ends once the lanes below it were up and heard for LANE_SOUND_TIME
+//!          ends once as many lanes below it as are wanted otherwise are heard: at once if it is not
+//!          up itself, else after LANE_SOUND_TIME
 //! ```
 //!
 //! Extra lanes are a stack, of which only the last is judged. A lane earns its place while more passes
@@ -77,7 +78,7 @@ const PEER_TRIAL_TIME: Span = Span::from_secs(10);
 /// 10 s, or [`LANE_UP_ROUNDS`]: while no lane to a peer is up, one more is dialled after each such
 /// time, since the path of the first may be dead.
 const LANE_ABSENCE: Span = Span::from_secs(10);
-/// 5 s: a lane that stands in for silent ones is taken away once those were heard for so long.
+/// 5 s: a lane that is up in place of silent ones is taken away once those were heard for so long.
 const LANE_SOUND_TIME: Span = Span::from_secs(5);
 
 /// The bounds of the lanes to one peer.
@@ -130,10 +131,14 @@ pub(crate) struct LaneSample {
     pub promised_rate: Option<f64>,
     /// The busy part of the busiest lane's thread, from 0 to 1.
     pub busiest: f64,
+    /// Whether any lane is up, in use or not.
+    pub is_connected: bool,
     /// Lanes in use that are up.
     pub up: u16,
-    /// Whether all lanes in use but the last are up and heard.
-    pub lower_sound: bool,
+    /// Lanes in use but the last that are up and heard.
+    pub lower_heard: u16,
+    /// Whether the last lane in use is up.
+    pub last_up: bool,
     /// The time for which not one lane was heard although bytes were in flight.
     pub silence: Span,
     /// The time of silence after which a path counts as dead.
@@ -176,7 +181,7 @@ pub(crate) struct LaneNumber {
     retry_at: TimeNs,
     /// Since when no lane is up.
     absent_since: Option<TimeNs>,
-    /// Since when all lanes but the last are up and heard.
+    /// Since when enough lanes besides the last are heard.
     sound_since: Option<TimeNs>,
 }
 
@@ -283,10 +288,14 @@ impl LaneNumber {
         if self.in_use() != self.measured {
             self.begin_anew(sample.now);
         }
-        if sample.up == 0 {
+        if !sample.is_connected {
             self.follow_absence(sample.now);
         } else {
             self.absent_since = None;
+            if sample.up == 0 && self.terms.dials {
+                // The lanes that are up are all beyond those in use, which are not.
+                self.add_substitute(sample.now);
+            }
             self.follow_silence(sample);
             self.take_unneeded(sample);
             if let Some(rates) = self.end_span(sample) {
@@ -379,20 +388,24 @@ impl LaneNumber {
     }
 
     /// Wants one more lane after a dead-path time in which no lane was heard, and again each time that
-    /// the silence has doubled, if this gateway dials.
+    /// the silence has doubled, if this gateway dials. Takes it away when the others are heard.
     fn follow_silence(&mut self, sample: &LaneSample) {
-        let is_substitute = |lane: &&ExtraLane| lane.reason == LaneReason::SilentLane;
-        let substitutes = self.extras.iter().rev().take_while(is_substitute).count();
+        let from_last = self.extras.iter().rev();
+        let substitutes =
+            from_last.take_while(|lane| lane.reason == LaneReason::SilentLane).count();
         let patience = sample.dead_path_time.ns().max(1);
         if self.terms.dials && sample.silence.ns() / patience >= 1 << substitutes {
             self.add_substitute(sample.now);
         }
-        let sound_since = *self.sound_since.get_or_insert(sample.now);
-        if !sample.lower_sound || sample.silence > Span::ZERO {
+        let needed = usize::from(self.wanted()).saturating_sub(substitutes);
+        let is_silent = sample.silence >= sample.dead_path_time;
+        if is_silent || usize::from(sample.lower_heard) < needed {
             self.sound_since = None;
-        } else if self.extras.last().is_some_and(|lane| is_substitute(&lane))
-            && sample.now.since(sound_since) >= LANE_SOUND_TIME
-        {
+            return;
+        }
+        let sound_since = *self.sound_since.get_or_insert(sample.now);
+        let is_settled = sample.now.since(sound_since) >= LANE_SOUND_TIME;
+        if substitutes > 0 && (is_settled || !sample.last_up) {
             self.take_last();
         }
     }
@@ -404,8 +417,7 @@ impl LaneNumber {
             return;
         }
         let patience = self.rounds(LANE_UP_ROUNDS, LANE_UP_TIME_MIN);
-        let is_down = sample.up < self.in_use();
-        if last.is_trial && is_down && sample.now.since(last.added_at) > patience {
+        if last.is_trial && !sample.last_up && sample.now.since(last.added_at) > patience {
             self.end_trial_in_vain(sample.now);
         } else if sample.now.since(last.earned_at) > LANE_SPARE_TIME {
             self.end_unneeded(sample.now);

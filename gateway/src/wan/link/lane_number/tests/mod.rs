@@ -19,6 +19,8 @@ struct End {
     sample: LaneSample,
     /// The most lanes that come up.
     up_max: u16,
+    /// The lanes whose path is dead, from the first on.
+    dead: u16,
 }
 
 impl End {
@@ -30,23 +32,30 @@ impl End {
             delivered_bytes: 0,
             promised_rate: Some(100.0 * MB),
             busiest: 0.5,
+            is_connected: true,
             up: terms.least,
-            lower_sound: true,
+            lower_heard: 0,
+            last_up: true,
             silence: Span::ZERO,
             dead_path_time: Span::from_ms(630),
         };
-        Self { number: LaneNumber::new(terms), sample, up_max: u16::MAX }
+        Self { number: LaneNumber::new(terms), sample, up_max: u16::MAX, dead: 0 }
     }
 
     /// Lets samples of 100 ms pass, with what the lanes in use deliver together, in bytes per second.
     fn pass(&mut self, samples: u32, rate: impl Fn(u16) -> f64) {
         for _ in 0..samples {
-            let up = self.number.in_use().min(self.up_max);
+            let in_use = self.number.in_use();
+            let up_to = |lanes: u16| lanes.min(self.up_max).saturating_sub(self.dead);
+            let (up, lower) = (up_to(in_use), up_to(in_use - 1));
             let bytes = (rate(up) / 10.0) as u64;
             self.sample.now = self.sample.now + Span::from_ms(100);
             self.sample.carried_bytes += bytes;
             self.sample.delivered_bytes += bytes;
-            self.sample.up = up;
+            let is_silent = self.sample.silence >= self.sample.dead_path_time;
+            (self.sample.up, self.sample.is_connected) = (up, up > 0 || self.dead > 0);
+            self.sample.lower_heard = if is_silent { 0 } else { lower };
+            self.sample.last_up = up > lower;
             self.number.note_sample(&self.sample);
         }
     }
@@ -165,15 +174,17 @@ fn a_silent_only_lane_is_replaced_at_once() {
     assert_eq!(silent_for(&mut end, 700), (2, LaneReason::SilentLane));
     assert_eq!(silent_for(&mut end, 1200).0, 2, "it has to be dialled first");
     assert_eq!(silent_for(&mut end, 1300).0, 3);
-    end.up_max = 3;
-    (end.sample.lower_sound, end.sample.silence) = (false, Span::ZERO);
+    assert_eq!(silent_for(&mut end, 0).0, 2, "the only lane was heard before others came up");
+    assert_eq!(silent_for(&mut end, 0), (1, LaneReason::EarnsNothing));
+    assert_eq!(silent_for(&mut end, 700).0, 2);
+    (end.sample.silence, end.up_max, end.dead) = (Span::ZERO, 3, 1);
     end.pass(600, |_| 50.0 * MB);
-    assert_eq!(end.state().0, 3, "the first path is dead");
-    end.sample.lower_sound = true;
+    assert_eq!(end.state(), (2, LaneReason::SilentLane), "the first path is dead");
+    end.dead = 0;
     end.pass(45, |_| 50.0 * MB);
-    assert_eq!(end.state().0, 3);
-    end.pass(60, |_| 50.0 * MB);
-    assert_eq!(end.state(), (1, LaneReason::EarnsNothing), "one after the other");
+    assert_eq!(end.state().0, 2);
+    end.pass(10, |_| 50.0 * MB);
+    assert_eq!(end.state(), (1, LaneReason::EarnsNothing));
     let mut acceptor = End::new(LaneTerms { dials: false, ..terms(1, 4) });
     assert_eq!(silent_for(&mut acceptor, 5000), (1, LaneReason::Pinned), "it cannot dial");
 }
@@ -225,4 +236,15 @@ fn a_trial_of_the_peer_is_awaited() {
     assert_eq!(end.state(), (2, LaneReason::Peer));
     end.pass(10, |lanes| 30.0 * MB * f64::from(lanes));
     assert_eq!(end.state(), (3, LaneReason::CoreFull), "two still fill the core here");
+}
+
+/// The trial of a second lane was over while the path of the first had died.
+#[test]
+fn the_only_lane_that_is_up_is_in_use() {
+    let mut end = End::new(terms(1, 4));
+    (end.up_max, end.dead) = (2, 1);
+    end.pass(2, |_| 50.0 * MB);
+    assert_eq!(end.state(), (2, LaneReason::SilentLane));
+    end.pass(1000, |_| 50.0 * MB);
+    assert_eq!(end.state().0, 2);
 }
