@@ -24,7 +24,7 @@
 //!     |                               v                                                |
 //!     +---------------------------- PROBING (probed = Some)                            |
 //!     |                               |  10 spans at >= 95 %, no queue: adopt, gain x 2 |
-//!     |                               |  a queue: give up, wait x 2 (at most 1,600)    |
+//!     |                               |  a queue: give up, wait x 2, gain / 2           |
 //!     |                               +------------------------------------------------+
 //!     +--- 10 min without full use: forget
 //!
