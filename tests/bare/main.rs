@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use clap::Parser;
-use gateway::wan::connect::gso_limit;
+use gateway::observe::metrics::LaneMetrics;
+use gateway::wan::connect::gathering_socket::gather_packets;
 use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
@@ -129,9 +130,10 @@ async fn exchanges(
         // quinn would tell the peer to send no larger ones than its default,
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
-        // and send more of them at once than the kernel takes.
-        let socket =
-            gso_limit::limit_gso(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
+        // and send more of them at once than the kernel takes. Gateways have the same socket.
+        let socket = runtime.wrap_udp_socket(socket)?;
+        let (one_by_one, metrics) = (command.one_by_one, LaneMetrics::default());
+        let socket = gather_packets(socket, &*runtime, datagram, one_by_one, metrics);
         Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {

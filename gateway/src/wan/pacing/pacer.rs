@@ -181,9 +181,9 @@ mod tests {
             pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
             sent += 1000;
         }
-        // Four cells of 64 KiB: the one that is due, and 1.5 ms of rate in whole ones. The last
-        // piece was waited for.
-        assert!(sent <= 4 * 65_536 + 1000, "{sent}");
+        // Two cells of 2 ms: the one that is due, and 1.5 ms of rate in whole ones. The last piece
+        // was waited for.
+        assert!(sent <= 2 * 200_000 + 1000, "{sent}");
     }
 
     #[tokio::test(start_paused = true)]
