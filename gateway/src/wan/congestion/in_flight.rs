@@ -51,7 +51,7 @@ pub(crate) struct InFlight {
     lost: UnsentWindowBytes,
     /// Bytes handed to QUIC and not sent yet.
     handed: UnsentWindowBytes,
-    /// Bytes for which the sender waits; 0 before it has waited.
+    /// Bytes for which the sender waits; 0 while it does not wait.
     wanted: AtomicU64,
     /// Wakes the sender when space for some of the wanted bytes is free.
     freed: Notify,
@@ -117,6 +117,7 @@ impl InFlight {
                 return None;
             }
             if let Some(space) = self.free_space(bytes) {
+                self.wanted.store(0, Ordering::Relaxed);
                 return Some(space);
             }
             if self.bytes() > 0 {
