@@ -9,12 +9,12 @@ use units::Span;
 
 /// 20 min without work.
 const IDLE: Span = Span::from_secs(1200);
-/// Wake-ups of both gateways a second for each lane: a keep-alive arrives, is acknowledged after the
-/// acknowledgement delay, and its acknowledgement arrives. Two more are for timers that do not fall
-/// together.
-const LANE_WAKEUPS_MAX: u64 = 5;
-/// Wake-ups of both gateways a second for no lane: the tick of all lanes, and the gauges of each.
-const OTHER_WAKEUPS_MAX: u64 = 5;
+/// 3 wake-ups of both gateways a second for each lane: a keep-alive arrives, is acknowledged after
+/// the acknowledgement delay, and its acknowledgement arrives.
+const LANE_WAKEUPS_MAX: u64 = 3;
+/// 6 wake-ups of both gateways a second for no lane: the tick of all lanes, the gauges of each, and
+/// as many again for timers that do not fall together.
+const OTHER_WAKEUPS_MAX: u64 = 6;
 /// 16 s, within which ranks hear that a region is lost (`docs/failures.md`).
 const LOST_WITHIN: Span = Span::from_secs(16);
 /// 14 s: a silence of 15 s has begun at most a keep-alive before the fault.

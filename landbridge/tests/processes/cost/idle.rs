@@ -40,8 +40,8 @@ fn five_gateways() -> Deployment {
         let region = format!(
             "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
              status = \"127.0.0.1:{}\"\ncertificate = \"keys/{name}-0.pem\"\n\
-             key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"64 MiB\"\n\
-             [job.train]\ntoken = \"keys/train.token\"\nmemory = \"64 MiB\"\n",
+             key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"256 MiB\"\n\
+             [job.train]\ntoken = \"keys/train.token\"\nmemory = \"256 MiB\"\n",
             free_port()
         );
         std::fs::write(deployment.path(&format!("{name}.toml")), region).expect("written");
