@@ -7,7 +7,7 @@
 //! | `connection.rs` | the tasks of one connection, and the engine's handle to it |
 //! | `handshake.rs` | hellos: both ends prove who they are |
 //! | `control_stream.rs` | framed control messages |
-//! | `liveness.rs` | probes on silence; closes dead paths |
+//! | `liveness.rs` | keep-alives; probes on silence; closes dead paths |
 //! | `quic_config.rs`, `packet_size.rs`, `gso_limit.rs` | settings of QUIC, packets and sockets |
 //! | `addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
 //! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |

@@ -103,8 +103,8 @@ struct WriteTerms<'t> {
 }
 
 impl StreamWriter<'_> {
-    /// Writes a segment to its stream: preamble, payload and parity. The parity is computed while
-    /// the payload is written.
+    /// Writes a segment to its stream: preamble, payload and parity. The parity of a long one is
+    /// computed while the payload is written.
     async fn write_segment(
         &mut self,
         stream: &mut SendStream,
