@@ -50,6 +50,8 @@ pub struct VirtualDeployment {
     /// The running gateways, in order.
     pub gateways: Vec<Gateway>,
     setup: FabricSetup,
+    /// The one process of all gateways.
+    process: Arc<VirtualHost>,
     /// Handles of the running gateways, in order.
     handles: Vec<GatewayHandles>,
 }
@@ -91,9 +93,16 @@ impl VirtualDeployment {
     /// Makes a deployment without gateways, on a network that has its links. All randomness of the
     /// gateways comes from `seed`.
     pub fn new(setup: FabricSetup, net: VirtualNet, seed: u64) -> Self {
-        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
+        let process = Arc::new(VirtualHost::new(net.clone(), seed));
+        let host: Arc<dyn Host> = Arc::clone(&process) as _;
         let fabric = Arc::clone(&setup.fabric);
-        Self { net, host, fabric, gateways: Vec::new(), setup, handles: Vec::new() }
+        Self { net, host, fabric, gateways: Vec::new(), setup, process, handles: Vec::new() }
+    }
+
+    /// Returns how often the gateways have woken so far, all together: the times of the virtual
+    /// clock at which a task of one of them ran.
+    pub fn wakeups(&self) -> u64 {
+        self.process.wakeups()
     }
 
     /// Starts a gateway. The gateways before it run already.

@@ -47,6 +47,8 @@ pub struct LaneMeasurement {
     pub traffic: LinkTraffic,
     /// The least RTT since the last measurement.
     pub min_rtt: Option<Span>,
+    /// Bytes in flight now.
+    pub in_flight_bytes: u64,
 }
 
 impl LaneHandle {
@@ -104,8 +106,9 @@ impl LaneHandle {
     /// Returns the lane's traffic so far, and its least RTT since the last call.
     pub fn measure_lane(&self) -> LaneMeasurement {
         let telemetry = lane_controller::connection_telemetry(&self.connection);
+        let in_flight_bytes = telemetry.as_ref().map_or(0, |lane| lane.in_flight.bytes());
         let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
-        LaneMeasurement { traffic: self.count_traffic(), min_rtt }
+        LaneMeasurement { traffic: self.count_traffic(), min_rtt, in_flight_bytes }
     }
 
     /// Returns the lane's traffic so far. Delivered bytes include 28 bytes of IP and UDP headers for

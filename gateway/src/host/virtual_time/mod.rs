@@ -38,6 +38,12 @@ impl VirtualHost {
         Self { net: self.net.clone(), origin: self.origin, random: AtomicU64::new(seed), process }
     }
 
+    /// Returns how often the process has woken so far. All tasks that run at one time of the clock
+    /// count once, as they would on one thread.
+    pub fn wakeups(&self) -> u64 {
+        self.process.wakeups()
+    }
+
     /// Stops all tasks of the process, as SIGSTOP does; its sockets go on receiving.
     pub fn stop(&self) {
         self.process.stop();

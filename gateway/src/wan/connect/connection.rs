@@ -16,7 +16,7 @@ use crate::wan::spec::LaneSpec;
 use crate::wan::stream::send_queue::TrafficClass;
 use crate::wan::stream::{receiver, sender};
 use hier_collectives::ids::GatewayId;
-use quinn::Connection;
+use quinn::{Connection, ConnectionError};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,9 +55,10 @@ pub(super) async fn serve_connection(
     let EstablishedConnection { spec, lane, connection, origin } = established;
     match met {
         Ok(met) => {
+            let is_dialled = matches!(origin, ConnectionOrigin::Dialled(_));
             // The admission slot is free again.
             drop(origin);
-            run_lane_tasks(&spec, lane, connection, met).await;
+            run_lane_tasks(&spec, (lane, is_dialled), connection, met).await;
             true
         }
         Err(refusal) => {
@@ -109,7 +110,13 @@ async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer
 }
 
 /// Reports a lane to the engine, and runs the tasks of its connection until one of them ends.
-async fn run_lane_tasks(spec: &Arc<LaneSpec>, lane: u16, connection: Connection, met: MetPeer) {
+/// `is_dialled` says whether this side has dialled it, and so sends its keep-alives.
+async fn run_lane_tasks(
+    spec: &Arc<LaneSpec>,
+    (lane, is_dialled): (u16, bool),
+    connection: Connection,
+    met: MetPeer,
+) {
     let MetPeer { seen, control_in, control_out } = met;
     let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
     let id = NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed);
@@ -122,10 +129,16 @@ async fn run_lane_tasks(spec: &Arc<LaneSpec>, lane: u16, connection: Connection,
     let (host, rtt) = (&*spec.host, peer.link.rtt);
     let why = tokio::select! {
         biased;
-        why = connection.closed() => why.to_string(),
+        why = connection.closed() => {
+            if why == ConnectionError::TimedOut {
+                peer.liveness.note_silent_end(host.now());
+            }
+            why.to_string()
+        }
         why = read_control_messages(&spec.events, seen.peer, id, control_in) => why,
         why = write_control_messages(control_out, control_queue) => why,
-        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt) => why,
+        why =
+            liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, is_dialled) => why,
         why = tuner::tune_lane(spec, &peer, &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Small) => why,

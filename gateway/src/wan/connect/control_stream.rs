@@ -16,6 +16,10 @@ use tokio::sync::mpsc;
 /// Streams of small segments have priority 1, and streams of bulk 0.
 const CONTROL_STREAM_PRIORITY: i32 = 2;
 
+/// 64 control messages: the most that are written at once. A message that comes alone is written
+/// alone; many that wait cost one write, and few packets.
+const WRITTEN_TOGETHER_MAX: usize = 64;
+
 /// Gives a stream the priority of control messages.
 pub(super) fn prioritize_control_stream(stream: &SendStream) {
     let _ = stream.set_priority(CONTROL_STREAM_PRIORITY);
@@ -89,8 +93,11 @@ pub(super) async fn write_control_messages(
     mut stream: SendStream,
     mut queue: mpsc::Receiver<Vec<u8>>,
 ) -> String {
-    while let Some(message) = queue.recv().await {
-        if let Err(error) = stream.write_all(&frame_control_message(&message)).await {
+    let mut messages = Vec::new();
+    while queue.recv_many(&mut messages, WRITTEN_TOGETHER_MAX).await > 0 {
+        let frames: Vec<u8> =
+            messages.drain(..).flat_map(|message| frame_control_message(&message)).collect();
+        if let Err(error) = stream.write_all(&frames).await {
             return error.to_string();
         }
     }

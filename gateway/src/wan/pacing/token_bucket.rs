@@ -65,6 +65,8 @@ pub(super) struct TokenBucket {
     /// One second of rate: the debt never exceeds it.
     debt_bytes_max: u64,
     bytes_per_second: f64,
+    /// Time in which the bucket gains a cell.
+    cell_time: Span,
     /// Time in which an empty bucket fills.
     fill_time: Span,
     /// When the pacer last had a waiter, or idle time last repaid debt.
@@ -82,7 +84,8 @@ impl TokenBucket {
         let cell_bytes = (bytes_per_second * span.as_secs_f64()).floor().max(CELL_BYTES_MIN);
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = 1 + late_cells as u32;
-        let fill_time = Span::from_ns(period.as_nanos() as u64 * u64::from(burst));
+        let cell_time = Span::from_ns(period.as_nanos() as u64);
+        let fill_time = Span::from_ns(cell_time.ns() * u64::from(burst));
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
@@ -93,6 +96,7 @@ impl TokenBucket {
             debt_bytes: 0,
             debt_bytes_max: bytes_per_second as u64,
             bytes_per_second,
+            cell_time,
             fill_time,
             idle_since: host.now(),
         }
@@ -103,21 +107,48 @@ impl TokenBucket {
         self.cell_bytes
     }
 
+    /// Returns the time in which the bucket gains a cell.
+    pub fn cell_time(&self) -> Span {
+        self.cell_time
+    }
+
     /// Takes tokens for `bytes` bytes and for the debt.
     ///
     /// # Errors
-    /// The time until the next cell, if there are too few tokens.
+    /// The time until the next cell, if there are too few tokens. The bucket holds a few cells at
+    /// most, so whoever waits for many has to come for each.
     pub fn try_take(&mut self, bytes: u64, now: TimeNs) -> Result<(), Span> {
+        let needed = bytes + self.debt_bytes;
+        self.buy_cells(needed, now)?;
+        self.credit_bytes -= needed;
+        self.debt_bytes = 0;
+        Ok(())
+    }
+
+    /// Returns the time until there are tokens for `bytes` bytes and for the debt; zero if they are
+    /// there. Call it for bytes that somebody waits for: it buys their cells.
+    pub fn time_until(&mut self, bytes: u64, now: TimeNs) -> Span {
+        let needed = bytes + self.debt_bytes;
+        let Err(next_cell) = self.buy_cells(needed, now) else { return Span::ZERO };
+        let later_cells = (needed - self.credit_bytes - 1) / self.cell_bytes;
+        next_cell + Span::from_ns(self.cell_time.ns().saturating_mul(later_cells))
+    }
+
+    /// Buys cells until there is credit for `needed` bytes.
+    ///
+    /// # Errors
+    /// The time until the next cell, if there are too few.
+    fn buy_cells(&mut self, needed: u64, now: TimeNs) -> Result<(), Span> {
         // It takes more than one cell where the rate fell after the bytes were cut.
-        while self.credit_bytes < bytes + self.debt_bytes {
+        while self.credit_bytes < needed {
             self.bucket.check().map_err(|not_yet| {
                 let earliest = not_yet.earliest_possible();
-                Span::from_ns(earliest.duration_since(Nanos::from(now.ns())).as_u64())
+                let wait = earliest.duration_since(Nanos::from(now.ns())).as_u64();
+                // A cell that came due since `now` was read is there at the next look.
+                Span::from_ns(wait.max(1))
             })?;
             self.credit_bytes += self.cell_bytes;
         }
-        self.credit_bytes -= bytes + self.debt_bytes;
-        self.debt_bytes = 0;
         Ok(())
     }
 

@@ -251,7 +251,7 @@ impl LinkCapacity {
     }
 
     /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.
-    /// The engine calls it every 100 ms.
+    /// The engine calls it every 100 ms while the link is in use, and every second otherwise.
     pub fn observe(&mut self, observation: &LinkObservation) {
         if self.is_too_slow_to_measure() {
             return;

@@ -5,7 +5,8 @@
 //! is its capacity. That capacity then limits the pair, and plans are made for it. After a while a
 //! higher rate is probed until a queue shows, since spare capacity shows only under load.
 //!
-//! The engine task feeds each estimator every 100 ms and applies its limit (`engine/link_control.rs`).
+//! The engine task feeds each estimator every 100 ms, each second while nothing passes, and applies its
+//! limit (`engine/link_control.rs`).
 //! Samples are *spans* of at least 100 ms and two round trips. The states below are implied by the
 //! fields of [`LinkCapacity`], whose names are in parentheses.
 //!
