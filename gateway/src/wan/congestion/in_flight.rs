@@ -473,7 +473,7 @@ mod tests {
     /// Polls a wait again and again while a change is made; returns after how many it ended.
     fn changes_until_woken(
         mut wait: std::pin::Pin<&mut impl Future>,
-        changes: &mut dyn Iterator<Item = ()>,
+        mut changes: impl Iterator<Item = ()>,
     ) -> Option<usize> {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
