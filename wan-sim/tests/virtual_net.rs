@@ -111,6 +111,9 @@ async fn undeliverable_packets_are_counted() {
     assert_eq!(net.undelivered().no_link, 1);
     send(&a, SERVER, &[1; 65_508], 10_000);
     assert_eq!(net.undelivered().too_big, 1);
+    send(&a, SERVER, &[1; 64 * 100], 100);
+    send(&a, SERVER, &[1; 64 * 100 + 1], 100);
+    assert_eq!((net.undelivered().no_socket, net.undelivered().too_big), (1 + 64, 2));
     net.set_blackhole(ip(CLIENT), ip(SERVER), true).unwrap();
     send(&a, SERVER, &[1; 100], 100);
     assert_eq!(net.counters(ip(CLIENT), ip(SERVER)).unwrap().drops_blackhole, 1);

@@ -63,7 +63,7 @@ impl Gateway {
             jobs: job_settings.sessions(&spec.jobs),
             peers: peers.clone(),
             policies: spec.policies.clone(),
-            metrics,
+            metrics: Arc::clone(&metrics),
             status_requests,
             events: events.clone(),
             inbox,
@@ -85,6 +85,7 @@ impl Gateway {
                 receive_windows_max: memory.receive_windows_per_network,
                 credentials: credentials.clone(),
                 peers,
+                metrics: Arc::clone(&metrics),
                 events: events.clone(),
                 shutdown: shutdown.clone(),
             };

@@ -3,6 +3,10 @@
 //! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
 //! methods for lanes and peers (`peer_events`), jobs (`job_changes`), links (`link_control`), the
 //! status (`status`), and problems (`health`).
+//!
+//! The engine's task sleeps until an event or a deadline: of a session, of a connection that is
+//! awaited, of the gauges each second, and of the next sample of the links. Links are sampled often
+//! only while something passes, or events come; otherwise with the gauges.
 
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
@@ -29,8 +33,8 @@ use units::{Span, TimeNs};
 /// 1 s: interval between updates of the gauges in the metrics, as scrapers ask no more often.
 /// Counters update at once.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
-/// 100 ms: interval between readings of the traffic counters of links. Link capacity is measured
-/// over this time at least.
+/// 100 ms: interval between readings of the traffic counters of links in use. Link capacity is
+/// measured over this time at least. Links without traffic are read at the [`GAUGE_INTERVAL`].
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
 /// 64 events: the most that the engine handles under load before timers and status requests have
 /// their turn.
@@ -92,6 +96,7 @@ pub struct Engine {
 /// When the engine's periodic work is due next.
 struct Timers {
     gauges: TimeNs,
+    /// The next sample of the links, at the latest with the gauges.
     links: TimeNs,
 }
 
@@ -135,8 +140,9 @@ impl Engine {
         };
         let mut burst = 0;
         loop {
-            let due = timers.gauges.min(timers.links);
-            let due = self.session_deadline().map_or(due, |deadline| deadline.min(due));
+            let deadlines = [self.session_deadline(), self.shared.peers.connection_deadline()];
+            let due = deadlines.into_iter().flatten().fold(timers.links, TimeNs::min);
+            let due = due.min(timers.gauges);
             let event = tokio::select! {
                 biased;
                 event = self.inbox.recv() => event,
@@ -155,7 +161,12 @@ impl Engine {
                     let _ = done.send(());
                     return;
                 }
-                Some(event) => self.handle_event(event, host.now()),
+                Some(event) => {
+                    let now = host.now();
+                    // Bytes may follow, or have come.
+                    timers.links = timers.links.min(now + LINK_SAMPLE_INTERVAL);
+                    self.handle_event(event, now);
+                }
                 None => return,
             }
             self.report_if_drained();
@@ -178,15 +189,20 @@ impl Engine {
     /// Runs the periodic work and the timeouts of sessions that are due by now.
     fn run_due_timers(&mut self, timers: &mut Timers) {
         let now = self.shared.host.now();
-        if timers.gauges <= now {
+        let are_gauges_due = timers.gauges <= now;
+        if are_gauges_due {
             timers.gauges = now + GAUGE_INTERVAL;
+        }
+        if timers.links <= now {
+            let is_busy = self.sample_links(now);
+            timers.links = if is_busy { now + LINK_SAMPLE_INTERVAL } else { timers.gauges };
+        }
+        if are_gauges_due {
             // The schedule of a link may give it another rate by now.
             self.apply_rate_limits();
             self.update_gauges(now);
         }
-        if timers.links <= now {
-            timers.links = now + LINK_SAMPLE_INTERVAL;
-            self.sample_links(now);
+        if self.shared.peers.connection_deadline().is_some_and(|deadline| deadline <= now) {
             self.shared.peers.handle_connection_time(now);
             self.follow_connections("it did not come up", now);
         }

@@ -74,9 +74,9 @@ impl Engine {
     }
 
     /// Samples the traffic on all links, applies the limits that follow, and reports significant
-    /// changes to the sessions.
-    pub(super) fn sample_links(&mut self, now: TimeNs) {
-        self.shared.peers.sample_links(now);
+    /// changes to the sessions. Returns whether more than keep-alives passes on any link.
+    pub(super) fn sample_links(&mut self, now: TimeNs) -> bool {
+        let is_busy = self.shared.peers.sample_links(now);
         self.apply_rate_limits();
         let moved = self.shared.peers.follow_lane_numbers(now);
         for peer in moved {
@@ -97,6 +97,7 @@ impl Engine {
             );
             self.for_each_session(now, |session, _| session.handle_link(to, state));
         }
+        is_busy
     }
 
     /// Returns the measured state of the link to a region, and the link's name, if the state

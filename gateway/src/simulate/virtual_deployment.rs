@@ -49,9 +49,9 @@ pub struct VirtualDeployment {
     pub fabric: Arc<Fabric>,
     /// The running gateways, in order.
     pub gateways: Vec<Gateway>,
-    /// The same host, whose threads may seem busy.
-    virtual_host: Arc<VirtualHost>,
     setup: FabricSetup,
+    /// The same host: the one process of all gateways, whose threads may seem busy.
+    process: Arc<VirtualHost>,
     /// Handles of the running gateways, in order.
     handles: Vec<GatewayHandles>,
 }
@@ -93,16 +93,21 @@ impl VirtualDeployment {
     /// Makes a deployment without gateways, on a network that has its links. All randomness of the
     /// gateways comes from `seed`.
     pub fn new(setup: FabricSetup, net: VirtualNet, seed: u64) -> Self {
-        let virtual_host = Arc::new(VirtualHost::new(net.clone(), seed));
-        let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&virtual_host);
+        let process = Arc::new(VirtualHost::new(net.clone(), seed));
+        let host: Arc<dyn Host> = Arc::clone(&process) as _;
         let fabric = Arc::clone(&setup.fabric);
-        let (gateways, handles) = (Vec::new(), Vec::new());
-        Self { net, host, fabric, gateways, virtual_host, setup, handles }
+        Self { net, host, fabric, gateways: Vec::new(), setup, process, handles: Vec::new() }
     }
 
     /// Makes the threads of all lanes seem busy for this part of the time, from 0 to 1.
     pub fn set_thread_load(&self, load: f64) {
-        self.virtual_host.set_thread_load(load);
+        self.process.set_thread_load(load);
+    }
+
+    /// Returns how often the gateways have woken so far, all together: the times of the virtual
+    /// clock at which a task of one of them ran.
+    pub fn wakeups(&self) -> u64 {
+        self.process.wakeups()
     }
 
     /// Starts a gateway. The gateways before it run already.

@@ -5,7 +5,7 @@
 
 use crate::events::EventSender;
 use crate::host::Host;
-use crate::observe::metrics::PeerMetrics;
+use crate::observe::metrics::{MetricsRegistry, PeerMetrics};
 use crate::wan::congestion::window::LanePath;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
@@ -86,6 +86,8 @@ pub struct LaneSpec {
     pub credentials: watch::Receiver<Arc<Credentials>>,
     /// All other gateways with a WAN port.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+    /// The metrics of the gateway.
+    pub metrics: Arc<MetricsRegistry>,
     /// The event queue of the engine.
     pub events: EventSender,
     /// Ends the lanes. A lane that ends by itself cancels it, which ends the gateway.

@@ -190,8 +190,19 @@ impl ConnectionTable {
         Ok(())
     }
 
+    /// Returns the time at which [`ConnectionTable::handle_time`] has something to do; `None` while
+    /// only events change anything.
+    pub fn poll_timeout(&self) -> Option<TimeNs> {
+        let reported = self.reported_at.map_or(TimeNs::default(), |at| at + REPORT_INTERVAL);
+        let report = self.unreported.then_some(reported);
+        let awaited = self.own.iter().filter(|(_, own)| own.state == ConnectionState::Awaited);
+        let late =
+            awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.patience(*peer)));
+        late.chain(report).min()
+    }
+
     /// Goes round connections that were awaited for too long, and makes the report that is due.
-    /// Called several times a second.
+    /// Called at the time of [`ConnectionTable::poll_timeout`], or more often.
     pub fn handle_time(&mut self, now: TimeNs) {
         let is_late = |(peer, own): (&GatewayId, &OwnConnection)| {
             let since = own.awaited_since.filter(|_| own.state == ConnectionState::Awaited)?;

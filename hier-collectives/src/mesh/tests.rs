@@ -97,16 +97,22 @@ impl Tables {
         true
     }
 
-    /// Delivers all reports, and lets this much time pass.
+    /// Delivers all reports, and lets this much time pass. Tables are called at their deadlines
+    /// alone.
     fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while self.now < end {
             while self.step() {}
-            self.now = self.now + Span::from_ms(50);
+            let due = self.tables.iter().filter_map(ConnectionTable::poll_timeout).min();
+            let now = due.map_or(end, |due| due.max(self.now).min(end));
+            self.now = now;
             for id in self.fabric.gateway_ids() {
-                let now = self.now;
-                self.table(id).handle_time(now);
-                self.send(id);
+                let is_due = |at: TimeNs| at <= now;
+                if self.table(id).poll_timeout().is_some_and(is_due) {
+                    self.table(id).handle_time(now);
+                    assert!(!self.table(id).poll_timeout().is_some_and(is_due), "due for ever");
+                    self.send(id);
+                }
             }
         }
         while self.step() {}

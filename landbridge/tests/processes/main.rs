@@ -1,10 +1,10 @@
 //! Gateways and ranks as processes, over loopback.
 
+mod cost;
 #[path = "../deployment/mod.rs"]
 mod deployment;
 mod exit_codes;
 mod jobs;
-mod memory;
 mod paths;
 mod rate;
 mod reload;

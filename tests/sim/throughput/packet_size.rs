@@ -73,8 +73,8 @@ fn lanes_find_the_longest_packets_that_get_through() {
             let (after, took) = (sent(&lab), lab.host.now().since(begin).as_secs_f64());
             println!("{path_mtu} of {interface_mtu}: {payload:.0} bytes a packet, {took:.3} s");
             let mtu = f64::from(path_mtu);
-            // Headers, acknowledgements, and the last step of the search; a cell of 64 KiB is eight
-            // long packets, of which the last is short.
+            // Headers, acknowledgements, and the last step of the search; the last packet of a cell
+            // is short.
             let least = if path_mtu < 9000 { 0.9 } else { 0.8 };
             assert!((least * mtu..mtu).contains(&payload), "{path_mtu}: {payload}");
             assert!(took < 0.25, "{path_mtu}: {took} s");

@@ -36,8 +36,8 @@ pub struct Undelivered {
     pub dropped: u64,
     /// Packets to a socket that already held [`INBOX_BYTES_MAX`].
     pub inbox_full: u64,
-    /// Transmits, all segments together, of more than a kernel takes: it refuses these
-    /// with EMSGSIZE, which quinn ignores.
+    /// Transmits of more bytes or segments than a kernel takes in one call. It refuses these, which
+    /// quinn ignores.
     pub too_big: u64,
 }
 

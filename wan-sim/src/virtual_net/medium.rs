@@ -35,12 +35,13 @@ impl Medium {
     /// Sends every segment of `transmit` from `source`, each with a fate of its own, and wakes the
     /// reader at the destination.
     pub(super) fn send_transmit(&self, source: SocketAddr, transmit: &Transmit<'_>) {
-        if transmit.contents.len() > TRANSMIT_BYTES_MAX {
+        let bytes = transmit.contents.len();
+        let segment = transmit.segment_size.unwrap_or(bytes).max(1);
+        if bytes > TRANSMIT_BYTES_MAX || bytes.div_ceil(segment) > GSO_SEGMENTS_MAX {
             self.lock_state().undelivered.too_big += 1;
             return;
         }
         let contents = Bytes::copy_from_slice(transmit.contents);
-        let segment = transmit.segment_size.unwrap_or(contents.len()).max(1);
         let now = self.now();
         let mut state = self.lock_state();
         let source = state.seen_address(source);
@@ -63,3 +64,5 @@ impl Medium {
 /// 65,507 bytes: the most payload in one send call of a virtual socket, all its UDP datagrams
 /// together, as in Linux.
 const TRANSMIT_BYTES_MAX: usize = 65_507;
+/// 64 UDP datagrams: the most in one send call of a virtual socket (UDP GSO), as in Linux.
+pub(super) const GSO_SEGMENTS_MAX: usize = 64;

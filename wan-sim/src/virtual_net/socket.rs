@@ -1,6 +1,6 @@
 //! One socket of the virtual network, as quinn wants it.
 
-use super::medium::Medium;
+use super::medium::{GSO_SEGMENTS_MAX, Medium};
 use super::net_clock::NetTimer;
 use crate::lock::lock_ignoring_poison;
 use quinn::udp::{RecvMeta, Transmit};
@@ -147,6 +147,3 @@ impl UdpPoller for AlwaysWritable {
         Poll::Ready(Ok(()))
     }
 }
-
-/// 10 UDP datagrams: the most in one send call of a virtual socket (UDP GSO), as in quinn.
-const GSO_SEGMENTS_MAX: usize = 10;

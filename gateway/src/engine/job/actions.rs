@@ -7,7 +7,7 @@
 use super::Job;
 use crate::engine::peers::Peers;
 use crate::events::{Event, EventSender};
-use crate::host::{Host, Task, TaskPanicked};
+use crate::host::{Host, INLINE_COMPUTE_BYTES_MAX, Task, TaskPanicked};
 use crate::memory::mem_slice::MemSlice;
 use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::Sequence;
@@ -17,10 +17,6 @@ use hier_collectives::session::{Action, SessionNote, TaskId};
 use hier_collectives::topology::Fabric;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// 64 KiB: reductions and copies that read at most so many bytes run in the engine's task. Handing
-/// them to another thread and back would take longer.
-const INLINE_REDUCTION_BYTES_MAX: u64 = 1 << 16;
 
 /// The parts of the engine that all jobs share.
 pub(crate) struct EngineShared {
@@ -147,7 +143,7 @@ impl Job {
     /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute
     /// thread.
     fn run_reduction(&mut self, shared: &EngineShared, id: TaskId, bytes: u64, task: Task) {
-        if bytes <= INLINE_REDUCTION_BYTES_MAX {
+        if bytes <= INLINE_COMPUTE_BYTES_MAX {
             task();
             return self.session.handle_task_done(id, shared.host.now());
         }

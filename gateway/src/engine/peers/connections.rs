@@ -41,6 +41,11 @@ impl Peers {
         self.connections.handle_messages_lost(now);
     }
 
+    /// Returns the time at which connections were awaited for too long, or a report is due.
+    pub fn connection_deadline(&self) -> Option<TimeNs> {
+        self.connections.poll_timeout()
+    }
+
     /// Goes round connections that were awaited for too long, and makes reports that are due.
     pub fn handle_connection_time(&mut self, now: TimeNs) {
         self.connections.handle_time(now);

@@ -10,6 +10,10 @@ use hier_collectives::plan::{self, Plan};
 use tracing::{info, warn};
 use units::{BitRate, TimeNs};
 
+/// 1,200 bytes, a packet: a peer to which no more is in flight, and no more was delivered since the
+/// last sample, is idle. Keep-alives of some lanes stay below it.
+const IDLE_BYTES_MAX: u64 = 1200;
+
 impl Peers {
     /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised` rate
     /// of fabric, schedule and operators, and to the measured `capacity`.
@@ -34,12 +38,14 @@ impl Peers {
     }
 
     /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
-    /// numbers.
-    pub fn sample_links(&mut self, now: TimeNs) {
+    /// numbers. Returns whether more than keep-alives passes to any peer.
+    pub fn sample_links(&mut self, now: TimeNs) -> bool {
+        let mut is_busy = false;
         for peer in self.peers.values_mut() {
-            peer.sample_lanes(now);
+            is_busy |= peer.sample_lanes(now);
             peer.judge_lanes(now);
         }
+        is_busy
     }
 
     /// Returns the capacity estimates of this gateway's pairs over the link to a region.
@@ -68,12 +74,16 @@ impl Peers {
 
 impl Peer {
     /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
-    fn sample_lanes(&mut self, now: TimeNs) {
-        let mut least_rtt = None;
+    /// Returns whether more than keep-alives passes.
+    fn sample_lanes(&mut self, now: TimeNs) -> bool {
+        let (mut least_rtt, mut in_flight) = (None, 0);
+        let delivered_before = self.total.delivered_bytes;
         let step = now.since(std::mem::replace(&mut self.sampled_at, now));
         for handle in self.lanes.values().chain(self.finished.values()) {
             let measured = handle.measure_lane();
-            let LaneMeasurement { traffic, min_rtt, received_bytes, .. } = measured;
+            let LaneMeasurement { traffic, min_rtt, received_bytes, in_flight_bytes, .. } =
+                measured;
+            in_flight += in_flight_bytes;
             let tally = self.tallies.entry(handle.id).or_default();
             let (total, before) = (&mut self.total, tally.traffic);
             total.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
@@ -97,6 +107,8 @@ impl Peer {
                 limit: pair_pacer.link_limit(),
             });
         }
+        let delivered = self.total.delivered_bytes - delivered_before;
+        in_flight.max(delivered) > IDLE_BYTES_MAX
     }
 
     /// Updates the gauges of this peer; returns whether the loss alarm began or ended.

@@ -56,6 +56,12 @@ impl VirtualHost {
         self.thread_load_ppm.store((load * 1e6) as u64, Ordering::Relaxed);
     }
 
+    /// Returns how often the process has woken so far. All tasks that run at one time of the clock
+    /// count once, as they would on one thread.
+    pub fn wakeups(&self) -> u64 {
+        self.process.wakeups()
+    }
+
     /// Stops all tasks of the process, as SIGSTOP does; its sockets go on receiving.
     pub fn stop(&self) {
         self.process.stop();

@@ -30,6 +30,9 @@ struct ProcessState {
     tasks: BTreeMap<u64, AbortHandle>,
     /// Wakers of tasks that were due while the process was stopped.
     due: Vec<Waker>,
+    /// The last time at which a task ran, and the number of such times so far.
+    woken_at: Option<tokio::time::Instant>,
+    wakeups: u64,
     sockets: Vec<Weak<ProcessSocket>>,
 }
 
@@ -81,6 +84,11 @@ impl Process {
         tasks.into_values().for_each(|task| task.abort());
     }
 
+    /// Returns how often the process has woken: the times of the clock at which a task of it ran.
+    pub fn wakeups(&self) -> u64 {
+        lock(&self.state).wakeups
+    }
+
     /// Wraps a socket in one that is closed when the process is killed.
     pub fn wrap_socket(
         &self,
@@ -115,6 +123,10 @@ impl Future for ProcessTask {
             if state.stopped {
                 state.due.push(context.waker().clone());
                 return Poll::Pending;
+            }
+            let now = tokio::time::Instant::now();
+            if state.woken_at.replace(now) != Some(now) {
+                state.wakeups += 1;
             }
         }
         let process = Arc::clone(&self.process);

@@ -48,6 +48,14 @@ pub(super) struct LinkLabel {
     pub link: String,
 }
 
+/// The labels of metrics of one lane: its number, and the address that it listens on. A lane to the
+/// gateways of the region may have the number of one between regions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LaneLabel {
+    pub lane: u16,
+    pub address: String,
+}
+
 /// The labels of payload counters; the direction is `sent` or `received`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct PayloadLabel {

@@ -5,10 +5,12 @@
 
 mod job;
 mod labels;
+mod lane;
 mod peer;
 mod registry;
 
 pub use job::JobMetrics;
 pub use labels::CollectiveOutcome;
+pub use lane::LaneMetrics;
 pub use peer::{PeerMetrics, RealGauge};
 pub use registry::MetricsRegistry;

@@ -2,9 +2,10 @@
 
 use super::job::JobMetrics;
 use super::labels::{
-    CollectiveLabel, DropLabel, JobLabel, LinkLabel, OpLabel, PayloadLabel, PeerLabel, RankLabel,
-    StragglerLabel, discard_label,
+    CollectiveLabel, DropLabel, JobLabel, LaneLabel, LinkLabel, OpLabel, PayloadLabel, PeerLabel,
+    RankLabel, StragglerLabel, discard_label,
 };
+use super::lane::LaneMetrics;
 use super::peer::{PeerMetrics, RealCounter, RealGauge};
 use crate::memory::arena::MappedGauges;
 use hier_collectives::session::Discard;
@@ -14,6 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// All metrics of one gateway.
@@ -54,6 +56,8 @@ pub struct MetricsRegistry {
     lanes_missing: Family<PeerLabel, Gauge>,
     link_down: Family<LinkLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
+    udp_send_calls: Family<LaneLabel, Counter>,
+    udp_sent_packets: Family<LaneLabel, Counter>,
 }
 
 impl Default for MetricsRegistry {
@@ -100,8 +104,11 @@ impl MetricsRegistry {
             lanes_missing: Family::default(),
             link_down: Family::default(),
             rtt_seconds: Family::default(),
+            udp_send_calls: Family::default(),
+            udp_sent_packets: Family::default(),
         };
         metrics.register_all();
+        metrics.register_lanes();
         metrics
     }
 
@@ -163,6 +170,15 @@ impl MetricsRegistry {
         }
     }
 
+    /// Returns the counters of the UDP socket of a lane that listens on `address`.
+    pub fn lane_metrics(&self, lane: u16, address: SocketAddr) -> LaneMetrics {
+        let label = LaneLabel { lane, address: address.to_string() };
+        LaneMetrics {
+            send_calls: self.udp_send_calls.get_or_create_owned(&label),
+            sent_packets: self.udp_sent_packets.get_or_create_owned(&label),
+        }
+    }
+
     /// Returns all metrics as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -170,7 +186,7 @@ impl MetricsRegistry {
         text
     }
 
-    /// Registers all metrics under their names, with help texts and units.
+    /// Registers all metrics but those of lanes under their names, with help texts and units.
     fn register_all(&mut self) {
         let registry = &mut self.registry;
         registry.register("epoch", "Current epoch; 0 while there is none", self.epoch.clone());
@@ -240,6 +256,15 @@ impl MetricsRegistry {
         registry.register("job_differences", help, self.job_differences.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
+    }
+
+    /// Registers the metrics of lanes under their names, with help texts.
+    fn register_lanes(&mut self) {
+        let registry = &mut self.registry;
+        let help = "Calls by which a lane handed packets to the system";
+        registry.register("udp_send_calls", help, self.udp_send_calls.clone());
+        let help = "Packets that a lane handed to the system, often several in one call";
+        registry.register("udp_sent_packets", help, self.udp_sent_packets.clone());
     }
 }
 

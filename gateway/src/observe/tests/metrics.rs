@@ -2,6 +2,7 @@ use crate::observe::metrics::{CollectiveOutcome, MetricsRegistry};
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
+use std::net::SocketAddr;
 use units::Span;
 
 /// Returns a rank that delays its job.
@@ -95,6 +96,21 @@ fn a_link_that_is_down_has_a_gauge() {
     for line in [
         "landbridge_link_down{link=\"east-west\"} 1",
         "landbridge_link_down{link=\"east-south\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn a_lane_has_counters_of_its_packets_and_calls() {
+    let metrics = MetricsRegistry::new();
+    let lane = metrics.lane_metrics(1, SocketAddr::from(([10, 0, 0, 1], 7401)));
+    lane.send_calls.inc();
+    lane.sent_packets.inc_by(40);
+    let text = metrics.render();
+    for line in [
+        "landbridge_udp_send_calls_total{lane=\"1\",address=\"10.0.0.1:7401\"} 1",
+        "landbridge_udp_sent_packets_total{lane=\"1\",address=\"10.0.0.1:7401\"} 40",
     ] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }

@@ -8,8 +8,9 @@
 //! The rate starts at the lane's share of the link. It rises as soon as the lane delivers more. It falls
 //! after several window-limited round trips that deliver less, or at once where too much is lost.
 //!
-//! The tuner task of a lane owns it and calls [`DeliveryRate::end_round`] once a round trip. Its states
-//! are implied by the fields in parentheses; several may hold at once.
+//! The tuner task of a lane owns it and calls [`DeliveryRate::end_round`] once a round trip, and
+//! [`DeliveryRate::end_rest`] after a time without traffic. Its states are implied by the fields in
+//! parentheses; several may hold at once.
 //!
 //! ```text
 //!  ASSUMED (rates empty) -- a window-limited round, or one that delivers more --> MEASURED (rates)
@@ -227,6 +228,18 @@ impl DeliveryRate {
         });
     }
 
+    /// Ends a time of `idle_rounds` round trips without traffic. The next round begins with the
+    /// lane's counters `now`, so that it measures nothing of that time. Bytes that are in flight
+    /// have left just now, and count as bytes of that round.
+    pub fn end_rest(&mut self, now: LaneCounters, idle_rounds: u64) {
+        let rounds = u32::try_from(idle_rounds).unwrap_or(u32::MAX);
+        let factor = ECN_INCREASE_FACTOR.powf(f64::from(rounds));
+        self.window_fraction = (self.window_fraction * factor).min(1.0);
+        self.rounds_since_most_lost = self.rounds_since_most_lost.saturating_add(rounds);
+        self.window_limited = false;
+        self.before = Some(LaneCounters { in_flight_bytes: 0, ..now });
+    }
+
     /// Notes an outage after a round without acknowledgements, or one that lost most of its bytes
     /// in flight.
     fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
@@ -402,6 +415,24 @@ mod tests {
         lane.counters.in_flight_bytes = 2 * OUTAGE_IN_FLIGHT_BYTES_MIN;
         lane.pass(1, 0.0, 0.0, false);
         assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
+    }
+
+    #[test]
+    fn a_rest_shows_no_rate_and_no_outage() {
+        let mut lane = Lane::new();
+        assert_eq!(lane.pass(4, 0.5, 0.0, true), 0.5);
+        // Much has left in the moment after a minute of rest.
+        lane.counters.at = lane.counters.at + Span::from_secs(60);
+        lane.rate.end_rest(lane.counters, 750);
+        assert_eq!(lane.pass(1, 0.0, 0.0, false), 0.5);
+        assert!(lane.pass(2, 0.25, 0.3, true) < 0.3, "congestion counts");
+        let mut marked = Lane::new();
+        marked.counters.ecn_marked = true;
+        marked.pass(20, 1.0, 0.0, false);
+        marked.rate.end_rest(marked.counters, 10);
+        assert!((0.16..0.17).contains(&marked.rate.window_fraction()));
+        marked.rate.end_rest(marked.counters, u64::MAX);
+        assert_eq!(marked.rate.window_fraction(), 1.0);
     }
 
     #[test]

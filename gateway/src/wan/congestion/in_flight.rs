@@ -15,7 +15,8 @@
 //! grant  if free >= min(piece, wanted bytes)
 //! ```
 //!
-//! The controller (inside quinn), the sender and the tuner share it; all run on the lane's thread.
+//! The controller (inside quinn), the sender, the tuner and the liveness monitor share it; all run
+//! on the lane's thread. A wait ends with the packet that ends its reason, and sets no timer.
 
 use super::window::LaneWindows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +51,18 @@ pub(crate) struct InFlight {
     lost: UnsentWindowBytes,
     /// Bytes handed to QUIC and not sent yet.
     handed: UnsentWindowBytes,
-    /// Wakes the sender when space may be free.
+    /// Bytes for which the sender waits; 0 while it does not wait.
+    wanted: AtomicU64,
+    /// Wakes the sender when space for some of the wanted bytes is free.
     freed: Notify,
+    /// Wakes the liveness monitor when the first bytes go in flight, and when none is any more.
+    began_or_ended: Notify,
+    /// Whether the tuner waits for traffic.
+    is_resting: AtomicBool,
+    /// Wakes a resting tuner.
+    has_traffic: Notify,
+    /// Whether the connection uses another path now.
+    is_abandoned: AtomicBool,
     /// Whether an ECN CE mark came since the tuner last asked.
     ecn_marked: AtomicBool,
     /// Whether most of the bytes in flight were lost at once since the tuner last asked.
@@ -83,7 +94,7 @@ impl InFlight {
     pub fn set_window(&self, window: u64, retransmission_window: u64) {
         self.window.store(window.max(1), Ordering::Relaxed);
         self.retransmission_window.store(retransmission_window, Ordering::Relaxed);
-        self.freed.notify_one();
+        self.wake_sender_for_space();
     }
 
     /// Returns the congestion window in bytes.
@@ -98,11 +109,16 @@ impl InFlight {
     }
 
     /// Waits until the congestion window has space for some of `bytes` bytes, and returns for how
-    /// many. One task at a time may wait.
-    pub async fn wait_for_space(&self, bytes: usize) -> usize {
+    /// many; `None` once the connection uses another path. One task at a time may wait.
+    pub async fn wait_for_space(&self, bytes: usize) -> Option<usize> {
+        self.wanted.store(bytes as u64, Ordering::Relaxed);
         loop {
+            if self.is_abandoned.load(Ordering::Relaxed) {
+                return None;
+            }
             if let Some(space) = self.free_space(bytes) {
-                return space;
+                self.wanted.store(0, Ordering::Relaxed);
+                return Some(space);
             }
             if self.bytes() > 0 {
                 self.freed.notified().await;
@@ -125,6 +141,15 @@ impl InFlight {
         let free = self.usable_window().saturating_sub(used);
         let space = usize::try_from(free).unwrap_or(usize::MAX).min(bytes);
         (free >= self.write_space_min().min(bytes as u64)).then_some(space)
+    }
+
+    /// Wakes the sender if the window has space for some of the bytes that it waits for, or if
+    /// nothing is in flight whose acknowledgement could free space.
+    fn wake_sender_for_space(&self) {
+        let wanted = usize::try_from(self.wanted.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        if wanted > 0 && (self.bytes() == 0 || self.free_space(wanted).is_some()) {
+            self.freed.notify_one();
+        }
     }
 
     /// Returns the bytes of the congestion window that payload may fill: all but the headroom.
@@ -151,14 +176,18 @@ impl InFlight {
     pub fn note_sent(&self, bytes: u64) -> u64 {
         let retransmitted = self.lost.remove_sent(bytes);
         self.handed.remove_sent(bytes - retransmitted);
-        let in_flight = self.bytes() + bytes;
+        let before = self.bytes();
+        let in_flight = before + bytes;
         self.bytes.store(in_flight, Ordering::Relaxed);
+        if before == 0 {
+            self.began_or_ended.notify_one();
+        }
         in_flight
     }
 
-    /// Sets the bytes in flight after an acknowledgement, and wakes the sender. `all_sent` means
-    /// that QUIC had no more to send when it last looked. It is also set while QUIC may not send to
-    /// an unvalidated address.
+    /// Sets the bytes in flight after an acknowledgement, and wakes the sender if there is space
+    /// for it. `all_sent` means that QUIC had no more to send when it last looked. It is also set
+    /// while QUIC may not send to an unvalidated address.
     pub fn note_acked(&self, in_flight: u64, all_sent: bool) {
         let before = self.bytes.swap(in_flight, Ordering::Relaxed);
         self.bytes_before_ack.store(before, Ordering::Relaxed);
@@ -166,7 +195,17 @@ impl InFlight {
             self.handed.forget_older();
             self.lost.forget_older();
         }
-        self.freed.notify_one();
+        if in_flight == 0 && before > 0 {
+            self.began_or_ended.notify_one();
+        }
+        self.wake_sender_for_space();
+    }
+
+    /// Forgets bytes that nobody acknowledges: the packets sent since all others were acknowledged
+    /// held acknowledgements alone.
+    pub fn forget_unacknowledged(&self) {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.wake_sender_for_space();
     }
 
     /// Counts bytes that were found lost at once. A full queue drops some packets; an outage of the
@@ -179,10 +218,45 @@ impl InFlight {
         }
         self.bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
         self.lost.add_bytes(bytes);
-        self.freed.notify_one();
+        self.wake_sender_for_space();
     }
 
-    /// Returns the bytes in flight: sent, and neither acknowledged nor lost.
+    /// Waits until the first bytes go in flight, or none is any more. Only the liveness monitor
+    /// waits; a change before the call ends the wait at once.
+    pub async fn wait_until_begun_or_ended(&self) {
+        self.began_or_ended.notified().await;
+    }
+
+    /// Waits until more than liveness probes and acknowledgements was sent, or the connection uses
+    /// another path. Only the tuner waits.
+    pub async fn wait_for_traffic(&self) {
+        self.is_resting.store(true, Ordering::Relaxed);
+        self.has_traffic.notified().await;
+    }
+
+    /// Notes that more than liveness probes and acknowledgements was sent; wakes a resting tuner.
+    pub fn note_traffic(&self) {
+        if self.is_resting.swap(false, Ordering::Relaxed) {
+            self.has_traffic.notify_one();
+        }
+    }
+
+    /// Notes that the connection uses another path: who waits for an event of this one waits no
+    /// more.
+    pub fn abandon_path(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        self.freed.notify_one();
+        self.note_traffic();
+    }
+
+    /// Notes that the connection uses this path, which it may have left before.
+    pub fn resume_path(&self) {
+        self.is_abandoned.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes in flight: sent, and neither acknowledged nor lost. Packets that hold
+    /// acknowledgements alone count until the next acknowledgement, or until the liveness monitor
+    /// forgets them.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -277,7 +351,7 @@ mod tests {
         let mut space = std::pin::pin!(in_flight.wait_for_space(bytes));
         let mut context = Context::from_waker(Waker::noop());
         (0..=turns).find_map(|_| match space.as_mut().poll(&mut context) {
-            Poll::Ready(space) => Some(space),
+            Poll::Ready(space) => space,
             Poll::Pending => None,
         })
     }
@@ -394,6 +468,76 @@ mod tests {
             free(&in_flight);
             assert!(woken.0.load(Ordering::Relaxed));
         }
+    }
+
+    /// Polls a wait again and again while a change is made; returns after how many it ended.
+    fn changes_until_woken(
+        mut wait: std::pin::Pin<&mut impl Future>,
+        mut changes: impl Iterator<Item = ()>,
+    ) -> Option<usize> {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        changes.position(|()| woken.0.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn acknowledgements_wake_the_sender_once_a_write_fits() {
+        let in_flight = in_flight();
+        in_flight.note_handed(WINDOW);
+        in_flight.note_sent(WINDOW);
+        let waiting = std::pin::pin!(in_flight.wait_for_space(USABLE));
+        let mut left = WINDOW;
+        let mut changes = std::iter::from_fn(|| {
+            left -= 4096;
+            in_flight.note_acked(left, false);
+            Some(())
+        });
+        let acknowledged = changes_until_woken(waiting, &mut changes).expect("woken") + 1;
+        // The headroom, and a quarter of the rest.
+        assert_eq!(acknowledged, ((WINDOW as usize - USABLE) + USABLE / 4).div_ceil(4096));
+    }
+
+    #[test]
+    fn a_path_that_was_left_ends_the_waits_for_it() {
+        let in_flight = in_flight();
+        in_flight.note_sent(WINDOW);
+        let waiting = std::pin::pin!(in_flight.wait_for_space(CELL));
+        let mut left = std::iter::repeat_with(|| in_flight.abandon_path());
+        assert_eq!(changes_until_woken(waiting, &mut left), Some(0));
+        assert_eq!(space(&in_flight, CELL, 0), None);
+        let resting = std::pin::pin!(in_flight.wait_for_traffic());
+        let mut left = std::iter::repeat_with(|| in_flight.abandon_path());
+        assert_eq!(changes_until_woken(resting, &mut left), Some(0));
+        in_flight.resume_path();
+        in_flight.note_acked(0, true);
+        assert_eq!(space(&in_flight, CELL, 0), Some(CELL));
+    }
+
+    #[test]
+    fn the_monitor_hears_of_first_and_last_bytes_alone() {
+        let in_flight = in_flight();
+        let is_told = || {
+            let mut waiting = std::pin::pin!(in_flight.wait_until_begun_or_ended());
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        let mut told = Vec::new();
+        for sent in [100, 100] {
+            in_flight.note_sent(sent);
+            told.push(is_told());
+        }
+        for left in [100, 0, 0] {
+            in_flight.note_acked(left, true);
+            told.push(is_told());
+        }
+        assert_eq!(told, [true, false, false, true, false]);
+        in_flight.note_sent(40);
+        assert!(is_told());
+        in_flight.forget_unacknowledged();
+        assert!(!is_told(), "it forgets them itself");
+        in_flight.note_sent(40);
+        assert!(is_told());
     }
 
     #[derive(Default)]

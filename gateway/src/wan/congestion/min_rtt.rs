@@ -5,8 +5,9 @@
 //! lane whose RTT has grown drains: it uses less of its window for two rounds. A queue shrinks then;
 //! distance stays.
 //!
-//! The tuner task of a lane owns it and calls [`MinRtt::end_round`] once a round trip. The states below
-//! are implied by `drain_rounds` and `pause_rounds`.
+//! The tuner task of a lane owns it and calls [`MinRtt::end_round`] once a round trip, and
+//! [`MinRtt::end_rest`] after a time without traffic. The states below are implied by `drain_rounds`
+//! and `pause_rounds`.
 //!
 //! ```text
 //!            4 rounds, all > 1.05 x min RTT, and the lane is window-limited
@@ -94,6 +95,13 @@ impl MinRtt {
     /// Returns the least RTT of the last rounds outside drains, which includes any queue.
     pub fn observed_rtt(&self) -> Span {
         self.observed_rtt
+    }
+
+    /// Ends a time of `idle_rounds` round trips without traffic, which show no RTT. Only as many
+    /// count as there are in the history.
+    pub fn end_rest(&mut self, idle_rounds: u64) {
+        let counted = usize::try_from(idle_rounds).unwrap_or(usize::MAX).min(MIN_RTT_ROUNDS);
+        (0..counted).for_each(|_| self.end_round(None, false));
     }
 
     /// Ends a round trip. `least` is its least RTT; `window_limited` says whether the lane waited
@@ -205,6 +213,24 @@ mod tests {
         let mut min_rtt = MinRtt::new(MS(80), MS(800), false);
         assert_eq!(rounds(&mut min_rtt, 5, Path { rtt_ms: 80, queue_ms: 60 }), 0);
         assert_eq!(min_rtt.rtt(), MS(140));
+    }
+
+    #[test]
+    fn a_rest_counts_like_rounds_without_an_rtt() {
+        let path = || Path { rtt_ms: 110, queue_ms: 0 };
+        for before in 0..6 {
+            let (mut rested, mut idle) = (at(80), at(80));
+            rounds(&mut rested, before, path());
+            rounds(&mut idle, before, path());
+            rested.end_rest(1000);
+            (0..1000).for_each(|_| idle.end_round(None, false));
+            for after in 0..6 {
+                assert_eq!(rested.rtt(), idle.rtt(), "{before} rounds before, {after} after");
+                assert_eq!(rested.is_draining(), idle.is_draining(), "{before}, {after}");
+                rounds(&mut rested, 1, path());
+                rounds(&mut idle, 1, path());
+            }
+        }
     }
 
     #[test]

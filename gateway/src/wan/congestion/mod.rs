@@ -17,7 +17,7 @@
 //!           -> InFlight::wait_for_space (in_flight.rs)  gate 2: congestion window, above QUIC
 //!           -> quinn stream
 //!
-//! every round trip (tuner task of a lane, tuner.rs)
+//! every round trip with traffic (tuner task of a lane, tuner.rs)
 //!   LaneCounters -> DeliveryRate::end_round (delivery_rate.rs)                         LOOP 1: lane rate
 //!                     -> rate, gain, ECN fraction, loss
 //!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
@@ -26,7 +26,7 @@
 //!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
 //!                         x ECN fraction x (0.75 while draining)
 //!
-//! every 100 ms (engine task, engine/link_control.rs)                                   LOOP 3: link
+//! every 100 ms with traffic (engine task, engine/link_control.rs)                      LOOP 3: link
 //!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
 //!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
 //!   LinkLimits::effective_limit (link/link_limits.rs): operator, schedule, fabric

@@ -2,7 +2,8 @@
 //!
 //! It is one of the tasks of a connection, on the lane's thread (`wan/connect/connection.rs`). It
 //! owns the lane's [`DeliveryRate`](super::delivery_rate::DeliveryRate) and [`MinRtt`], and charges
-//! excess loss to the pacer as soon as the controller reports it.
+//! excess loss to the pacer as soon as the controller reports it. After a round in which nothing
+//! was acknowledged and nothing is in flight it rests: it sets no timer until the lane sends again.
 
 use super::delivery_rate::LaneCounters;
 use super::lane_controller::{self, smoothed_rtt};
@@ -12,6 +13,7 @@ use super::window::window_rtt_max;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::spec::{LaneSpec, PeerLink};
 use quinn::Connection;
+use std::pin::pin;
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
@@ -19,7 +21,8 @@ use units::{Span, TimeNs};
 /// paths, changes after each RTT would cost much processor time.
 const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 
-/// Sets the windows of a connection each round trip until it ends; returns the reason of its end.
+/// Sets the windows of a connection each round trip with traffic until it ends; returns the reason
+/// of its end.
 pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
     let mut path = peer.lane_path(spec);
     let mut windows_set = None;
@@ -27,6 +30,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let can_drain = peer.controller == ControllerKind::LinkShare;
     let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
+    let mut acked_packets = None;
     loop {
         let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
@@ -46,23 +50,44 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
             delivery = path.initial_delivery_rate();
         }
         let round = smoothed_rtt(connection).max(TUNER_ROUND_MIN);
-        let until = spec.host.now() + round;
-        loop {
-            tokio::select! {
-                biased;
-                // Charged at once: the retransmission leaves at once, before new payload.
-                lost = telemetry.in_flight.wait_for_excess_loss() => {
-                    peer.pair_pacer.pacer().charge_debt(lost);
-                }
-                () = spec.host.sleep_until(until) => break,
-            }
-        }
-        delivery.end_round(read_lane_counters(spec.host.now(), connection, &telemetry));
+        let round_end = spec.host.sleep_until(spec.host.now() + round);
+        charge_losses_until(peer, &telemetry, round_end).await;
+        let counters = read_lane_counters(spec.host.now(), connection, &telemetry);
+        delivery.end_round(counters);
         min_rtt.end_round(telemetry.take_min_rtt_for_tuner(), delivery.is_window_limited());
         telemetry.note_thread_time(&*spec.host);
-        // The rate limit and the number of lanes may have changed.
+        let acked_before = acked_packets.replace(counters.acked_packets);
+        if acked_before == Some(counters.acked_packets) && counters.in_flight_bytes == 0 {
+            charge_losses_until(peer, &telemetry, telemetry.in_flight.wait_for_traffic()).await;
+            let now = spec.host.now();
+            let idle_rounds = now.since(counters.at).ns() / round.ns();
+            delivery.end_rest(read_lane_counters(now, connection, &telemetry), idle_rounds);
+            // The RTTs of liveness probes may be those of a path of long ago.
+            telemetry.take_min_rtt_for_tuner();
+            min_rtt.end_rest(idle_rounds);
+        }
+        // The rate limit and the number of lanes may have changed, also while the tuner rested.
         path = peer.lane_path(spec);
         delivery.set_assumed_rate(path.lane_rate());
+    }
+}
+
+/// Charges the pacer with excess loss as it comes, until `end`. It is charged at once, because the
+/// retransmission leaves at once, before new payload.
+async fn charge_losses_until(
+    peer: &PeerLink,
+    telemetry: &LaneTelemetry,
+    end: impl Future<Output = ()>,
+) {
+    let mut end = pin!(end);
+    loop {
+        tokio::select! {
+            biased;
+            lost = telemetry.in_flight.wait_for_excess_loss() => {
+                peer.pair_pacer.pacer().charge_debt(lost);
+            }
+            () = &mut end => return,
+        }
     }
 }
 

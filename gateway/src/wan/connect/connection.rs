@@ -16,7 +16,7 @@ use crate::wan::spec::LaneSpec;
 use crate::wan::stream::send_queue::TrafficClass;
 use crate::wan::stream::{receiver, sender};
 use hier_collectives::ids::GatewayId;
-use quinn::Connection;
+use quinn::{Connection, ConnectionError};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,8 +57,8 @@ pub(super) async fn serve_connection(
     let EstablishedConnection { spec, lane, connection, origin } = established;
     match met {
         Ok(met) => {
-            // The admission slot is free again.
             let dials = matches!(origin, ConnectionOrigin::Dialled(_));
+            // The admission slot is free again.
             drop(origin);
             run_lane_tasks(&spec, lane, connection, met, dials).await;
             true
@@ -112,7 +112,8 @@ async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer
 }
 
 /// Reports a lane to the engine, and runs the tasks of its connection until one of them ends. `dials`
-/// says whether this gateway has dialled it.
+/// says whether this gateway has dialled it, and so sends its keep-alives and closes it when it is
+/// not needed.
 async fn run_lane_tasks(
     spec: &Arc<LaneSpec>,
     lane: u16,
@@ -143,9 +144,14 @@ async fn run_lane_tasks(
     };
     let why = tokio::select! {
         biased;
-        why = connection.closed() => why.to_string(),
+        why = connection.closed() => {
+            if why == ConnectionError::TimedOut {
+                peer.liveness.note_silent_end(host.now());
+            }
+            why.to_string()
+        }
         why = control => why,
-        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt) => why,
+        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, dials) => why,
         why = tuner::tune_lane(spec, &peer, &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Small) => why,

@@ -19,6 +19,10 @@ use tokio::sync::mpsc;
 /// Streams of small segments have priority 1, and streams of bulk 0.
 const CONTROL_STREAM_PRIORITY: i32 = 2;
 
+/// 64 control messages: the most that are written at once. A message that comes alone is written
+/// alone; many that wait cost one write, and few packets.
+const WRITTEN_TOGETHER_MAX: usize = 64;
+
 /// Gives a stream the priority of control messages.
 pub(super) fn prioritize_control_stream(stream: &SendStream) {
     let _ = stream.set_priority(CONTROL_STREAM_PRIORITY);
@@ -102,13 +106,18 @@ pub(super) async fn write_control_messages(
     mut stream: SendStream,
     mut queue: mpsc::Receiver<ControlOutput>,
 ) -> Result<(), String> {
-    while let Some(output) = queue.recv().await {
-        match output {
-            ControlOutput::Message(message) => {
-                let written = stream.write_all(&frame_control_message(&message)).await;
-                written.map_err(|error| error.to_string())?;
+    let mut outputs = Vec::new();
+    while queue.recv_many(&mut outputs, WRITTEN_TOGETHER_MAX).await > 0 {
+        let (mut frames, mut is_last) = (Vec::new(), false);
+        for output in outputs.drain(..) {
+            match output {
+                ControlOutput::Message(message) => frames.extend(frame_control_message(&message)),
+                ControlOutput::Finish => is_last = true,
             }
-            ControlOutput::Finish => return stream.finish().map_err(|error| error.to_string()),
+        }
+        stream.write_all(&frames).await.map_err(|error| error.to_string())?;
+        if is_last {
+            return stream.finish().map_err(|error| error.to_string());
         }
     }
     Err("retired by the engine".to_owned())

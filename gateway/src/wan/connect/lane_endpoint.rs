@@ -7,7 +7,7 @@
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, PendingSlot, serve_connection};
 use super::dial::Dialler;
-use super::gso_limit;
+use super::gathering_socket::gather_packets;
 use super::handshake::handshake_timeout;
 use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
 use super::quic_config::{lane_endpoint_config, lane_transport_config};
@@ -113,13 +113,14 @@ fn bind_lane_endpoint(
     let error = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind_udp(address, SOCKET_BUFFER_BYTES).map_err(error)?;
     let datagram = sizes.longest_packet_bytes();
-    let socket = gso_limit::limit_gso(socket, datagram, spec.one_by_one);
+    let runtime = spec.host.quic_runtime();
+    let metrics = spec.metrics.lane_metrics(lane, address);
+    let socket = gather_packets(socket, &*runtime, datagram, spec.one_by_one, metrics);
     let mut config = lane_endpoint_config(&spec.credentials.borrow(), address);
     config.rng_seed(Some(spec.host.random_bytes()));
     let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");
     let server = lane_server_config(spec, sizes)?;
-    let runtime = spec.host.quic_runtime();
     quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(error)
 }
 

@@ -1,8 +1,15 @@
 //! Liveness of a connection: probes on silence, and the end of dead paths.
 //!
 //! The monitor is one of the tasks of a connection, on the lane's thread. All lanes to a peer share
-//! [`PeerLiveness`].
+//! [`PeerLiveness`]. It is the one task of a connection that looks by the clock; what it sees wakes
+//! the others.
 //!
+//! - **Looks.** With bytes in flight, or while data comes, the monitor looks at the lane each round
+//!   trip. Otherwise it looks at ticks of [`KEEP_ALIVE_INTERVAL`] that all connections of a machine
+//!   share, so that a thread wakes once for all of its lanes. Between ticks it is woken when the first
+//!   bytes go in flight, when none is any more, and when another lane of the peer is silent.
+//! - **Keep-alives.** At a tick with nothing in flight the side that dialled sends a liveness probe.
+//!   Its acknowledgement shows either side that the other lives.
 //! - **Probes.** QUIC doubles its timeout (PTO) after each probe without an answer. After an outage of
 //!   seconds it may wait for as long again before it finds that the path is back. So a lane with bytes
 //!   in flight and no acknowledgement for a round trip sends a datagram of one byte. It sends another
@@ -15,6 +22,9 @@
 //!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `idle_timeout`.
 //!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
 //!
+//! While this process is stopped, no silence counts: between two looks at most the time counts that
+//! was to pass between them.
+//!
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
 //! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, IDLE_TIMEOUT_MIN)
@@ -25,19 +35,22 @@
 
 use crate::host::Host;
 use crate::wan::congestion::lane_controller::{connection_telemetry, smoothed_rtt};
+use crate::wan::congestion::telemetry::LaneTelemetry;
 use bytes::Bytes;
-use quinn::Connection;
+use quinn::{Connection, FrameStats};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
 /// 15 s without a datagram from a peer, or longer on long links: the peer is lost, since outages of
-/// some seconds are common. QUIC's own timeout counts from the first keep-alive of this side, so it
-/// would take longer.
+/// some seconds are common. QUIC's own timeout is as long. It counts from the last datagram where
+/// this side sends nothing, and from the first probe after it elsewhere.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// 3 round trips more than a keep-alive interval without a datagram from a peer: the peer is lost on
-/// a long link. An idle peer is heard once a keep-alive and a round trip, because QUIC awaits the
-/// answer to the last one.
+/// a long link. An idle peer is heard once a keep-alive and a round trip, because the last one is
+/// awaited before the next.
 const IDLE_ROUND_TRIPS: u32 = 3;
 /// 8 s without a datagram from a peer: the link is gone round, if others join all regions. It is
 /// above [`DETOUR_OUTAGE`], and below the stall deadline of 10 s, so that the next step goes round
@@ -50,13 +63,18 @@ const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
 /// 3 s: the lanes of a silent peer end within this time of each other. Their last packets came at
 /// most a keep-alive interval apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
-/// 1 s: the interval between keep-alive packets of a lane that sends nothing else. A peer that was
-/// started again answers one with a stateless reset, so an idle lane to the old process ends that
-/// soon.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// 25 ms: how long a peer may delay an acknowledgement (QUIC's `max_ack_delay`). The liveness
-/// monitor adds this time to the RTT.
-const ACK_DELAY_MAX: Span = Span::from_ms(25);
+/// 1 s: the interval between keep-alives of a lane that sends nothing else. A peer that was started
+/// again answers one with a stateless reset, so an idle lane to the old process ends that soon.
+const KEEP_ALIVE_INTERVAL: Span = Span::from_secs(1);
+/// 2 datagrams between two looks: with more a lane receives data, and is looked at each round trip,
+/// so that the begin of a silence is known. Keep-alives bring one a tick.
+const KEEP_ALIVE_DATAGRAMS_MAX: u64 = 2;
+/// 2 s, two ticks without a datagram: a lane without bytes in flight is looked at each round trip
+/// from then on. A keep-alive that comes just after a tick leaves one tick without any.
+const QUIET_MAX: Span = Span::from_secs(2);
+/// 30 ms: how long a peer may delay an acknowledgement: 25 ms (QUIC's `max_ack_delay`), and 5 ms for
+/// late timers of both ends. The liveness monitor adds this time to the RTT.
+const ACK_DELAY_MAX: Span = Span::from_ms(30);
 /// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Nobody
 /// reads the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
@@ -72,7 +90,7 @@ const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.
 pub(super) fn idle_timeout(rtt: Span) -> Duration {
-    (KEEP_ALIVE_INTERVAL + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
+    (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
 }
 
 /// Returns how long no datagram comes from a peer until the link to it is gone round, if others
@@ -91,7 +109,12 @@ fn liveness_round(smoothed: Span, rtt: Span) -> Span {
 /// Returns the silence after which the path of a lane counts as dead while others are heard. The
 /// arguments are its smoothed RTT and the round trip of the link by the fabric.
 pub(crate) fn dead_path_time(smoothed: Span, rtt: Span) -> Span {
-    let round = liveness_round(smoothed, rtt);
+    dead_path_silence(liveness_round(smoothed, rtt))
+}
+
+/// Returns the silence after which the path of a lane counts as dead, by the round trip that the
+/// liveness monitor assumes.
+fn dead_path_silence(round: Span) -> Span {
     Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS)).max(DEAD_PATH_SILENCE_MIN)
 }
 
@@ -102,6 +125,8 @@ pub struct PeerLiveness {
     heard_ns: AtomicU64,
     /// When a lane last was silent with bytes in flight.
     silent_ns: AtomicU64,
+    /// Wakes the monitors of idle lanes when a lane is silent.
+    silenced: Notify,
     /// Whether data could go round the link to the peer.
     can_go_round: AtomicBool,
     /// When a lane last ended because nothing came from the peer; 0 if none has.
@@ -122,6 +147,16 @@ impl PeerLiveness {
         ended_ns > 0 && now.since(TimeNs::from_ns(ended_ns)).duration() < SILENT_ENDS_MAX
     }
 
+    /// Returns whether a lane was silent with bytes in flight less than `span` before `now`.
+    fn is_silent_within(&self, span: Span, now: TimeNs) -> bool {
+        now.since(TimeNs::from_ns(self.silent_ns.load(Ordering::Relaxed))) < span
+    }
+
+    /// Notes that a lane ended at `now` because nothing came from the peer.
+    pub(super) fn note_silent_end(&self, now: TimeNs) {
+        self.ended_silent_ns.store(now.ns(), Ordering::Relaxed);
+    }
+
     /// Returns the silence after which the peer is lost; `rtt` is the round trip by the fabric.
     fn lost_after(&self, rtt: Span) -> Duration {
         if self.can_go_round.load(Ordering::Relaxed) {
@@ -132,99 +167,251 @@ impl PeerLiveness {
     }
 }
 
-/// The silence of one lane.
-#[derive(Default)]
-struct LaneSilence {
-    /// Packets acknowledged until the last check.
+/// The counters of one lane at one look.
+#[derive(Debug, Clone, Copy)]
+struct LaneView {
+    at: TimeNs,
+    /// The round trip in which an acknowledgement is due.
+    round: Span,
+    /// Packets acknowledged so far.
     acked_packets: u64,
-    /// [`PeerLiveness::heard_ns`] at the last check.
-    peer_heard_ns: u64,
-    /// UDP datagrams received until the last check.
+    /// UDP datagrams received so far.
     datagrams: u64,
-    /// Whether bytes in flight had no acknowledgement since the last check.
+    /// Whether bytes are in flight that the peer is to acknowledge.
+    in_flight: bool,
+}
+
+/// The silence of one lane.
+#[derive(Debug)]
+struct LaneSilence {
+    /// The last look, and how long after it the next one is planned.
+    last: LaneView,
+    planned: Span,
+    /// [`PeerLiveness::heard_ns`] at the last look.
+    peer_heard_ns: u64,
+    /// Time with bytes in flight and without an acknowledgement.
+    unheard: Span,
+    /// Whether bytes in flight had no acknowledgement for a round trip.
     silent: bool,
     /// Time of silence while other lanes to the peer were heard.
     alone: Span,
     /// Time without any datagram.
     mute: Span,
+    /// Whether more than keep-alives came between the last two looks.
+    is_receiving: bool,
+}
+
+/// The frames that a lane has sent, to tell whether any is to be acknowledged.
+#[derive(Debug, Default)]
+struct SentFrames {
+    /// Frames other than probes and acknowledgements, until the last look.
+    payload: u64,
+    /// All frames but acknowledgements, when the last of them was acknowledged.
+    acknowledged: u64,
 }
 
 /// Monitors the liveness of a connection until it ends or its path is dead; returns the reason.
-/// `rtt` is the round trip of the link by the fabric.
+/// `rtt` is the round trip of the link by the fabric; `keeps_alive` says whether this side sends
+/// keep-alives.
 pub(super) async fn monitor_liveness(
     host: &dyn Host,
     connection: &Connection,
     peer: &PeerLiveness,
     rtt: Span,
+    keeps_alive: bool,
 ) -> String {
-    let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
-    let mut silence = LaneSilence { peer_heard_ns, ..LaneSilence::default() };
+    let mut keep_alive_at = next_tick(host.now());
+    let mut silence = LaneSilence::new(host.now(), peer);
+    let (mut sent, mut path) = (SentFrames::default(), None);
     loop {
-        let smoothed = smoothed_rtt(connection);
-        let round = liveness_round(smoothed, rtt);
-        // A silent path may be back at any time.
-        let check = if silence.silent { Span::from_ns(round.ns() / 2) } else { round };
-        host.sleep_until(host.now() + check).await;
+        // Made before the look, so that no silence of another lane in between is missed.
+        let other_silenced = peer.silenced.notified();
         // A connection that moves to another path has new counters, so they are fetched each time.
         let Some(telemetry) = connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        let idle = telemetry.in_flight.bytes() == 0;
-        let now = host.now();
-        silence.note_acks(telemetry.acked_packets(), idle, now, peer);
-        silence.note_time_alone(check, peer);
-        if silence.alone > dead_path_time(smoothed, rtt) {
+        follow_path(&mut path, &telemetry);
+        let round = liveness_round(smoothed_rtt(connection), rtt);
+        let stats = connection.stats();
+        let view = LaneView {
+            at: host.now(),
+            round,
+            acked_packets: telemetry.acked_packets(),
+            datagrams: stats.udp_rx.datagrams,
+            in_flight: sent.is_awaiting_acknowledgement(&stats.frame_tx, &telemetry),
+        };
+        silence.look(&view, peer);
+        if silence.is_path_dead(round) {
             let alone = silence.alone;
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
-        silence.note_datagrams(check, connection.stats().udp_rx.datagrams);
         if silence.mute.duration() >= peer.lost_after(rtt) {
-            peer.ended_silent_ns.store(host.now().ns(), Ordering::Relaxed);
+            peer.note_silent_end(view.at);
             return format!("silent for {}", silence.mute);
         }
-        let other_silent = TimeNs::from_ns(peer.silent_ns.load(Ordering::Relaxed));
-        if silence.silent || idle && now.since(other_silent) < round + round {
+        let other_silent = peer.is_silent_within(round + round, view.at);
+        let is_tick = view.at >= keep_alive_at;
+        if is_tick {
+            keep_alive_at = next_tick(view.at);
+        }
+        if silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive) {
             telemetry.allow_liveness_probe();
             if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
                 return error.to_string();
             }
         }
+        let next = silence.plan_look(other_silent);
+        let is_quiet = !silence.silent && !view.in_flight && !other_silent;
+        tokio::select! {
+            biased;
+            () = telemetry.in_flight.wait_until_begun_or_ended(), if silence.is_calm() => {}
+            () = other_silenced, if is_quiet => {}
+            () = host.sleep_until(next) => {}
+        }
+    }
+}
+
+/// Follows a connection to another path: wakes the tasks that wait for events of the path before.
+fn follow_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetry>) {
+    if path.as_ref().is_some_and(|known| Arc::ptr_eq(known, present)) {
+        return;
+    }
+    present.in_flight.resume_path();
+    if let Some(left) = path.replace(Arc::clone(present)) {
+        left.in_flight.abandon_path();
+    }
+}
+
+/// Returns the next tick after `now`: a multiple of [`KEEP_ALIVE_INTERVAL`], equal for all lanes of
+/// a machine.
+fn next_tick(now: TimeNs) -> TimeNs {
+    let interval = KEEP_ALIVE_INTERVAL.ns();
+    TimeNs::from_ns((now.ns() / interval + 1).saturating_mul(interval))
+}
+
+impl SentFrames {
+    /// Returns whether bytes in flight await an acknowledgement, by the frames sent so far. Forgets
+    /// those of packets with acknowledgements alone, which nobody acknowledges. Wakes the tuner if
+    /// more than liveness probes was sent since the last look.
+    fn is_awaiting_acknowledgement(
+        &mut self,
+        sent: &FrameStats,
+        telemetry: &LaneTelemetry,
+    ) -> bool {
+        let windows = sent.max_data + sent.max_stream_data + sent.max_streams_uni;
+        let payload = windows + sent.stream + sent.reset_stream + sent.stop_sending;
+        if std::mem::replace(&mut self.payload, payload) != payload {
+            telemetry.in_flight.note_traffic();
+        }
+        let eliciting = payload + sent.datagram + sent.ping;
+        let in_flight = telemetry.in_flight.bytes() > 0;
+        if in_flight && eliciting != self.acknowledged {
+            return true;
+        }
+        self.acknowledged = eliciting;
+        if in_flight {
+            telemetry.in_flight.forget_unacknowledged();
+        }
+        false
     }
 }
 
 impl LaneSilence {
-    /// Updates the silence of the lane from its acknowledged packets so far. `idle` means that no
-    /// bytes are in flight.
-    fn note_acks(&mut self, acked_packets: u64, idle: bool, now: TimeNs, peer: &PeerLiveness) {
-        let heard = acked_packets != self.acked_packets;
-        self.silent = !heard && !idle;
-        self.acked_packets = acked_packets;
-        if heard {
-            peer.heard_ns.fetch_max(now.ns(), Ordering::Relaxed);
-        }
-        if self.silent {
-            peer.silent_ns.fetch_max(now.ns(), Ordering::Relaxed);
+    /// Makes the silence of a lane that is up since `now`.
+    fn new(now: TimeNs, peer: &PeerLiveness) -> Self {
+        let last = LaneView {
+            at: now,
+            round: Span::ZERO,
+            acked_packets: 0,
+            datagrams: 0,
+            in_flight: false,
+        };
+        Self {
+            last,
+            planned: Span::ZERO,
+            peer_heard_ns: peer.heard_ns.load(Ordering::Relaxed),
+            unheard: Span::ZERO,
+            silent: false,
+            alone: Span::ZERO,
+            mute: Span::ZERO,
+            is_receiving: false,
         }
     }
 
-    /// Adds `check`, the time since the last check, to the time of silence in which other lanes to
-    /// the peer were heard, if one was heard now. Zero once this lane is not silent. The time adds
-    /// up check by check: when all lanes were silent, the first heard one makes no path dead.
-    fn note_time_alone(&mut self, check: Span, peer: &PeerLiveness) {
+    /// Updates the silence of the lane from its counters. Time counts up to the planned look: while
+    /// this process was stopped, no peer was silent.
+    fn look(&mut self, view: &LaneView, peer: &PeerLiveness) {
+        let passed = view.at.since(self.last.at).min(self.planned);
+        self.note_acks(passed, view, peer);
+        self.note_time_alone(passed, peer);
+        self.note_datagrams(passed, view.datagrams);
+        self.last = *view;
+    }
+
+    /// Adds `passed` to the time without an acknowledgement, or ends that time.
+    fn note_acks(&mut self, passed: Span, view: &LaneView, peer: &PeerLiveness) {
+        let heard = view.acked_packets != self.last.acked_packets;
+        let awaited = view.in_flight && self.last.in_flight && !heard;
+        self.unheard = if awaited { self.unheard + passed } else { Span::ZERO };
+        self.silent = view.in_flight && self.unheard >= view.round;
+        if heard {
+            peer.heard_ns.fetch_max(view.at.ns(), Ordering::Relaxed);
+        }
+        if self.silent {
+            peer.silent_ns.fetch_max(view.at.ns(), Ordering::Relaxed);
+            peer.silenced.notify_waiters();
+        }
+    }
+
+    /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
+    /// heard now. Zero once this lane is not silent. The time adds up look by look: when all lanes
+    /// were silent, the first heard one makes no path dead.
+    fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
-            true if peer_heard_ns > self.peer_heard_ns => self.alone + check,
+            true if peer_heard_ns > self.peer_heard_ns => self.alone + passed,
             true => self.alone,
             false => Span::ZERO,
         };
         self.peer_heard_ns = peer_heard_ns;
     }
 
-    /// Adds the time `check` without a datagram; `datagrams` counts all received so far. The time
-    /// adds up check by check: while this process was stopped, no peer was silent.
-    fn note_datagrams(&mut self, check: Span, datagrams: u64) {
-        self.mute = if datagrams == self.datagrams { self.mute + check } else { Span::ZERO };
-        self.datagrams = datagrams;
+    /// Adds `passed` to the time without a datagram, or ends that time; `datagrams` counts all
+    /// received so far.
+    fn note_datagrams(&mut self, passed: Span, datagrams: u64) {
+        let more = datagrams.saturating_sub(self.last.datagrams);
+        self.mute = if more == 0 { self.mute + passed } else { Span::ZERO };
+        self.is_receiving = more > KEEP_ALIVE_DATAGRAMS_MAX;
+    }
+
+    /// Returns whether the lane was silent for so long, while others were heard, that its path is
+    /// dead.
+    fn is_path_dead(&self, round: Span) -> bool {
+        self.alone > dead_path_silence(round)
+    }
+
+    /// Returns whether the lane is looked at when bytes go in flight, or none is any more. A silent
+    /// lane and one that receives data, and acknowledges it all the time, have looks enough.
+    fn is_calm(&self) -> bool {
+        !self.silent && !self.is_receiving
+    }
+
+    /// Plans the next look, and returns its time. `other_silent` says whether another lane to the
+    /// peer is silent.
+    fn plan_look(&mut self, other_silent: bool) -> TimeNs {
+        let LaneView { at, round, in_flight, .. } = self.last;
+        let next = if self.silent {
+            // A silent path may be back at any time.
+            at + Span::from_ns(round.ns() / 2)
+        } else if in_flight {
+            at + Span::from_ns(round.ns() - self.unheard.ns())
+        } else if other_silent || self.is_receiving || self.mute >= QUIET_MAX {
+            at + round
+        } else {
+            next_tick(at)
+        };
+        self.planned = next.since(at);
+        next
     }
 }
 
@@ -249,12 +436,144 @@ mod tests {
         assert_eq!(lost_after_secs(60_000), [181; 2]);
     }
 
+    /// A lane with a round trip of 100 ms whose looks come as planned, or as the test says.
+    struct Lane {
+        silence: LaneSilence,
+        peer: PeerLiveness,
+        view: LaneView,
+    }
+
+    impl Lane {
+        fn new() -> Self {
+            let peer = PeerLiveness::default();
+            let silence = LaneSilence::new(TimeNs::from_ns(1_500_000_000), &peer);
+            let view = LaneView { round: Span::from_ms(100), ..silence.last };
+            let mut lane = Self { silence, peer, view };
+            lane.look(Span::ZERO);
+            lane
+        }
+
+        /// Takes a look `late` after the last one.
+        fn look(&mut self, late: Span) {
+            self.view.at = self.silence.last.at + late;
+            self.silence.look(&self.view, &self.peer);
+        }
+
+        /// Takes `count` looks as planned; returns the time that they took.
+        fn look_as_planned(&mut self, count: usize) -> Span {
+            let begun = self.silence.last.at;
+            for _ in 0..count {
+                let next = self.silence.plan_look(false);
+                self.look(next.since(self.silence.last.at));
+            }
+            self.silence.last.at.since(begun)
+        }
+    }
+
+    #[test]
+    fn an_idle_lane_is_looked_at_once_a_tick() {
+        let mut lane = Lane::new();
+        let mut looks = Vec::new();
+        for _ in 0..3 {
+            // A keep-alive comes between two looks.
+            lane.view.datagrams += 1;
+            looks.push(lane.look_as_planned(1));
+        }
+        assert_eq!(looks, [Span::from_ms(500), Span::from_secs(1), Span::from_secs(1)]);
+        assert!(!lane.silence.silent && lane.silence.mute == Span::ZERO);
+    }
+
+    #[test]
+    fn bytes_are_silent_a_round_trip_after_they_left() {
+        let mut lane = Lane::new();
+        lane.silence.plan_look(false);
+        lane.view.in_flight = true;
+        lane.look(Span::from_ms(30));
+        assert!(!lane.silence.silent, "they have just left");
+        assert_eq!(lane.look_as_planned(1), Span::from_ms(100));
+        assert!(lane.silence.silent);
+        assert_eq!(
+            lane.look_as_planned(2),
+            Span::from_ms(100),
+            "each half round trip from then on"
+        );
+        lane.view.acked_packets += 1;
+        lane.look_as_planned(1);
+        assert!(!lane.silence.silent);
+        assert_eq!(lane.look_as_planned(1), Span::from_ms(100));
+        assert!(lane.silence.silent, "no acknowledgement since");
+    }
+
+    #[test]
+    fn a_mute_peer_is_found_in_time_after_idle_time() {
+        let mut lane = Lane::new();
+        lane.look_as_planned(3);
+        assert_eq!(lane.silence.mute, Span::from_ms(2500));
+        while lane.silence.mute < Span::from_secs(15) {
+            assert_eq!(lane.look_as_planned(1), Span::from_ms(100), "it is looked at closely");
+        }
+        assert_eq!(lane.silence.mute, Span::from_secs(15));
+    }
+
+    #[test]
+    fn a_lane_that_receives_data_is_looked_at_closely() {
+        let mut lane = Lane::new();
+        lane.look_as_planned(1);
+        lane.view.datagrams += 3;
+        lane.look_as_planned(1);
+        assert_eq!(lane.look_as_planned(1), Span::from_ms(100));
+    }
+
+    #[test]
+    fn no_peer_is_silent_while_this_process_is_stopped() {
+        let mut lane = Lane::new();
+        lane.view.in_flight = true;
+        lane.look_as_planned(1);
+        lane.silence.plan_look(false);
+        lane.look(Span::from_secs(60));
+        assert!(lane.silence.mute < Span::from_secs(1), "{}", lane.silence.mute);
+        assert_eq!(lane.silence.alone, Span::ZERO);
+    }
+
+    #[test]
+    fn a_path_silent_while_others_are_heard_is_dead() {
+        let mut lane = Lane::new();
+        lane.view.in_flight = true;
+        lane.look_as_planned(2);
+        assert!(lane.silence.silent && !lane.silence.is_path_dead(lane.view.round));
+        let mut looks = 0;
+        while !lane.silence.is_path_dead(lane.view.round) {
+            lane.peer.heard_ns.fetch_add(1, Ordering::Relaxed);
+            lane.look_as_planned(1);
+            looks += 1;
+        }
+        assert_eq!(looks, 13, "more than six round trips, of two looks each");
+    }
+
+    #[test]
+    fn acknowledgements_alone_await_no_acknowledgement() {
+        let telemetry = LaneTelemetry::new(1200);
+        let (mut sent, mut frames) = (SentFrames::default(), FrameStats::default());
+        telemetry.in_flight.note_sent(40);
+        frames.acks += 1;
+        assert!(!sent.is_awaiting_acknowledgement(&frames, &telemetry));
+        assert_eq!(telemetry.in_flight.bytes(), 0);
+        telemetry.in_flight.note_sent(40);
+        frames.datagram += 1;
+        assert!(sent.is_awaiting_acknowledgement(&frames, &telemetry), "a probe");
+        telemetry.in_flight.note_acked(0, true);
+        assert!(!sent.is_awaiting_acknowledgement(&frames, &telemetry));
+        telemetry.in_flight.note_sent(40);
+        frames.acks += 1;
+        assert!(!sent.is_awaiting_acknowledgement(&frames, &telemetry));
+    }
+
     #[test]
     fn a_silent_end_is_remembered_for_a_moment() {
         let peer = PeerLiveness::default();
         let second = |number: u64| TimeNs::from_ns(number * 1_000_000_000);
         assert!(!peer.has_ended_silent(second(1)));
-        peer.ended_silent_ns.store(second(10).ns(), Ordering::Relaxed);
+        peer.note_silent_end(second(10));
         let remembered = [10, 12, 13, 100].map(|number| peer.has_ended_silent(second(number)));
         assert_eq!(remembered, [true, true, false, false]);
     }

@@ -7,8 +7,9 @@
 //! | `connection.rs` | the tasks of one connection, and the engine's handle to it |
 //! | `handshake.rs` | hellos: both ends prove who they are |
 //! | `control_stream.rs` | framed control messages |
-//! | `liveness.rs` | probes on silence; closes dead paths |
-//! | `quic_config.rs`, `packet_size.rs`, `gso_limit.rs` | settings of QUIC, packets and sockets |
+//! | `liveness.rs` | keep-alives; probes on silence; closes dead paths |
+//! | `quic_config.rs`, `packet_size.rs` | settings of QUIC and packets |
+//! | `gathering_socket/` | the UDP socket of a lane, which hands packets to the system in few calls |
 //! | `addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
 //! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |
 
@@ -16,7 +17,7 @@ pub mod addresses;
 pub mod connection;
 mod control_stream;
 mod dial;
-pub mod gso_limit;
+pub mod gathering_socket;
 mod handshake;
 pub mod lane_endpoint;
 pub mod liveness;

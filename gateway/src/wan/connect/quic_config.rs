@@ -1,7 +1,7 @@
 //! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts;
 //! and the keys by which a restarted gateway ends the connections of its predecessor.
 
-use super::liveness::{KEEP_ALIVE_INTERVAL, PROBE_BUFFER_BYTES, idle_timeout};
+use super::liveness::{PROBE_BUFFER_BYTES, idle_timeout};
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
@@ -72,7 +72,8 @@ pub(super) fn lane_transport_config(
         // when many are retransmitted.
         .send_fairness(false)
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
-        .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
+        // The liveness monitor keeps lanes alive, with one timer for all of a thread.
+        .keep_alive_interval(None)
         .max_idle_timeout(Some(
             IdleTimeout::try_from(idle_timeout(path.link.rtt)).expect("minutes"),
         ))

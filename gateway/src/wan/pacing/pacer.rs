@@ -5,6 +5,10 @@
 //! is turned away: a waiter waits until it is first and the tokens are there. The rate may change at
 //! any time; the bucket is then replaced, and the debt of the old one is forgiven.
 //!
+//! Each waiter sleeps, by the timer of its own thread, until the tokens for itself and all before it
+//! are there. A waiter that leaves wakes the next one, which may be on another thread, only where
+//! that timer would be late.
+//!
 //! Two locks protect the state: the wait queue, and below it the bucket. Both are held briefly and
 //! never across an await.
 
@@ -36,18 +40,39 @@ pub struct Pacer {
 /// not overtaken.
 #[derive(Default)]
 struct TokenWaitQueue {
-    waiting: BTreeMap<Ticket, Arc<Notify>>,
+    waiting: BTreeMap<Ticket, WaitingTask>,
     arrivals: u64,
 }
 
 /// The release order of a segment, and the arrival number of the waiter.
 type Ticket = (u64, u64);
 
+/// A task in the wait queue.
+struct WaitingTask {
+    bytes: u64,
+    /// Whether its tokens were there before its turn, so that it set no timer.
+    is_due: bool,
+    /// Wakes the task to look at its turn again.
+    look_again: Arc<Notify>,
+}
+
+/// The turn of a waiter, as it stands.
+enum Turn {
+    /// The tokens are taken.
+    Taken,
+    /// The waiter looks again after this time: when the next cell is due if it is first, else when
+    /// the tokens for it and all before it are.
+    After(Span),
+    /// The tokens are there, and a waiter before takes them first.
+    Next,
+}
+
 /// One place in the wait queue, given up when dropped.
 struct TokenWaiter<'p> {
     pacer: &'p Pacer,
     ticket: Ticket,
-    became_first: Arc<Notify>,
+    look_again: Arc<Notify>,
+    has_taken: bool,
 }
 
 impl Pacer {
@@ -58,10 +83,12 @@ impl Pacer {
         Self { host, queue, bucket, waiters: Mutex::default() }
     }
 
-    /// Changes the rate, in payload bytes per second, from the next cell on. A waiter still sleeps
-    /// until its cell of the old rate.
+    /// Changes the rate, in payload bytes per second, from the next cell on. All waiters look at
+    /// their turns again.
     pub fn set_rate(&self, bytes_per_second: f64) {
+        let waiters = lock(&self.waiters);
         *lock(&self.bucket) = TokenBucket::new(&self.host, bytes_per_second, self.queue);
+        waiters.waiting.values().for_each(|task| task.look_again.notify_one());
     }
 
     /// Returns the bytes of a cell: the best amount for one [`Pacer::take_tokens`].
@@ -84,51 +111,78 @@ impl Pacer {
     /// Waits until tokens for `bytes` payload bytes are there and taken. Waiters are released by
     /// `order`, the place of their segment, then by arrival.
     pub async fn take_tokens(&self, bytes: u64, order: u64) {
-        let waiter = self.enqueue_waiter(order);
+        let mut waiter = self.enqueue_waiter(bytes, order);
         loop {
-            waiter.wait_until_first().await;
-            let taken = lock(&self.bucket).try_take(bytes, self.host.now());
-            match taken {
-                Ok(()) => return,
-                Err(wait) => self.host.sleep_until(self.host.now() + wait).await,
+            match waiter.try_turn() {
+                Turn::Taken => return,
+                Turn::After(wait) => tokio::select! {
+                    biased;
+                    () = waiter.look_again.notified() => {}
+                    () = self.host.sleep_until(self.host.now() + wait) => {}
+                },
+                Turn::Next => waiter.look_again.notified().await,
             }
         }
     }
 
     /// Puts a waiter into the pacer's queue, behind those with the same or a lower release order.
-    fn enqueue_waiter(&self, order: u64) -> TokenWaiter<'_> {
+    fn enqueue_waiter(&self, bytes: u64, order: u64) -> TokenWaiter<'_> {
         let mut waiters = lock(&self.waiters);
         if waiters.waiting.is_empty() {
             lock(&self.bucket).repay_by_idling(self.host.now());
         }
         waiters.arrivals += 1;
-        let (ticket, became_first) = ((order, waiters.arrivals), Arc::new(Notify::new()));
-        waiters.waiting.insert(ticket, Arc::clone(&became_first));
-        TokenWaiter { pacer: self, ticket, became_first }
+        let (ticket, look_again) = ((order, waiters.arrivals), Arc::new(Notify::new()));
+        let task = WaitingTask { bytes, is_due: false, look_again: Arc::clone(&look_again) };
+        waiters.waiting.insert(ticket, task);
+        TokenWaiter { pacer: self, ticket, look_again, has_taken: false }
     }
 }
 
 impl TokenWaiter<'_> {
-    /// Waits until this waiter is first in the pacer's queue.
-    async fn wait_until_first(&self) {
-        let waiting_before = || {
-            let waiters = lock(&self.pacer.waiters);
-            waiters.waiting.first_key_value().is_some_and(|(ticket, _)| *ticket < self.ticket)
-        };
-        while waiting_before() {
-            self.became_first.notified().await;
+    /// Takes the tokens if it is this waiter's turn and they are there; returns how its turn
+    /// stands.
+    fn try_turn(&mut self) -> Turn {
+        let mut waiters = lock(&self.pacer.waiters);
+        let mut bucket = lock(&self.pacer.bucket);
+        let now = self.pacer.host.now();
+        let is_first =
+            waiters.waiting.first_key_value().is_none_or(|(first, _)| *first == self.ticket);
+        let up_to_own: u64 =
+            waiters.waiting.range(..=self.ticket).map(|(_, task)| task.bytes).sum();
+        if is_first {
+            return match bucket.try_take(up_to_own, now) {
+                Ok(()) => {
+                    self.has_taken = true;
+                    Turn::Taken
+                }
+                Err(wait) => Turn::After(wait),
+            };
         }
+        let wait = bucket.time_until(up_to_own, now);
+        let is_due = wait == Span::ZERO;
+        if let Some(task) = waiters.waiting.get_mut(&self.ticket) {
+            task.is_due = is_due;
+        }
+        if is_due { Turn::Next } else { Turn::After(wait) }
     }
 }
 
 impl Drop for TokenWaiter<'_> {
-    /// Leaves the pacer's queue, and wakes the next waiter.
+    /// Leaves the pacer's queue. Wakes the next waiter if its tokens are there, or if it has to come
+    /// for several cells. Wakes all if this one took no tokens, which are there sooner then.
     fn drop(&mut self) {
         let mut waiters = lock(&self.pacer.waiters);
         waiters.waiting.remove(&self.ticket);
-        lock(&self.pacer.bucket).note_waiter_left(self.pacer.host.now());
-        if let Some((_, next)) = waiters.waiting.first_key_value() {
-            next.notify_one();
+        let (mut bucket, now) = (lock(&self.pacer.bucket), self.pacer.host.now());
+        bucket.note_waiter_left(now);
+        if !self.has_taken {
+            waiters.waiting.values().for_each(|task| task.look_again.notify_one());
+        } else if let Some((_, next)) = waiters.waiting.first_key_value() {
+            let wait = bucket.time_until(next.bytes, now);
+            if next.is_due || wait == Span::ZERO || wait > bucket.cell_time() {
+                next.look_again.notify_one();
+            }
         }
     }
 }
@@ -181,9 +235,9 @@ mod tests {
             pacer.take_tokens(1000, RELEASE_ORDER_FIRST).await;
             sent += 1000;
         }
-        // Four cells of 64 KiB: the one that is due, and 1.5 ms of rate in whole ones. The last
-        // piece was waited for.
-        assert!(sent <= 4 * 65_536 + 1000, "{sent}");
+        // Two cells of 2 ms: the one that is due, and 1.5 ms of rate in whole ones. The last piece
+        // was waited for.
+        assert!(sent <= 2 * 200_000 + 1000, "{sent}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -256,6 +310,55 @@ mod tests {
         let fair = taken.iter().sum::<u32>() / 4;
         // The first lane takes the burst before the others are there.
         assert!(taken.iter().all(|cells| cells.abs_diff(fair) <= 5), "{taken:?}");
+    }
+
+    /// Each lane on a thread of its own would be woken so often.
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_is_woken_about_once_a_cell() {
+        let host = host();
+        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e7, QUEUE));
+        let counted = Arc::new(Mutex::new((0_u32, 0_u32)));
+        for _ in 0..4 {
+            let (pacer, counted) = (Arc::clone(&pacer), Arc::clone(&counted));
+            host.spawn(Box::pin(async move {
+                loop {
+                    let mut taking =
+                        std::pin::pin!(pacer.take_tokens(pacer.cell_bytes(), RELEASE_ORDER_FIRST));
+                    let polled = std::future::poll_fn(|context| {
+                        counted.lock().expect("no panic").0 += 1;
+                        taking.as_mut().poll(context)
+                    });
+                    polled.await;
+                    counted.lock().expect("no panic").1 += 1;
+                }
+            }));
+        }
+        host.sleep_until(host.now() + Span::from_secs(1)).await;
+        let (polls, cells) = *counted.lock().expect("no panic");
+        // Each begins with a poll.
+        let woken = polls - cells;
+        assert!(cells > 100 && woken <= cells + cells / 4, "{woken} times for {cells} cells");
+    }
+
+    /// Those behind a task that gives up do not sleep until the tokens of both.
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_gives_up_delays_nobody() {
+        let host = host();
+        let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE);
+        pacer.take_tokens(pacer.cell_bytes(), RELEASE_ORDER_FIRST).await;
+        let begin = host.now();
+        let mut first = Box::pin(pacer.take_tokens(500_000, 1));
+        let mut second = std::pin::pin!(pacer.take_tokens(100_000, 2));
+        tokio::select! {
+            biased;
+            () = &mut first => panic!("half a second of tokens"),
+            () = &mut second => panic!("it is behind"),
+            () = host.sleep_until(begin + Span::from_ms(20)) => {}
+        }
+        drop(first);
+        second.await;
+        let took = host.now().since(begin);
+        assert!(took < Span::from_ms(105), "{took}");
     }
 
     #[tokio::test(start_paused = true)]

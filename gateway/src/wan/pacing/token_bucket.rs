@@ -5,14 +5,13 @@
 //! link's queue is taken to hold:
 //!
 //! ```text
-//! largest     = min(max(CELL_BYTES_MAX, rate x CELL_SPAN_MIN), rate x CELL_SPAN_MAX)
-//! wanted      = max(min(largest, rate x (queue - TIMER_DELAY_MAX) / 2), CELL_BYTES_MIN)
-//! late_cells  = ceil(rate x TIMER_DELAY_MAX / wanted)
-//! cell        = max(min(wanted, rate x queue / (late_cells + 2)), CELL_BYTES_MIN)
+//! cell        = max(rate x min(CELL_SPAN_MAX, queue / CELL_QUEUE_DIVISOR), CELL_BYTES_MIN)
+//! late_cells  = ceil(rate x TIMER_DELAY_MAX / cell)
 //! burst       = 1 + late_cells         cells that a full bucket holds
 //! ```
 //!
 //! A late timer therefore loses no tokens, and a burst with one unused cell fits the link's queue.
+//! A long link bears milliseconds of burst, for which senders, QUIC and the system work in few turns.
 //! Retransmissions leave without tokens. They become debt, which the next tokens or idle time repay.
 
 use crate::host::Host;
@@ -27,17 +26,15 @@ use std::time::Duration;
 use units::{Span, TimeNs};
 
 /// 2 ms at the pacer's rate: the most bytes that the pacer releases at once (a cell), so that
-/// bursts stay short.
+/// bursts stay short. Each release costs processor time.
 const CELL_SPAN_MAX: Span = Span::from_ms(2);
+/// 8: the pacer releases at most an eighth of the link's queue at once (a cell). On a queue of 2 ms,
+/// the least that is assumed, the cells of [`TIMER_DELAY_MAX`], one due and one unused fill it.
+/// Tested by `a_burst_fits_a_short_link_and_a_late_timer`.
+const CELL_QUEUE_DIVISOR: u64 = 8;
 /// 1.5 ms: how late the pacer's timers may be. Tokio's timers have steps of 1 ms, and a woken task
 /// waits for a core.
 const TIMER_DELAY_MAX: Span = Span::from_ns(1_500_000);
-/// 64 KiB: the most bytes that the pacer releases at once (a cell). At high rates, where 64 KiB
-/// leave within [`CELL_SPAN_MIN`], a cell may have more.
-const CELL_BYTES_MAX: f64 = 65_536.0;
-/// 0.2 ms: the least time between two releases (cells) of the pacer at high rates, since each
-/// release costs processor time.
-const CELL_SPAN_MIN: Span = Span::from_ns(200_000);
 /// 1,200 bytes: the least that the pacer releases at once (a cell). A packet of 1,200 bytes fits
 /// every path of QUIC.
 const CELL_BYTES_MIN: f64 = 1200.0;
@@ -68,6 +65,8 @@ pub(super) struct TokenBucket {
     /// One second of rate: the debt never exceeds it.
     debt_bytes_max: u64,
     bytes_per_second: f64,
+    /// Time in which the bucket gains a cell.
+    cell_time: Span,
     /// Time in which an empty bucket fills.
     fill_time: Span,
     /// When the pacer last had a waiter, or idle time last repaid debt.
@@ -78,17 +77,15 @@ impl TokenBucket {
     /// Creates a full bucket that gains `bytes_per_second` tokens, for a link whose queue holds
     /// `queue` of time.
     pub fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
-        let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
-        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN_MIN)).min(in_time(CELL_SPAN_MAX));
-        let (queue_bytes, late_bytes) = (in_time(queue), in_time(TIMER_DELAY_MAX));
-        let wanted = largest.min((queue_bytes - late_bytes) / 2.0).max(CELL_BYTES_MIN);
-        let late_cells = (late_bytes / wanted).ceil();
-        // Rounding up to whole cells may exceed the queue, so the cell shrinks once more.
-        let cell_bytes = wanted.min(queue_bytes / (late_cells + 2.0));
-        let cell_bytes = cell_bytes.max(CELL_BYTES_MIN).floor();
+        let shortest = Span::from_secs_f64(CELL_BYTES_MIN / bytes_per_second);
+        let span = CELL_SPAN_MAX.min(Span::from_ns(queue.ns() / CELL_QUEUE_DIVISOR)).max(shortest);
+        // Whole nanoseconds: an error of rounding would be a late cell too many.
+        let late_cells = TIMER_DELAY_MAX.ns().div_ceil(span.ns().max(1));
+        let cell_bytes = (bytes_per_second * span.as_secs_f64()).floor().max(CELL_BYTES_MIN);
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = 1 + late_cells as u32;
-        let fill_time = Span::from_ns(period.as_nanos() as u64 * u64::from(burst));
+        let cell_time = Span::from_ns(period.as_nanos() as u64);
+        let fill_time = Span::from_ns(cell_time.ns() * u64::from(burst));
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
@@ -99,6 +96,7 @@ impl TokenBucket {
             debt_bytes: 0,
             debt_bytes_max: bytes_per_second as u64,
             bytes_per_second,
+            cell_time,
             fill_time,
             idle_since: host.now(),
         }
@@ -109,21 +107,48 @@ impl TokenBucket {
         self.cell_bytes
     }
 
+    /// Returns the time in which the bucket gains a cell.
+    pub fn cell_time(&self) -> Span {
+        self.cell_time
+    }
+
     /// Takes tokens for `bytes` bytes and for the debt.
     ///
     /// # Errors
-    /// The time until the next cell, if there are too few tokens.
+    /// The time until the next cell, if there are too few tokens. The bucket holds a few cells at
+    /// most, so whoever waits for many has to come for each.
     pub fn try_take(&mut self, bytes: u64, now: TimeNs) -> Result<(), Span> {
+        let needed = bytes + self.debt_bytes;
+        self.buy_cells(needed, now)?;
+        self.credit_bytes -= needed;
+        self.debt_bytes = 0;
+        Ok(())
+    }
+
+    /// Returns the time until there are tokens for `bytes` bytes and for the debt; zero if they are
+    /// there. Call it for bytes that somebody waits for: it buys their cells.
+    pub fn time_until(&mut self, bytes: u64, now: TimeNs) -> Span {
+        let needed = bytes + self.debt_bytes;
+        let Err(next_cell) = self.buy_cells(needed, now) else { return Span::ZERO };
+        let later_cells = (needed - self.credit_bytes - 1) / self.cell_bytes;
+        next_cell + Span::from_ns(self.cell_time.ns().saturating_mul(later_cells))
+    }
+
+    /// Buys cells until there is credit for `needed` bytes.
+    ///
+    /// # Errors
+    /// The time until the next cell, if there are too few.
+    fn buy_cells(&mut self, needed: u64, now: TimeNs) -> Result<(), Span> {
         // It takes more than one cell where the rate fell after the bytes were cut.
-        while self.credit_bytes < bytes + self.debt_bytes {
+        while self.credit_bytes < needed {
             self.bucket.check().map_err(|not_yet| {
                 let earliest = not_yet.earliest_possible();
-                Span::from_ns(earliest.duration_since(Nanos::from(now.ns())).as_u64())
+                let wait = earliest.duration_since(Nanos::from(now.ns())).as_u64();
+                // A cell that came due since `now` was read is there at the next look.
+                Span::from_ns(wait.max(1))
             })?;
             self.credit_bytes += self.cell_bytes;
         }
-        self.credit_bytes -= bytes + self.debt_bytes;
-        self.debt_bytes = 0;
         Ok(())
     }
 

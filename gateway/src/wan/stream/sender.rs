@@ -14,6 +14,7 @@ use super::preamble::{self, PREAMBLE_BYTES, Preamble};
 use super::send_queue::{QueuedSegment, TrafficClass};
 use super::trace::trace_segment;
 use crate::events::ConnectionId;
+use crate::host::INLINE_COMPUTE_BYTES_MAX;
 use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::telemetry::LaneTelemetry;
 use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
@@ -23,11 +24,6 @@ use bytes::Bytes;
 use quinn::{Connection, SendStream};
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use units::Span;
-
-/// 250 ms: how often a waiting sender checks whether its QUIC connection has moved to another
-/// network path. Each path has a congestion window of its own.
-const SENDER_PATH_CHECK_INTERVAL: Span = Span::from_ms(250);
 
 /// Pulls segments of one class and writes each to a stream of the connection, until the connection
 /// ends; returns the reason.
@@ -107,8 +103,8 @@ struct WriteTerms<'t> {
 }
 
 impl StreamWriter<'_> {
-    /// Writes a segment to its stream: preamble, payload and parity. The parity is computed while
-    /// the payload is written.
+    /// Writes a segment to its stream: preamble, payload and parity. The parity of a long one is
+    /// computed while the payload is written.
     async fn write_segment(
         &mut self,
         stream: &mut SendStream,
@@ -124,6 +120,11 @@ impl StreamWriter<'_> {
         let end = payload.len() as u64;
         if header.parity == 0 {
             self.write_paced(stream, 0, payload, &terms).await?;
+        } else if end <= INLINE_COMPUTE_BYTES_MAX {
+            let parity = fec::encode_parity(&payload, header.parity);
+            self.peer.metrics.parity_bytes.inc_by(parity.len() as u64);
+            self.write_paced(stream, 0, payload, &terms).await?;
+            self.write_paced(stream, end, parity.into(), &terms).await?;
         } else {
             let (made, parity) = oneshot::channel();
             let of = payload.clone();
@@ -195,22 +196,22 @@ impl StreamWriter<'_> {
     /// Waits until the congestion window has space for some of `bytes` bytes; returns for how many.
     async fn wait_for_window_space(&mut self, bytes: usize) -> usize {
         loop {
-            let host = &*self.spec.host;
-            // There mostly is some, and no timer is needed.
+            // There mostly is some.
             if let Some(space) = self.telemetry.in_flight.free_space(bytes) {
                 return space;
             }
             let telemetry = Arc::clone(&self.telemetry);
-            let _waiting = telemetry.begin_window_wait(host);
-            tokio::select! {
-                biased;
-                space = telemetry.in_flight.wait_for_space(bytes) => return space,
-                () = host.sleep_until(host.now() + SENDER_PATH_CHECK_INTERVAL) => {}
+            let _waiting = telemetry.begin_window_wait(&*self.spec.host);
+            if let Some(space) = telemetry.in_flight.wait_for_space(bytes).await {
+                return space;
             }
-            // The connection may have moved, and no acknowledgement comes on the old path.
-            if let Some(telemetry) = lane_controller::connection_telemetry(self.connection) {
-                self.telemetry = telemetry;
-            }
+            // Another path has a window of its own, and no acknowledgement comes on the old one.
+            let Some(present) = lane_controller::connection_telemetry(self.connection) else {
+                // The tuner ends the connection.
+                return bytes;
+            };
+            present.in_flight.resume_path();
+            self.telemetry = present;
         }
     }
 }

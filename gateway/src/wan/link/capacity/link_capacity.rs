@@ -77,7 +77,7 @@ const CORRECTION_FRACTION: f64 = 0.9;
 // success = CAPACITY_PROBE_SPANS spans at >= CAPACITY_PROBE_FULL_FRACTION x probed:
 //           gain doubles up to CAPACITY_PROBE_GAIN_MAX
 // failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
-//           gain = CAPACITY_PROBE_GAIN
+//           gain halves down to CAPACITY_PROBE_GAIN_MIN
 
 /// 0.8 of a link's capacity: a link that delivers as much or more is in full use.
 const FULL_USE_FRACTION: f64 = 0.8;
@@ -85,8 +85,11 @@ const FULL_USE_FRACTION: f64 = 0.8;
 /// it delivers as much.
 const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
 /// 0.1 of a link's capacity: a first capacity probe tries a rate that is higher by this part. Each
-/// success doubles the part.
+/// success doubles the part, each failure halves it.
 const CAPACITY_PROBE_GAIN: f64 = 0.1;
+/// 0.025 of a link's capacity: a capacity probe tries at least as much more. A first finding may be
+/// 10 % too low, and a probe of 10 % more is then too high.
+const CAPACITY_PROBE_GAIN_MIN: f64 = 0.025;
 /// 1.0 of a link's capacity: a capacity probe tries at most twice the capacity.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
@@ -256,7 +259,7 @@ impl LinkCapacity {
     }
 
     /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.
-    /// The engine calls it every 100 ms.
+    /// The engine calls it every 100 ms while the link is in use, and every second otherwise.
     pub fn observe(&mut self, observation: &LinkObservation) {
         if self.is_too_slow_to_measure() {
             return;
@@ -325,7 +328,7 @@ impl LinkCapacity {
             self.probed = None;
             (self.full_spans, self.settling_spans) = (0, CAPACITY_SETTLING_SPANS);
             self.probe_wait = (2 * self.probe_wait).min(CAPACITY_PROBE_WAIT_SPANS_MAX);
-            self.probe_gain = CAPACITY_PROBE_GAIN;
+            self.probe_gain = (self.probe_gain / 2.0).max(CAPACITY_PROBE_GAIN_MIN);
             return;
         }
         if self.is_congested(sample) {

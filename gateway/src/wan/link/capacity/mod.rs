@@ -5,7 +5,8 @@
 //! is its capacity. That capacity then limits the pair, and plans are made for it. After a while a
 //! higher rate is probed until a queue shows, since spare capacity shows only under load.
 //!
-//! The engine task feeds each estimator every 100 ms and applies its limit (`engine/link_control.rs`).
+//! The engine task feeds each estimator every 100 ms, each second while nothing passes, and applies its
+//! limit (`engine/link_control.rs`).
 //! Samples are *spans* of at least 100 ms and two round trips. The states below are implied by the
 //! fields of [`LinkCapacity`], whose names are in parentheses.
 //!
@@ -24,7 +25,7 @@
 //!     |                               v                                                |
 //!     +---------------------------- PROBING (probed = Some)                            |
 //!     |                               |  10 spans at >= 95 %, no queue: adopt, gain x 2 |
-//!     |                               |  a queue: give up, wait x 2 (at most 1,600)    |
+//!     |                               |  a queue: give up, wait x 2, gain / 2           |
 //!     |                               +------------------------------------------------+
 //!     +--- 10 min without full use: forget
 //!

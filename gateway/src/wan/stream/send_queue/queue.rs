@@ -1,4 +1,9 @@
 //! The queue itself: a scheduler behind a lock, and a signal for the lanes.
+//!
+//! A segment that becomes ready wakes one lane. A lane that pulls wakes the next one while segments
+//! are left. So no more lanes wake than there are segments. A lost lane, which may have been woken
+//! and not pulled, has all others woken. So has one that is being taken away, whose senders wait for
+//! no segment from then on.
 
 use super::scheduler::{PulledSegment, Scheduler};
 use super::segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
@@ -17,25 +22,29 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct SendQueue {
     pub(super) scheduler: Mutex<Scheduler>,
-    /// Wakes the senders when a segment may be ready.
-    changed: Notify,
+    /// Wakes the senders of small segments, and of bulk, when one may be ready.
+    ready: [Notify; 2],
+    /// Wakes the senders of lanes that were being taken away when one of them is wanted again.
+    readmitted: Notify,
 }
 
 impl SendQueue {
     /// Creates an empty queue for jobs of the given weights.
     pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
-        Self { scheduler: Mutex::new(Scheduler::new(weights)), changed: Notify::new() }
+        let scheduler = Mutex::new(Scheduler::new(weights));
+        Self { scheduler, ready: Default::default(), readmitted: Notify::new() }
     }
 
     /// Sets the weights of all jobs, when jobs came or went.
     pub fn set_weights(&self, weights: BTreeMap<GroupId, NonZeroU32>) {
         lock(&self.scheduler).set_weights(weights);
-        self.changed.notify_waiters();
+        self.wake_all_senders();
     }
 
     /// Queues a segment for the lanes of the peer. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
         let NewSegment { group, header, priority, tail, payload } = segment;
+        let class = TrafficClass::of(priority);
         lock(&self.scheduler).push_segment(QueuedSegment {
             group,
             header,
@@ -47,7 +56,7 @@ impl SendQueue {
             cancel: CancellationToken::new(),
             released: CancellationToken::new(),
         });
-        self.changed.notify_waiters();
+        self.ready_of(class).notify_one();
     }
 
     /// Charges bytes of a job's control messages to the job's share of the link.
@@ -64,7 +73,8 @@ impl SendQueue {
         };
         drop(scheduler);
         if has_changed {
-            self.changed.notify_waiters();
+            self.wake_all_senders();
+            self.readmitted.notify_waiters();
         }
     }
 
@@ -82,27 +92,35 @@ impl SendQueue {
     /// Waits until the lane of `connection` could pull a segment of a class.
     pub async fn wait_until_ready(&self, class: TrafficClass, connection: ConnectionId) {
         loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let may_pull = {
+            let (ready, readmitted) = (self.ready_of(class).notified(), self.readmitted.notified());
+            let is_retiring = {
                 let scheduler = lock(&self.scheduler);
-                scheduler.has_segment(class) && !scheduler.retiring.contains(&connection)
+                let is_retiring = scheduler.retiring.contains(&connection);
+                // A lane that finds a segment takes no signal, which is another's.
+                if !is_retiring && scheduler.has_segment(class) {
+                    return;
+                }
+                is_retiring
             };
-            if may_pull {
-                return;
+            // A lane that is being taken away waits apart, so that it takes no signal of others.
+            if is_retiring {
+                readmitted.await;
+            } else {
+                ready.await;
             }
-            changed.await;
         }
     }
 
     /// Pulls the next segment of a class, if there is one and the lane is not being taken away. It
     /// belongs to the lane of `connection` until its receipt.
     pub fn pull(&self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
-        let pulled = lock(&self.scheduler).take_segment(class, connection);
-        if class == TrafficClass::Bulk {
-            // A bulk turn may have repaid the overdraft of a job whose small segments wait.
-            self.changed.notify_waiters();
+        let mut scheduler = lock(&self.scheduler);
+        let pulled = scheduler.take_segment(class, connection);
+        // A bulk turn may also have repaid the overdraft of a job whose small segments wait.
+        for left in [TrafficClass::Small, TrafficClass::Bulk] {
+            if scheduler.has_segment(left) {
+                self.ready_of(left).notify_one();
+            }
         }
         pulled
     }
@@ -135,7 +153,7 @@ impl SendQueue {
         let was_queued = scheduler.remove_segments(id.0, |queued| *queued == id.1);
         drop(scheduler);
         if was_queued {
-            self.changed.notify_waiters();
+            self.wake_all_senders();
         }
         // A segment that the receiver restored, or that arrived over a lost lane, needs no more bytes.
         let is_needless =
@@ -153,7 +171,7 @@ impl SendQueue {
         let of_it = |id: &SegmentId| id.0 == group && id.1.sequence == sequence;
         let ended: Vec<_> = scheduler.pulled.extract_if(.., |id, _| of_it(id)).collect();
         drop(scheduler);
-        self.changed.notify_waiters();
+        self.wake_all_senders();
         let writing = ended.iter().filter(|(_, pulled)| pulled.stream.is_none());
         let writing = writing.map(|(_, pulled)| pulled.segment.released.clone()).collect();
         for (_, pulled) in ended {
@@ -175,7 +193,7 @@ impl SendQueue {
             scheduler.push_segment(pulled.segment.into_requeued());
         }
         drop(scheduler);
-        self.changed.notify_waiters();
+        self.wake_all_senders();
         bytes
     }
 
@@ -183,5 +201,16 @@ impl SendQueue {
     pub fn clear(&self) {
         let ended = lock(&self.scheduler).clear();
         ended.into_values().for_each(PulledSegment::stop_writer);
+    }
+
+    /// Returns the signal of the senders of a class.
+    fn ready_of(&self, class: TrafficClass) -> &Notify {
+        &self.ready[class as usize]
+    }
+
+    /// Wakes all senders, after a change that may have made several segments ready, or the only
+    /// woken lane unable to pull.
+    fn wake_all_senders(&self) {
+        self.ready.iter().for_each(Notify::notify_waiters);
     }
 }

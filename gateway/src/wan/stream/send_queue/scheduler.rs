@@ -13,7 +13,6 @@ use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
 use crate::wan::pacing::pacer::RELEASE_ORDER_FIRST;
 use hier_collectives::ids::GroupId;
 use hier_collectives::session::TailParity;
-use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -70,8 +69,10 @@ impl Scheduler {
 
     /// Queues a segment with the small ones or the bulk, by its size class.
     pub fn push_segment(&mut self, segment: QueuedSegment) {
-        let is_small = segment.priority.class == SizeClass::Small;
-        if is_small { &mut self.small } else { &mut self.bulk }.push_segment(segment);
+        match TrafficClass::of(segment.priority) {
+            TrafficClass::Small => self.small.push_segment(segment),
+            TrafficClass::Bulk => self.bulk.push_segment(segment),
+        }
     }
 
     /// Returns whether a lane could pull a segment of the class now.

@@ -62,6 +62,13 @@ pub enum TrafficClass {
     Bulk,
 }
 
+impl TrafficClass {
+    /// Returns the class of a segment of this priority.
+    pub(super) fn of(priority: Priority) -> Self {
+        if priority.class == SizeClass::Small { Self::Small } else { Self::Bulk }
+    }
+}
+
 impl QueuedSegment {
     /// Returns the segment's job and key, which name it in the send queue.
     pub(super) fn segment_id(&self) -> SegmentId {

@@ -1,6 +1,7 @@
 //! Lost lanes, receipts and cancels.
 
 use super::*;
+use std::pin::Pin;
 use std::task::{Context, Waker};
 
 /// A lane's thread may be in the middle of a pull when another connection replaces its own.
@@ -65,4 +66,31 @@ fn a_sender_wakes_when_its_lane_is_wanted_again() {
     assert!(ready.as_mut().poll(&mut context).is_pending());
     queue.set_retiring(1, false);
     assert!(ready.as_mut().poll(&mut context).is_ready());
+}
+
+/// A lane's wait for a segment.
+type Waiting<'q> = Pin<Box<dyn Future<Output = ()> + 'q>>;
+
+/// Removes the lanes that are woken, and returns their number.
+fn count_woken(lanes: &mut Vec<Waiting<'_>>) -> usize {
+    let mut context = Context::from_waker(Waker::noop());
+    let before = lanes.len();
+    lanes.retain_mut(|lane| lane.as_mut().poll(&mut context).is_pending());
+    before - lanes.len()
+}
+
+/// No other lane wakes for a segment, unless the one that woke is lost before it pulls.
+#[test]
+fn a_segment_wakes_one_lane_and_a_lost_lane_all() {
+    let queue = queue(&[(7, 1)]);
+    let mut lanes: Vec<Waiting<'_>> = Vec::new();
+    for lane in 1..=4 {
+        lanes.push(Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)));
+    }
+    assert_eq!(count_woken(&mut lanes), 0);
+    push(&queue, 7, 0, MIB);
+    assert_eq!(count_woken(&mut lanes), 1);
+    assert_eq!(count_woken(&mut lanes), 0);
+    queue.requeue_connection(1);
+    assert_eq!(count_woken(&mut lanes), 3);
 }

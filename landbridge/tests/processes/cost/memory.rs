@@ -1,7 +1,7 @@
 //! Collectives that need more memory than gateways have.
 
-use super::deployment::{Deployment, Layout};
-use super::skipping::skip;
+use crate::deployment::{Deployment, Layout};
+use crate::skipping::skip;
 use gateway::client::{AttachOptions, Client, GatewayAddress, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::net::{Ipv4Addr, SocketAddr};
