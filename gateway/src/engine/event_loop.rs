@@ -6,7 +6,7 @@
 //!
 //! The engine's task sleeps until an event or a deadline: of a session, of a connection that is
 //! awaited, of the gauges each second, and of the next sample of the links. Links are sampled often
-//! only while something passes, or events come; otherwise with the gauges.
+//! only while something passes or waits, lanes change, or events come; otherwise with the gauges.
 
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
@@ -34,7 +34,8 @@ use units::{Span, TimeNs};
 /// Counters update at once.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
 /// 100 ms: interval between readings of the traffic counters of links in use. Link capacity is
-/// measured over this time at least. Links without traffic are read at the [`GAUGE_INTERVAL`].
+/// measured over this time at least. Links without traffic, whose lanes do not change, are read at
+/// the [`GAUGE_INTERVAL`].
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
 /// 64 events: the most that the engine handles under load before timers and status requests have
 /// their turn.

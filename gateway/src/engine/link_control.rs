@@ -74,7 +74,8 @@ impl Engine {
     }
 
     /// Samples the traffic on all links, applies the limits that follow, and reports significant
-    /// changes to the sessions. Returns whether more than keep-alives passes on any link.
+    /// changes to the sessions. Returns whether more than keep-alives passes or waits on any link, or
+    /// its lanes change.
     pub(super) fn sample_links(&mut self, now: TimeNs) -> bool {
         let is_busy = self.shared.peers.sample_links(now);
         self.apply_rate_limits();
@@ -97,7 +98,7 @@ impl Engine {
             );
             self.for_each_session(now, |session, _| session.handle_link(to, state));
         }
-        is_busy
+        is_busy || self.shared.peers.are_lanes_changing()
     }
 
     /// Returns the measured state of the link to a region, and the link's name, if the state

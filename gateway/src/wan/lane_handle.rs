@@ -61,6 +61,8 @@ pub struct LaneMeasurement {
     pub received_bytes: u64,
     /// Bytes in flight now.
     pub in_flight_bytes: u64,
+    /// How long the lane is silent: bytes in flight have no acknowledgement.
+    pub silence: Span,
     /// The processor time of the lane's thread.
     pub thread: ThreadTime,
 }
@@ -141,6 +143,7 @@ impl LaneHandle {
             min_rtt,
             received_bytes: self.connection.stats().udp_rx.bytes,
             in_flight_bytes: telemetry.map_or(0, |telemetry| telemetry.in_flight.bytes()),
+            silence: telemetry.map_or(Span::ZERO, |telemetry| telemetry.silence()),
             thread: telemetry.map(|telemetry| telemetry.thread_time()).unwrap_or_default(),
         }
     }

@@ -72,6 +72,11 @@ impl Peers {
         }
         moved
     }
+
+    /// Whether a lane to any peer is being tried, or waits to be taken away.
+    pub fn are_lanes_changing(&self) -> bool {
+        self.peers.values().any(Peer::are_lanes_changing)
+    }
 }
 
 impl Peer {
@@ -87,16 +92,14 @@ impl Peer {
     /// Takes lanes away that are not in use, or that the peer has ended, one step further. Returns
     /// whether the control messages to the peer have moved to another lane.
     fn retire_lanes(&mut self) -> bool {
-        let in_use = self.number.in_use();
-        let is_kept = |lane: u16, id: ConnectionId| lane < in_use && !self.ending.contains(&id);
-        let kept = self.lanes.iter().filter(|(lane, handle)| is_kept(**lane, handle.id));
+        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));
         let kept: Vec<&LaneHandle> = kept.map(|(_, handle)| handle).collect();
         let has_others = !kept.is_empty();
         let others_heard = has_others && kept.iter().all(|handle| self.is_heard(handle));
         let queue = &self.link.send_queue;
         let mut done = Vec::new();
         for (lane, handle) in &self.lanes {
-            let is_retiring = has_others && !is_kept(*lane, handle.id);
+            let is_retiring = has_others && !self.is_kept(*lane, handle.id);
             queue.set_retiring(handle.id, is_retiring);
             if is_retiring && others_heard && !queue.has_pulled(handle.id) {
                 done.push(*lane);
@@ -114,6 +117,19 @@ impl Peer {
             self.select_control_connection();
         }
         has_moved
+    }
+
+    /// Whether a lane is in use, and the peer has not ended it.
+    fn is_kept(&self, lane: u16, id: ConnectionId) -> bool {
+        lane < self.number.in_use() && !self.ending.contains(&id)
+    }
+
+    /// Whether a lane is being tried, or waits to be taken away.
+    fn are_lanes_changing(&self) -> bool {
+        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));
+        // Where none is kept, the others stay until one is.
+        let has_retiring = (1..self.lanes.len()).contains(&kept.count());
+        has_retiring || self.number.is_trying()
     }
 
     /// Whether the path of a lane does not count as dead.

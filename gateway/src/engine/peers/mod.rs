@@ -100,8 +100,6 @@ struct Peer {
     /// Measurements of each lane's connection at the last sample; at first those of its handshake.
     /// Handshakes that nobody answered are no loss of the link: the peer had not started.
     tallies: BTreeMap<ConnectionId, LaneTally>,
-    /// When the lanes were last sampled.
-    sampled_at: TimeNs,
     /// Sum of all connections so far, and the part of it that the gauges have seen.
     total: LinkTraffic,
     total_in_gauges: LinkTraffic,
@@ -196,7 +194,6 @@ impl Peers {
             problems: BTreeMap::new(),
             last_problem_lane: 0,
             tallies: BTreeMap::new(),
-            sampled_at: TimeNs::default(),
             total: LinkTraffic::default(),
             total_in_gauges: LinkTraffic::default(),
             received_total: 0,

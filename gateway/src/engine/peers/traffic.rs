@@ -4,14 +4,14 @@ use super::{Peer, Peers};
 use crate::sync::lock;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
-use crate::wan::{LaneHandle, LaneMeasurement, PeerLink};
+use crate::wan::{LaneHandle, PeerLink};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::plan::{self, Plan};
 use tracing::{info, warn};
-use units::{BitRate, TimeNs};
+use units::{BitRate, Span, TimeNs};
 
-/// 1,200 bytes, a packet: a peer to which no more is in flight, and no more was delivered since the
-/// last sample, is idle. Keep-alives of some lanes stay below it.
+/// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
+/// since the last sample, is idle. Keep-alives and acknowledgements of a second stay below it.
 const IDLE_BYTES_MAX: u64 = 1200;
 
 impl Peers {
@@ -38,7 +38,8 @@ impl Peers {
     }
 
     /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
-    /// numbers. Returns whether more than keep-alives passes to any peer.
+    /// numbers. Returns whether more than keep-alives passes to or from any peer or waits, or a lane
+    /// is silent.
     pub fn sample_links(&mut self, now: TimeNs) -> bool {
         let mut is_busy = false;
         for peer in self.peers.values_mut() {
@@ -74,24 +75,24 @@ impl Peers {
 
 impl Peer {
     /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
-    /// Returns whether more than keep-alives passes.
+    /// Returns whether more than keep-alives passes or waits, or a lane is silent.
     fn sample_lanes(&mut self, now: TimeNs) -> bool {
-        let (mut least_rtt, mut in_flight) = (None, 0);
-        let delivered_before = self.total.delivered_bytes;
-        let step = now.since(std::mem::replace(&mut self.sampled_at, now));
+        let (mut least_rtt, mut is_busy) = (None, self.link.send_queue.has_waiting());
         for handle in self.lanes.values().chain(self.finished.values()) {
             let measured = handle.measure_lane();
-            let LaneMeasurement { traffic, min_rtt, received_bytes, in_flight_bytes, .. } =
-                measured;
-            in_flight += in_flight_bytes;
+            let traffic = measured.traffic;
             let tally = self.tallies.entry(handle.id).or_default();
             let (total, before) = (&mut self.total, tally.traffic);
+            let delivered = traffic.delivered_bytes.saturating_sub(before.delivered_bytes);
+            let received = measured.received_bytes.saturating_sub(tally.received_bytes);
             total.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
             total.lost_packets += traffic.lost_packets.saturating_sub(before.lost_packets);
-            total.delivered_bytes += traffic.delivered_bytes.saturating_sub(before.delivered_bytes);
-            self.received_total += received_bytes.saturating_sub(tally.received_bytes);
-            tally.note(&measured, step, now);
-            least_rtt = least_rtt.into_iter().chain(min_rtt).min();
+            total.delivered_bytes += delivered;
+            self.received_total += received;
+            let passing = measured.in_flight_bytes.max(delivered).max(received);
+            is_busy |= passing > IDLE_BYTES_MAX || measured.silence > Span::ZERO;
+            tally.note(&measured, now);
+            least_rtt = least_rtt.into_iter().chain(measured.min_rtt).min();
         }
         let (lanes, finished) = (&self.lanes, &self.finished);
         self.tallies.retain(|id, _| {
@@ -107,8 +108,7 @@ impl Peer {
                 limit: pair_pacer.link_limit(),
             });
         }
-        let delivered = self.total.delivered_bytes - delivered_before;
-        in_flight.max(delivered) > IDLE_BYTES_MAX
+        is_busy
     }
 
     /// Updates the gauges of this peer; returns whether the loss alarm began or ended.

@@ -36,6 +36,8 @@ pub(crate) struct LaneTelemetry {
     thread_noted_ns: AtomicU64,
     /// The processor time of the lane's thread then, in nanoseconds.
     thread_used_ns: AtomicU64,
+    /// How long the path is silent, by the liveness monitor, in nanoseconds; 0 while it is not.
+    silence_ns: AtomicU64,
     /// Bytes in flight, and the congestion window.
     pub in_flight: Arc<InFlight>,
     /// The controller to change to; see [`LaneTelemetry::replace_controller`].
@@ -126,6 +128,17 @@ impl LaneTelemetry {
             at: TimeNs::from_ns(self.thread_noted_ns.load(Ordering::Relaxed)),
             used: Span::from_ns(self.thread_used_ns.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Notes how long the path is silent. Only the liveness monitor knows: packets that hold
+    /// acknowledgements alone are in flight, too, and nobody acknowledges them.
+    pub fn note_silence(&self, silence: Span) {
+        self.silence_ns.store(silence.ns(), Ordering::Relaxed);
+    }
+
+    /// Returns how long the path is silent, by the last look of the liveness monitor.
+    pub fn silence(&self) -> Span {
+        Span::from_ns(self.silence_ns.load(Ordering::Relaxed))
     }
 
     /// Returns the bytes of UDP payload in a packet.

@@ -2,7 +2,7 @@
 //!
 //! The monitor is one of the tasks of a connection, on the lane's thread. All lanes to a peer share
 //! [`PeerLiveness`]. It is the one task of a connection that looks by the clock; what it sees wakes
-//! the others.
+//! the others, and the engine reads from the lane's telemetry how long the lane is silent.
 //!
 //! - **Looks.** With bytes in flight, or while data comes, the monitor looks at the lane each round
 //!   trip. Otherwise it looks at ticks of [`KEEP_ALIVE_INTERVAL`] that all connections of a machine
@@ -241,6 +241,7 @@ pub(super) async fn monitor_liveness(
             in_flight: sent.is_awaiting_acknowledgement(&stats.frame_tx, &telemetry),
         };
         silence.look(&view, peer);
+        telemetry.note_silence(silence.length());
         if silence.is_path_dead(round) {
             let alone = silence.alone;
             return format!("silent for {alone} while other lanes to the same gateway are heard");
@@ -384,6 +385,12 @@ impl LaneSilence {
         self.is_receiving = more > KEEP_ALIVE_DATAGRAMS_MAX;
     }
 
+    /// Returns how long the lane is silent: zero unless bytes in flight had no acknowledgement for a
+    /// round trip.
+    fn length(&self) -> Span {
+        if self.silent { self.unheard } else { Span::ZERO }
+    }
+
     /// Returns whether the lane was silent for so long, while others were heard, that its path is
     /// dead.
     fn is_path_dead(&self, round: Span) -> bool {
@@ -491,7 +498,7 @@ mod tests {
         lane.look(Span::from_ms(30));
         assert!(!lane.silence.silent, "they have just left");
         assert_eq!(lane.look_as_planned(1), Span::from_ms(100));
-        assert!(lane.silence.silent);
+        assert_eq!(lane.silence.length(), Span::from_ms(100));
         assert_eq!(
             lane.look_as_planned(2),
             Span::from_ms(100),
@@ -499,7 +506,7 @@ mod tests {
         );
         lane.view.acked_packets += 1;
         lane.look_as_planned(1);
-        assert!(!lane.silence.silent);
+        assert_eq!(lane.silence.length(), Span::ZERO);
         assert_eq!(lane.look_as_planned(1), Span::from_ms(100));
         assert!(lane.silence.silent, "no acknowledgement since");
     }

@@ -1,7 +1,7 @@
 //! The number of lanes to one peer: few where one suffices, more while they pay.
 //!
 //! Every lane costs processor time, so a link begins with the least number. The engine gives each peer a
-//! [`LaneNumber`], a sample each 100 ms, and the peer's wishes. It opens and takes away lanes as the
+//! [`LaneNumber`], a sample each 100 ms (each second while nothing passes), and the peer's wishes. It opens and takes away lanes as the
 //! number in use changes. No I/O, no clock, no thread.
 //!
 //! ```text
@@ -264,10 +264,14 @@ impl LaneNumber {
         if self.in_use() > self.wanted() { LaneReason::Peer } else { self.reason }
     }
 
+    /// Whether a lane is being tried.
+    pub fn is_trying(&self) -> bool {
+        self.extras.last().is_some_and(|lane| lane.is_trial)
+    }
+
     /// Whether a lane is being tried because another path may carry more.
     pub fn is_trying_path(&self) -> bool {
-        let last = self.extras.last();
-        last.is_some_and(|lane| lane.is_trial && lane.reason == LaneReason::MorePaths)
+        self.is_trying() && self.reason == LaneReason::MorePaths
     }
 
     /// Takes a wish of the peer; an older one than the last has no effect.
