@@ -205,7 +205,7 @@ impl std::fmt::Display for Row {
     }
 }
 
-/// Returns the number of lanes of a link of this rate between two regions.
+/// Returns the most lanes of a link of this rate between two regions.
 pub fn lanes_of(rate: BitRate, mtu: u16) -> u16 {
     let region = |name: &str| RegionSpec {
         name: name.to_owned(),

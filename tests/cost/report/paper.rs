@@ -27,7 +27,7 @@ pub struct Needs {
     pub cores: f64,
     /// Lanes whose threads would be busy all the time; `None` where their cost is not known.
     pub busy_lanes: Option<u64>,
-    /// Lanes of the plan for a link of this rate; `None` for the measured rate.
+    /// The most lanes of a link of this rate by the plan; `None` for the measured rate.
     pub planned_lanes: Option<u16>,
     /// True if this machine has reached the rate.
     pub measured: bool,
@@ -103,8 +103,9 @@ pub fn section(measured: &Measured) -> String {
          Cores and lanes of one gateway with one peer, at a rate of the buffer each way. Only the \
          first row of each MTU is measured. The others are extrapolated: the cost of a byte at \
          full speed times the rate. Caches, memory and the kernel's locks may make a byte dearer there; \
-         nothing here has moved bytes that fast. A busy lane is one whose thread takes a core.\n\n\
-         | MTU | Gbit/s | cores | busy lanes | planned lanes | how |\n|---|---|---|---|---|---|\n",
+         nothing here has moved bytes that fast. A busy lane is one whose thread takes a core; \
+         gateways begin with one, and add lanes while they pay, as many as the plan allows.\n\n\
+         | MTU | Gbit/s | cores | busy lanes | lanes at most | how |\n|---|---|---|---|---|---|\n",
     );
     for Needs { mtu, gbit, cores, busy_lanes, planned_lanes, measured } in needs {
         let how = if measured { "measured" } else { "extrapolated" };

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use units::ByteCount;
 
-/// 1 MiB: the buffer of the first all-reduce, which shows that all lanes are up.
+/// 1 MiB: the buffer of the first all-reduce, which shows that all gateways have met.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// 5 s: the longest wait for the sockets of gateways, which start within a second.

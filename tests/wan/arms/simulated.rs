@@ -96,7 +96,7 @@ impl Run {
         simulate(async {
             let lab = Lab::start(shape, seed).await;
             let clients = lab.clients(2 * bytes + 4096).await;
-            // All lanes are up a round trip after the first.
+            // Where the fabric has more lanes than one, the others are up a round trip later.
             lab.sleep(Span::from_secs(1)).await;
             let before = lost(&lab);
             let begin = lab.host.now();

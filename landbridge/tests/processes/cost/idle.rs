@@ -12,10 +12,9 @@ const NAMES: [&str; 5] = ["cairo", "hanoi", "lima", "oslo", "quito"];
 const SETTLING: Duration = Duration::from_secs(5);
 /// 10 s, in which keep-alives and gauges come about ten times.
 const COUNTED: Duration = Duration::from_secs(10);
-/// 20 wake-ups a second of a gateway with four peers and one lane to each.
+/// 20 wake-ups a second of a gateway with four peers and one lane to each. The lane's thread has the
+/// tick, and for each peer a keep-alive and its acknowledgement; its threads for more lanes sleep.
 const WAKEUPS_MAX: f64 = 20.0;
-/// 16 of them are the lane's: the tick, and for each peer a keep-alive and its acknowledgement.
-const LANE_WAKEUPS_MAX: f64 = 16.0;
 /// A quarter more, since a busy machine handles apart what came at once.
 const TOLERANCE: f64 = 1.25;
 
@@ -53,29 +52,19 @@ fn five_gateways() -> Deployment {
     deployment
 }
 
-/// The threads of a process at one time.
-struct Threads {
-    /// How often they have given up a core to wait.
-    waits: u64,
-    /// The lanes among them.
-    lanes: usize,
-}
-
-/// Reads the threads of a process from `/proc`.
-fn threads(process: u32) -> Threads {
-    let mut threads = Threads { waits: 0, lanes: 0 };
+/// Returns how often the threads of a process have given up a core to wait, from `/proc`.
+fn waits(process: u32) -> u64 {
+    let mut waits = 0;
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     for task in tasks {
-        let folder = task.expect("readable").path();
+        let status = task.expect("readable").path().join("status");
         // A thread may end meanwhile.
-        let read = |name: &str| std::fs::read_to_string(folder.join(name));
-        let (Ok(status), Ok(name)) = (read("status"), read("comm")) else { continue };
+        let Ok(status) = std::fs::read_to_string(status) else { continue };
         let field = |line: &str| line.strip_prefix("voluntary_ctxt_switches:").map(str::to_owned);
-        let waits = status.lines().find_map(field).expect("a known field");
-        threads.waits += waits.trim().parse::<u64>().expect("a number");
-        threads.lanes += usize::from(name.starts_with("lane-"));
+        let number = status.lines().find_map(field).expect("a known field");
+        waits += number.trim().parse::<u64>().expect("a number");
     }
-    threads
+    waits
 }
 
 #[test]
@@ -83,16 +72,15 @@ fn an_idle_gateway_of_four_peers_wakes_seldom() {
     let deployment = five_gateways();
     sleep(SETTLING);
     let processes: Vec<u32> = deployment.gateways.iter().map(|run| run.process.id()).collect();
-    let before: Vec<Threads> = processes.iter().map(|process| threads(*process)).collect();
+    let before: Vec<u64> = processes.iter().map(|process| waits(*process)).collect();
     let begun = Instant::now();
     sleep(COUNTED);
-    let after: Vec<Threads> = processes.iter().map(|process| threads(*process)).collect();
+    let after: Vec<u64> = processes.iter().map(|process| waits(*process)).collect();
     let seconds = begun.elapsed().as_secs_f64();
     for (name, (before, after)) in NAMES.into_iter().zip(before.iter().zip(&after)) {
-        let wakeups = after.waits.saturating_sub(before.waits) as f64 / seconds;
-        println!("{name}: {wakeups:.1} wake-ups a second, {} lanes", after.lanes);
-        let more_lanes = after.lanes.saturating_sub(1) as f64;
-        let allowed = TOLERANCE * (WAKEUPS_MAX + LANE_WAKEUPS_MAX * more_lanes);
+        let wakeups = after.saturating_sub(*before) as f64 / seconds;
+        println!("{name}: {wakeups:.1} wake-ups a second");
+        let allowed = TOLERANCE * WAKEUPS_MAX;
         assert!(wakeups <= allowed, "{name}: {wakeups:.1} wake-ups a second, {allowed} allowed");
     }
     // Whoever runs no loop at all would count as idle.
@@ -101,6 +89,11 @@ fn an_idle_gateway_of_four_peers_wakes_seldom() {
         .arg(deployment.path("cairo.toml"))
         .output()
         .expect("runs");
-    let peers = crate::outcome(&status)["peers"].as_array().map_or(0, Vec::len);
-    assert_eq!(peers, NAMES.len() - 1);
+    let outcome = crate::outcome(&status);
+    let peers = outcome["peers"].as_array().expect("a list");
+    assert_eq!(peers.len(), NAMES.len() - 1);
+    for peer in peers {
+        assert_eq!(peer["lanes"], 1, "{peer}");
+        assert_eq!(peer["lanes_up"], 1, "{peer}");
+    }
 }

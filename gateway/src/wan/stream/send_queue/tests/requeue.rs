@@ -94,3 +94,38 @@ fn a_segment_wakes_one_lane_and_a_lost_lane_all() {
     queue.requeue_connection(1);
     assert_eq!(count_woken(&mut lanes), 3);
 }
+
+/// Lanes 1 and 2 wait in this order, so a signal for one lane goes to lane 1 first.
+#[test]
+fn a_lane_that_is_taken_away_takes_no_signal() {
+    for (is_pushed_before, first) in [(false, 0), (true, 1)] {
+        let queue = queue(&[(7, 1)]);
+        let wait =
+            |lane| -> Waiting<'_> { Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)) };
+        let (mut retiring, mut other) = (vec![wait(1)], vec![wait(2)]);
+        assert_eq!((count_woken(&mut retiring), count_woken(&mut other)), (0, 0));
+        if is_pushed_before {
+            push(&queue, 7, 0, MIB);
+        }
+        queue.set_retiring(1, true);
+        assert_eq!((count_woken(&mut retiring), count_woken(&mut other)), (0, first));
+        push(&queue, 7, 1, MIB);
+        assert_eq!((count_woken(&mut retiring), count_woken(&mut other)), (0, 1 - first));
+    }
+}
+
+/// Its sender may have waited for tokens of the pacer since it was woken.
+#[test]
+fn a_vain_pull_of_a_retiring_lane_wakes_another() {
+    let queue = queue(&[(7, 1)]);
+    queue.set_retiring(1, true);
+    let mut lanes: Vec<Waiting<'_>> = Vec::new();
+    for lane in 2..=3 {
+        lanes.push(Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)));
+    }
+    assert_eq!(count_woken(&mut lanes), 0);
+    push(&queue, 7, 0, MIB);
+    assert_eq!(count_woken(&mut lanes), 1);
+    assert!(queue.pull(TrafficClass::Bulk, 1).is_none());
+    assert_eq!(count_woken(&mut lanes), 1);
+}
