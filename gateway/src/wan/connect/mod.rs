@@ -7,7 +7,7 @@
 //! | `connection.rs` | the tasks of one connection, and the engine's handle to it |
 //! | `handshake.rs` | hellos: both ends prove who they are |
 //! | `control_stream.rs` | framed control messages |
-//! | `liveness.rs` | keep-alives; probes on silence; closes dead paths |
+//! | `liveness/` | keep-alives; probes on silence; closes dead paths |
 //! | `quic_config.rs`, `packet_size.rs` | settings of QUIC and packets |
 //! | `gathering_socket/` | the UDP socket of a lane, which hands packets to the system in few calls |
 //! | `addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
