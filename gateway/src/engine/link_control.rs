@@ -74,15 +74,16 @@ impl Engine {
     }
 
     /// Samples the traffic on all links, applies the limits that follow, and reports significant
-    /// changes to the sessions. Returns whether more than keep-alives passes or waits on any link, or
-    /// its lanes change.
+    /// changes to the sessions. Returns whether more than keep-alives passes or waits on any link,
+    /// or its lanes change.
     pub(super) fn sample_links(&mut self, now: TimeNs) -> bool {
         let is_busy = self.shared.peers.sample_links(now);
         self.apply_rate_limits();
         let moved = self.shared.peers.follow_lane_numbers(now);
         for peer in moved {
             self.follow_connections("", now);
-            // Messages on the way over the former control channel arrive late, so they have no effect.
+            // Messages on the way over the former control channel arrive late, so they have no
+            // effect.
             self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
         }
         let others = self.links.far_regions();

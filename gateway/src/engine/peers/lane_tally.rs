@@ -5,8 +5,8 @@ use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
 use units::{Span, TimeNs};
 
-/// 2 s: a note of a thread's processor time that is older says that the thread is idle. Busy lanes note
-/// it each round trip; those without traffic rest.
+/// 2 s: a note of a thread's processor time that is older says that the thread is idle. Busy lanes
+/// note it each round trip; those without traffic rest.
 const THREAD_NOTE_LIFETIME: Span = Span::from_secs(2);
 
 /// The measurements of one lane until its last sample.

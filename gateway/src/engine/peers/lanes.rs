@@ -1,8 +1,8 @@
 //! Opens lanes to each peer and takes them away, as [`LaneNumber`](crate::wan::link::lane_number)
 //! decides.
 //!
-//! The dialler's tasks follow the number in use. A lane beyond it, or one that the peer has ended, is
-//! taken away in steps, and nothing is lost or sent twice:
+//! The dialler's tasks follow the number in use. A lane beyond it, or one that the peer has ended,
+//! is taken away in steps, and nothing is lost or sent twice:
 //!
 //! ```text
 //! UP -- not in use, or ended by the peer --> RETIRING: pulls no segment, reads on

@@ -2,8 +2,8 @@
 //!
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
 //! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
-//! to peers with missing lanes checked. `lanes` opens lanes and takes them away as their number changes.
-//! `connections` tells other gateways which peers have lanes,
+//! to peers with missing lanes checked. `lanes` opens lanes and takes them away as their number
+//! changes. `connections` tells other gateways which peers have lanes,
 //! and forwards messages.
 
 mod connections;

@@ -15,8 +15,8 @@ use units::{BitRate, Span, TimeNs};
 const IDLE_BYTES_MAX: u64 = 1200;
 
 impl Peers {
-    /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised` rate
-    /// of fabric, schedule and operators, and to the measured `capacity`.
+    /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised`
+    /// rate of fabric, schedule and operators, and to the measured `capacity`.
     pub fn set_rate_limit(&mut self, peer: GatewayId, promised: BitRate, capacity: BitRate) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.promised = promised;
@@ -38,8 +38,8 @@ impl Peers {
     }
 
     /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
-    /// numbers. Returns whether more than keep-alives passes to or from any peer or waits, or a lane
-    /// is silent.
+    /// numbers. Returns whether more than keep-alives passes to or from any peer or waits, or a
+    /// lane is silent.
     pub fn sample_links(&mut self, now: TimeNs) -> bool {
         let mut is_busy = false;
         for peer in self.peers.values_mut() {

@@ -1,4 +1,5 @@
-//! One connection of a lane: the handshake, then its tasks in one select until the first of them ends.
+//! One connection of a lane: the handshake, then its tasks in one select until the first of them
+//! ends.
 //!
 //! The dialler or the endpoint starts it on the lane's thread. It reports the lane to the engine
 //! (`Event::LaneUp`, `Event::LaneFinished`, `Event::LaneDown`, `Event::DialFailed`).
@@ -39,12 +40,13 @@ pub(super) struct EstablishedConnection {
 pub(super) enum ConnectionOrigin {
     /// We dialled this peer, and TLS has proved its name.
     Dialled(GatewayId),
-    /// A holder of a certificate of the CA dialled us. It keeps the slot until its hello is checked.
+    /// A holder of a certificate of the CA dialled us. It keeps the slot until its hello is
+    /// checked.
     Accepted(PendingSlot),
 }
 
-/// The admission slot of a connection without a checked hello. Each address of a peer counts by itself,
-/// all other addresses together.
+/// The admission slot of a connection without a checked hello. Each address of a peer counts by
+/// itself, all other addresses together.
 pub(super) type PendingSlot = AdmissionSlot<Option<IpAddr>>;
 
 /// Serves a lane's connection until it ends; returns whether its hello was accepted. `refusals`
@@ -111,9 +113,9 @@ async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer
     }
 }
 
-/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends. `dials`
-/// says whether this gateway has dialled it, and so sends its keep-alives and closes it when it is
-/// not needed.
+/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends.
+/// `dials` says whether this gateway has dialled it, and so sends its keep-alives and closes it
+/// when it is not needed.
 async fn run_lane_tasks(
     spec: &Arc<LaneSpec>,
     lane: u16,

@@ -1,8 +1,8 @@
 //! The number of lanes to one peer: few where one suffices, more while they pay.
 //!
-//! Every lane costs processor time, so a link begins with the least number. The engine gives each peer a
-//! [`LaneNumber`], a sample each 100 ms (each second while nothing passes), and the peer's wishes. It opens and takes away lanes as the
-//! number in use changes. No I/O, no clock, no thread.
+//! Every lane costs processor time, so a link begins with the least number. The engine gives each
+//! peer a [`LaneNumber`], a sample each 100 ms (each second while nothing passes), and the peer's
+//! wishes. It opens and takes away lanes as the number in use changes. No I/O, no clock, no thread.
 //!
 //! ```text
 //! wanted = least + extra lanes                   told to the peer by `LinkMessage::Lanes`
@@ -20,8 +20,8 @@
 //!          up itself, else after LANE_SOUND_TIME
 //! ```
 //!
-//! Extra lanes are a stack, of which only the last is judged. A lane earns its place while more passes
-//! than passed without it:
+//! Extra lanes are a stack, of which only the last is judged. A lane earns its place while more
+//! passes than passed without it:
 //!
 //! ```text
 //! typical = median of JUDGED_SPANS spans, each the bytes per second carried both ways
@@ -36,12 +36,14 @@ use super::message::LaneWish;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 100 ms, or a round trip if longer: the least time that one sample of a lane number (a span) covers.
+/// 100 ms, or a round trip if longer: the least time that one sample of a lane number (a span)
+/// covers.
 const LANE_SPAN_MIN: Span = Span::from_ms(100);
 /// 10 spans (100 ms or a round trip each) are one verdict on a lane: their median is not moved by a
 /// burst of acknowledgements or the edge of a collective.
 const JUDGED_SPANS: usize = 10;
-/// 3 verdicts without a gain end the trial of a lane: the first may still show the lane's beginning.
+/// 3 verdicts without a gain end the trial of a lane: the first may still show the lane's
+/// beginning.
 const TRIAL_VERDICTS: u32 = 3;
 /// 1.1 times what passed before: a lane in trial that makes as much pass is kept.
 /// Tested by `a_lane_that_makes_more_pass_is_kept`.
@@ -53,13 +55,14 @@ const KEPT_GAIN: f64 = 1.05;
 const CORE_FULL_FRACTION: f64 = 0.9;
 /// 10 MB/s both ways: with less, a full core is not filled by the lanes to this peer.
 const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
-/// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much is
-/// filled, and another path could add little.
+/// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much
+/// is filled, and another path could add little.
 const FILLED_FRACTION: f64 = 0.8;
-/// 50 consecutive spans in demand (100 ms or a round trip each) that leave the link unfilled: a lane
-/// on another path is tried. Congestion and outages are over sooner.
+/// 50 consecutive spans in demand (100 ms or a round trip each) that leave the link unfilled: a
+/// lane on another path is tried. Congestion and outages are over sooner.
 const UNFILLED_SPANS: u32 = 50;
-/// 30 s: a lane that earns nothing for so long is taken away. It outlasts the pauses of training steps.
+/// 30 s: a lane that earns nothing for so long is taken away. It outlasts the pauses of training
+/// steps.
 /// Tested by `a_lane_that_is_not_needed_is_taken_away`.
 const LANE_SPARE_TIME: Span = Span::from_secs(30);
 /// 10 s: a lane in trial that is not up by then is taken away, or after [`LANE_UP_ROUNDS`].
@@ -126,8 +129,8 @@ pub(crate) struct LaneSample {
     pub carried_bytes: u64,
     /// Bytes that the peer has acknowledged so far.
     pub delivered_bytes: u64,
-    /// What the peer could acknowledge if the link were filled, in bytes per second; `None` within a
-    /// region, where no rate is promised.
+    /// What the peer could acknowledge if the link were filled, in bytes per second; `None` within
+    /// a region, where no rate is promised.
     pub promised_rate: Option<f64>,
     /// The busy part of the busiest lane's thread, from 0 to 1.
     pub busiest: f64,
@@ -248,7 +251,8 @@ impl LaneNumber {
         }
     }
 
-    /// Returns the number of lanes in use, which both ends reach once they have each other's wishes.
+    /// Returns the number of lanes in use, which both ends reach once they have each other's
+    /// wishes.
     pub fn in_use(&self) -> u16 {
         let theirs = self.peer.map_or(1, |wish| wish.wanted);
         self.wanted().max(theirs).min(self.most())
@@ -391,8 +395,9 @@ impl LaneNumber {
         }
     }
 
-    /// Wants one more lane after a dead-path time in which no lane was heard, and again each time that
-    /// the silence has doubled, if this gateway dials. Takes it away when the others are heard.
+    /// Wants one more lane after a dead-path time in which no lane was heard, and again each time
+    /// that the silence has doubled, if this gateway dials. Takes it away when the others are
+    /// heard.
     fn follow_silence(&mut self, sample: &LaneSample) {
         let from_last = self.extras.iter().rev();
         let substitutes =
@@ -504,8 +509,8 @@ impl LaneNumber {
         self.begin_trial(reason, sample);
     }
 
-    /// Begins the trial of one lane more than are in use, unless one is under way, or the last was in
-    /// vain a short while ago.
+    /// Begins the trial of one lane more than are in use, unless one is under way, or the last was
+    /// in vain a short while ago.
     fn begin_trial(&mut self, reason: LaneReason, sample: &LaneSample) {
         let in_use = self.in_use();
         let busy = self
