@@ -12,6 +12,7 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use units::{BitRate, Fraction, Span};
 
@@ -29,6 +30,11 @@ type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
 pub(super) struct LinkSide {
     pub listen: LaneAddresses,
     pub peers: PeerLinks,
+}
+
+/// Returns the number of lanes of each link, over which the pacer spreads its bursts.
+fn pacer_lanes(fabric: &Fabric) -> NonZeroU16 {
+    NonZeroU16::new(plan::lane_count(fabric)).unwrap_or(NonZeroU16::MIN)
 }
 
 /// Makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
@@ -88,7 +94,13 @@ fn make_wan_links(
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: Link { rate: pair_rate_max(link, me, peer), ..link.clone() },
             send_queue: SendQueue::new(weights.clone()),
-            pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            pair_pacer: PairPacer::new(
+                Arc::clone(host),
+                *pair,
+                link.clone(),
+                fabric.mtu(),
+                pacer_lanes(fabric),
+            ),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
             liveness: PeerLiveness::default(),
             metrics: metrics.peer_metrics(&peer.name),
@@ -123,7 +135,13 @@ fn make_region_links(
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: link.clone(),
             send_queue: SendQueue::new(weights.clone()),
-            pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            pair_pacer: PairPacer::new(
+                Arc::clone(host),
+                pair,
+                link.clone(),
+                fabric.mtu(),
+                pacer_lanes(fabric),
+            ),
             controller: ControllerKind::default(),
             liveness: PeerLiveness::default(),
             metrics: metrics.peer_metrics(&fabric.gateway(id).name),
