@@ -13,6 +13,7 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use tokio::sync::watch;
 use units::{BitRate, Fraction, Span};
@@ -31,6 +32,11 @@ type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
 pub(super) struct LinkSide {
     pub listen: LaneAddresses,
     pub peers: PeerLinks,
+}
+
+/// Returns the number of lanes of each link, over which the pacer spreads its bursts.
+fn pacer_lanes(fabric: &Fabric) -> NonZeroU16 {
+    NonZeroU16::new(plan::lane_count(fabric)).unwrap_or(NonZeroU16::MIN)
 }
 
 /// Makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
@@ -91,7 +97,13 @@ fn make_wan_links(
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: Link { rate: pair_rate_max(link, me, peer), ..link.clone() },
             send_queue: SendQueue::new(weights.clone()),
-            pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            pair_pacer: PairPacer::new(
+                Arc::clone(host),
+                *pair,
+                link.clone(),
+                fabric.mtu(),
+                pacer_lanes(fabric),
+            ),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
@@ -130,7 +142,13 @@ fn make_region_links(
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: link.clone(),
             send_queue: SendQueue::new(weights.clone()),
-            pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            pair_pacer: PairPacer::new(
+                Arc::clone(host),
+                pair,
+                link.clone(),
+                fabric.mtu(),
+                pacer_lanes(fabric),
+            ),
             controller: ControllerKind::default(),
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),

@@ -83,6 +83,13 @@ impl Tables {
         }
     }
 
+    /// Loses messages that a gateway forwards.
+    fn lose_messages(&mut self, at: GatewayId) {
+        let now = self.now;
+        self.table(at).handle_messages_lost(now);
+        self.send(at);
+    }
+
     /// Delivers one report; returns false if none is under way.
     fn step(&mut self) -> bool {
         let busy: Vec<_> = self.under_way.iter().filter(|(_, queue)| !queue.is_empty()).collect();
@@ -269,15 +276,13 @@ fn lost_messages_are_told_where_gateways_forward() {
         tables.tables.iter_mut().for_each(|table| drop(table.take_change()));
     };
     forget(&mut tables);
-    let now = tables.now;
-    tables.table(GatewayId(0)).handle_messages_lost(now);
+    tables.lose_messages(GatewayId(0));
     tables.pass(Span::from_ms(200));
     assert_eq!(tables.tables[2].take_change(), None, "nobody's messages go through others");
     tables.cut((GatewayId(1), GatewayId(2)), true);
     tables.pass(Span::from_ms(200));
     forget(&mut tables);
-    let now = tables.now;
-    tables.table(GatewayId(0)).handle_messages_lost(now);
+    tables.lose_messages(GatewayId(0));
     tables.pass(Span::from_ms(200));
     for at in 0..3 {
         assert!(tables.tables[at].take_change().is_some(), "on gateway {at}");

@@ -29,6 +29,9 @@ const WINDOW_HEADROOM_DIVISOR: u64 = 32;
 /// 4: a sender waits until a quarter of the lane's congestion window, without headroom, is free,
 /// since each write costs processor time.
 const WRITE_SPACE_DIVISOR: u64 = 4;
+/// 64 KiB: the most free space in a lane's congestion window for which a sender waits, about a full
+/// call of packets. A window that fills in larger steps makes bursts.
+const WRITE_SPACE_BYTES_MAX: u64 = 64 << 10;
 /// 16 KiB: the least free space in a lane's congestion window for which a sender waits. A smaller
 /// window must be free as a whole.
 const WRITE_SPACE_BYTES_MIN: u64 = 16 << 10;
@@ -161,7 +164,7 @@ impl InFlight {
     /// Returns the free bytes in the congestion window that the sender waits for.
     fn write_space_min(&self) -> u64 {
         (self.usable_window() / WRITE_SPACE_DIVISOR)
-            .max(WRITE_SPACE_BYTES_MIN)
+            .clamp(WRITE_SPACE_BYTES_MIN, WRITE_SPACE_BYTES_MAX)
             .min(self.usable_window())
     }
 
@@ -496,7 +499,8 @@ mod tests {
         });
         let acknowledged = changes_until_woken(waiting, &mut changes).expect("woken") + 1;
         // The headroom, and a quarter of the rest.
-        assert_eq!(acknowledged, ((WINDOW as usize - USABLE) + USABLE / 4).div_ceil(4096));
+        let wanted = (USABLE / 4).min(WRITE_SPACE_BYTES_MAX as usize);
+        assert_eq!(acknowledged, ((WINDOW as usize - USABLE) + wanted).div_ceil(4096));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::token_bucket::TokenBucket;
 use crate::host::Host;
 use crate::sync::lock;
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use units::Span;
@@ -32,6 +33,8 @@ pub struct Pacer {
     host: Arc<dyn Host>,
     /// Time that the link's queue is taken to hold.
     queue: Span,
+    /// Lanes that share the rate.
+    lanes: NonZeroU16,
     bucket: Mutex<TokenBucket>,
     waiters: Mutex<TokenWaitQueue>,
 }
@@ -49,7 +52,8 @@ type Ticket = (u64, u64);
 
 /// A task in the wait queue.
 struct WaitingTask {
-    bytes: u64,
+    /// Bytes that it wants tokens for. It gets those of a cell at most.
+    wanted_bytes: u64,
     /// Whether its tokens were there before its turn, so that it set no timer.
     is_due: bool,
     /// Wakes the task to look at its turn again.
@@ -58,8 +62,8 @@ struct WaitingTask {
 
 /// The turn of a waiter, as it stands.
 enum Turn {
-    /// The tokens are taken.
-    Taken,
+    /// Tokens for so many bytes are taken.
+    Taken(u64),
     /// The waiter looks again after this time: when the next cell is due if it is first, else when
     /// the tokens for it and all before it are.
     After(Span),
@@ -76,18 +80,19 @@ struct TokenWaiter<'p> {
 }
 
 impl Pacer {
-    /// Creates a pacer of `bytes_per_second` payload bytes. Its bursts fit a link's queue that
-    /// holds `queue` of time.
-    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
-        let bucket = Mutex::new(TokenBucket::new(&host, bytes_per_second, queue));
-        Self { host, queue, bucket, waiters: Mutex::default() }
+    /// Creates a pacer of `bytes_per_second` payload bytes for `lanes` lanes. Its bursts fit a
+    /// link's queue that holds `queue` of time.
+    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span, lanes: NonZeroU16) -> Self {
+        let bucket = Mutex::new(TokenBucket::new(&host, bytes_per_second, queue, lanes));
+        Self { host, queue, lanes, bucket, waiters: Mutex::default() }
     }
 
     /// Changes the rate, in payload bytes per second, from the next cell on. All waiters look at
     /// their turns again.
     pub fn set_rate(&self, bytes_per_second: f64) {
         let waiters = lock(&self.waiters);
-        *lock(&self.bucket) = TokenBucket::new(&self.host, bytes_per_second, self.queue);
+        let bucket = TokenBucket::new(&self.host, bytes_per_second, self.queue, self.lanes);
+        *lock(&self.bucket) = bucket;
         waiters.waiting.values().for_each(|task| task.look_again.notify_one());
     }
 
@@ -108,13 +113,14 @@ impl Pacer {
         bucket.add_debt(bytes);
     }
 
-    /// Waits until tokens for `bytes` payload bytes are there and taken. Waiters are released by
-    /// `order`, the place of their segment, then by arrival.
-    pub async fn take_tokens(&self, bytes: u64, order: u64) {
-        let mut waiter = self.enqueue_waiter(bytes, order);
+    /// Waits until tokens for some of `wanted_bytes` payload bytes are there and taken: for a cell
+    /// of the present rate at most. Returns for how many. Waiters are released by `order`, the place
+    /// of their segment, then by arrival.
+    pub async fn take_tokens(&self, wanted_bytes: u64, order: u64) -> u64 {
+        let mut waiter = self.enqueue_waiter(wanted_bytes, order);
         loop {
             match waiter.try_turn() {
-                Turn::Taken => return,
+                Turn::Taken(bytes) => return bytes,
                 Turn::After(wait) => tokio::select! {
                     biased;
                     () = waiter.look_again.notified() => {}
@@ -126,14 +132,14 @@ impl Pacer {
     }
 
     /// Puts a waiter into the pacer's queue, behind those with the same or a lower release order.
-    fn enqueue_waiter(&self, bytes: u64, order: u64) -> TokenWaiter<'_> {
+    fn enqueue_waiter(&self, wanted_bytes: u64, order: u64) -> TokenWaiter<'_> {
         let mut waiters = lock(&self.waiters);
         if waiters.waiting.is_empty() {
             lock(&self.bucket).repay_by_idling(self.host.now());
         }
         waiters.arrivals += 1;
         let (ticket, look_again) = ((order, waiters.arrivals), Arc::new(Notify::new()));
-        let task = WaitingTask { bytes, is_due: false, look_again: Arc::clone(&look_again) };
+        let task = WaitingTask { wanted_bytes, is_due: false, look_again: Arc::clone(&look_again) };
         waiters.waiting.insert(ticket, task);
         TokenWaiter { pacer: self, ticket, look_again, has_taken: false }
     }
@@ -148,13 +154,14 @@ impl TokenWaiter<'_> {
         let now = self.pacer.host.now();
         let is_first =
             waiters.waiting.first_key_value().is_none_or(|(first, _)| *first == self.ticket);
-        let up_to_own: u64 =
-            waiters.waiting.range(..=self.ticket).map(|(_, task)| task.bytes).sum();
+        let cell = bucket.cell_bytes();
+        let up_to_own = waiters.waiting.range(..=self.ticket);
+        let up_to_own: u64 = up_to_own.map(|(_, task)| task.wanted_bytes.min(cell)).sum();
         if is_first {
             return match bucket.try_take(up_to_own, now) {
                 Ok(()) => {
                     self.has_taken = true;
-                    Turn::Taken
+                    Turn::Taken(up_to_own)
                 }
                 Err(wait) => Turn::After(wait),
             };
@@ -179,7 +186,8 @@ impl Drop for TokenWaiter<'_> {
         if !self.has_taken {
             waiters.waiting.values().for_each(|task| task.look_again.notify_one());
         } else if let Some((_, next)) = waiters.waiting.first_key_value() {
-            let wait = bucket.time_until(next.bytes, now);
+            let cell = bucket.cell_bytes();
+            let wait = bucket.time_until(next.wanted_bytes.min(cell), now);
             if next.is_due || wait == Span::ZERO || wait > bucket.cell_time() {
                 next.look_again.notify_one();
             }
@@ -202,13 +210,11 @@ mod tests {
 
     async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
         let host = host();
-        let pacer = Pacer::new(Arc::clone(&host), rate, QUEUE);
+        let pacer = Pacer::new(Arc::clone(&host), rate, QUEUE, NonZeroU16::MIN);
         let begin: TimeNs = host.now();
         let mut left = total;
         while left > 0 {
-            let bytes = left.min(piece).min(pacer.cell_bytes());
-            pacer.take_tokens(bytes, RELEASE_ORDER_FIRST).await;
-            left -= bytes;
+            left -= pacer.take_tokens(left.min(piece), RELEASE_ORDER_FIRST).await;
         }
         host.now().since(begin).as_secs_f64()
     }
@@ -227,7 +233,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_bucket_holds_no_more_than_the_burst() {
         let host = host();
-        let pacer = Pacer::new(Arc::clone(&host), 1e8, QUEUE);
+        let pacer = Pacer::new(Arc::clone(&host), 1e8, QUEUE, NonZeroU16::MIN);
         host.sleep_until(host.now() + Span::from_secs(5)).await;
         let begin = host.now();
         let mut sent = 0;
@@ -243,7 +249,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn debt_delays_the_next_waiter_by_one_second_at_most() {
         let host = host();
-        let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE);
+        let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE, NonZeroU16::MIN);
         for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
             pacer.charge_debt(charged);
             let begin = host.now();
@@ -275,7 +281,7 @@ mod tests {
     async fn tokens_that_fill_the_bucket_repay_no_debt() {
         let host = host();
         for rate in [1e5, 1e6, 1.25e7, 1.25e8] {
-            let pacer = Pacer::new(Arc::clone(&host), rate, QUEUE);
+            let pacer = Pacer::new(Arc::clone(&host), rate, QUEUE, NonZeroU16::MIN);
             let fill_time = lock(&pacer.bucket).fill_time();
             let charged = (rate * fill_time.as_secs_f64() * 1.25) as u64;
             let (begin, mut left) = (host.now(), 0);
@@ -294,7 +300,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lanes_take_in_turn() {
         let host = host();
-        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e8, QUEUE));
+        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e8, QUEUE, NonZeroU16::MIN));
         let taken = Arc::new(Mutex::new([0u32; 4]));
         for lane in 0..4 {
             let (pacer, taken) = (Arc::clone(&pacer), Arc::clone(&taken));
@@ -316,7 +322,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lane_is_woken_about_once_a_cell() {
         let host = host();
-        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e7, QUEUE));
+        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e7, QUEUE, NonZeroU16::MIN));
         let counted = Arc::new(Mutex::new((0_u32, 0_u32)));
         for _ in 0..4 {
             let (pacer, counted) = (Arc::clone(&pacer), Arc::clone(&counted));
@@ -344,15 +350,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_waiter_that_gives_up_delays_nobody() {
         let host = host();
-        let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE);
+        let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE, NonZeroU16::MIN);
         pacer.take_tokens(pacer.cell_bytes(), RELEASE_ORDER_FIRST).await;
         let begin = host.now();
         let mut first = Box::pin(pacer.take_tokens(500_000, 1));
         let mut second = std::pin::pin!(pacer.take_tokens(100_000, 2));
         tokio::select! {
             biased;
-            () = &mut first => panic!("half a second of tokens"),
-            () = &mut second => panic!("it is behind"),
+            _ = &mut first => panic!("half a second of tokens"),
+            _ = &mut second => panic!("it is behind"),
             () = host.sleep_until(begin + Span::from_ms(20)) => {}
         }
         drop(first);
@@ -364,14 +370,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rate_that_changes_holds_from_then_on() {
         let host = host();
-        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1e8, QUEUE));
+        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1e8, QUEUE, NonZeroU16::MIN));
         let taken = Arc::new(Mutex::new(0u64));
         let (task_pacer, task_taken) = (Arc::clone(&pacer), Arc::clone(&taken));
         host.spawn(Box::pin(async move {
             loop {
-                // Cut at the first rate, also when a cell has become smaller.
-                task_pacer.take_tokens(65_536, RELEASE_ORDER_FIRST).await;
-                *task_taken.lock().expect("no panic") += 65_536;
+                // A cell of the rate at the time, also when cells have become smaller.
+                let bytes = task_pacer.take_tokens(65_536, RELEASE_ORDER_FIRST).await;
+                *task_taken.lock().expect("no panic") += bytes;
             }
         }));
         for rate in [1e8, 1e7, 5e7, 1e8] {
@@ -386,7 +392,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_segment_pulled_first_is_complete_first() {
         let host = host();
-        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e8, QUEUE));
+        let pacer = Arc::new(Pacer::new(Arc::clone(&host), 1.25e8, QUEUE, NonZeroU16::MIN));
         let ends = Arc::new(Mutex::new(BTreeMap::new()));
         let begin = host.now();
         for order in [3, 1, 2] {

@@ -7,6 +7,7 @@ use crate::host::Host;
 use crate::sync::lock;
 use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::Link;
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
@@ -33,12 +34,18 @@ struct PacerSetting {
 }
 
 impl PairPacer {
-    /// Creates the pacer of one pair of gateways, for its share of the whole rate of `link`. `mtu`
-    /// is in IP bytes.
-    pub fn new(host: Arc<dyn Host>, share: PairShare, link: Link, mtu: u16) -> Self {
+    /// Creates the pacer of one pair of gateways with `lanes` lanes, for its share of the whole rate
+    /// of `link`. `mtu` is in IP bytes.
+    pub fn new(
+        host: Arc<dyn Host>,
+        share: PairShare,
+        link: Link,
+        mtu: u16,
+        lanes: NonZeroU16,
+    ) -> Self {
         let setting = PacerSetting { share, limit: link.rate };
         let rate = paced_payload_bytes_per_second(&setting, &link, mtu);
-        let pacer = Pacer::new(host, rate, pacer_queue_span(&link));
+        let pacer = Pacer::new(host, rate, pacer_queue_span(&link), lanes);
         Self { link, mtu, setting: Mutex::new(setting), pacer }
     }
 
@@ -105,20 +112,23 @@ mod tests {
     #[test]
     fn a_burst_fits_a_short_link_and_a_late_timer() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        for mbit in [50, 100, 200, 300, 500, 1000, 2500, 10_000] {
-            for rtt_us in [2000, 2200, 3000, 5000, 8000, 20_000] {
-                let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
-                let rtt = Span::from_ns(rtt_us * 1000);
-                let fabric = fabric(rate, rtt);
-                let bytes = rate.bytes_per_second();
-                let bucket = TokenBucket::new(&host, bytes, pacer_queue_span(&fabric.links()[0]));
-                let cells = bucket.drain_cells();
-                let most = (cells + 1) * bucket.cell_bytes();
-                let holds = bytes * rtt.as_secs_f64();
-                assert!(most as f64 <= holds, "{mbit} Mbit/s, {rtt}: {most} of {holds}");
-                let late = (cells - 1) * bucket.cell_bytes();
-                assert!(late as f64 >= 0.00149 * bytes, "{mbit} Mbit/s, {rtt}: {late} bytes late");
-            }
+        let rates = [50, 100, 200, 300, 500, 1000, 2500, 10_000];
+        let round_trips = [2000, 2200, 3000, 5000, 8000, 20_000];
+        let cases = rates.into_iter().flat_map(|mbit| round_trips.map(|rtt_us| (mbit, rtt_us)));
+        for ((mbit, rtt_us), lanes) in cases.flat_map(|case| [1, 4, 16].map(|lanes| (case, lanes)))
+        {
+            let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
+            let rtt = Span::from_ns(rtt_us * 1000);
+            let fabric = fabric(rate, rtt);
+            let (bytes, queue) = (rate.bytes_per_second(), pacer_queue_span(&fabric.links()[0]));
+            let lanes = NonZeroU16::new(lanes).expect("some");
+            let bucket = TokenBucket::new(&host, bytes, queue, lanes);
+            let cells = bucket.drain_cells();
+            let most = (cells + 1) * bucket.cell_bytes();
+            let holds = bytes * rtt.as_secs_f64();
+            assert!(most as f64 <= holds, "{mbit} Mbit/s, {rtt}, {lanes}: {most} of {holds}");
+            let late = (cells - 1) * bucket.cell_bytes();
+            assert!(late as f64 >= 0.00149 * bytes, "{mbit} Mbit/s, {rtt}: {late} bytes late");
         }
     }
 
@@ -133,8 +143,9 @@ mod tests {
                 let setting = PacerSetting { share: PairShare::unshared(rate), limit: rate };
                 let link = &fabric.links()[0];
                 let limit = paced_payload_bytes_per_second(&setting, link, fabric.mtu());
-                let cell =
-                    Pacer::new(Arc::clone(&host), limit, pacer_queue_span(link)).cell_bytes();
+                let lanes = NonZeroU16::new(plan::lane_count(&fabric)).expect("some");
+                let queue = pacer_queue_span(link);
+                let cell = Pacer::new(Arc::clone(&host), limit, queue, lanes).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }

@@ -5,7 +5,7 @@
 //! link's queue is taken to hold:
 //!
 //! ```text
-//! cell        = max(rate x min(CELL_SPAN_MAX, queue / CELL_QUEUE_DIVISOR), CELL_BYTES_MIN)
+//! cell        = max(rate x min(CELL_SPAN_MAX, queue / CELL_QUEUE_DIVISOR) / lanes, CELL_BYTES_MIN)
 //! late_cells  = ceil(rate x TIMER_DELAY_MAX / cell)
 //! burst       = 1 + late_cells         cells that a full bucket holds
 //! ```
@@ -20,13 +20,13 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 2 ms at the pacer's rate: the most bytes that the pacer releases at once (a cell), so that
-/// bursts stay short. Each release costs processor time.
+/// 2 ms at a lane's part of the pacer's rate: the most bytes that the pacer releases at once (a
+/// cell), so that bursts stay short. Each release costs processor time.
 const CELL_SPAN_MAX: Span = Span::from_ms(2);
 /// 8: the pacer releases at most an eighth of the link's queue at once (a cell). On a queue of 2 ms,
 /// the least that is assumed, the cells of [`TIMER_DELAY_MAX`], one due and one unused fill it.
@@ -74,11 +74,17 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket that gains `bytes_per_second` tokens, for a link whose queue holds
-    /// `queue` of time.
-    pub fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
+    /// Creates a full bucket that gains `bytes_per_second` tokens, for a link of `lanes` lanes whose
+    /// queue holds `queue` of time.
+    pub fn new(
+        host: &Arc<dyn Host>,
+        bytes_per_second: f64,
+        queue: Span,
+        lanes: NonZeroU16,
+    ) -> Self {
         let shortest = Span::from_secs_f64(CELL_BYTES_MIN / bytes_per_second);
-        let span = CELL_SPAN_MAX.min(Span::from_ns(queue.ns() / CELL_QUEUE_DIVISOR)).max(shortest);
+        let longest = CELL_SPAN_MAX.min(Span::from_ns(queue.ns() / CELL_QUEUE_DIVISOR));
+        let span = Span::from_ns(longest.ns() / u64::from(lanes.get())).max(shortest);
         // Whole nanoseconds: an error of rounding would be a late cell too many.
         let late_cells = TIMER_DELAY_MAX.ns().div_ceil(span.ns().max(1));
         let cell_bytes = (bytes_per_second * span.as_secs_f64()).floor().max(CELL_BYTES_MIN);

@@ -39,7 +39,7 @@ pub(crate) async fn send_segments(
         let order =
             if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { RELEASE_ORDER_LAST };
         let pacer = peer.pair_pacer.pacer();
-        pacer.take_tokens((PREAMBLE_BYTES as u64).min(pacer.cell_bytes()), order).await;
+        pacer.take_tokens(PREAMBLE_BYTES as u64, order).await;
         let Some(segment) = peer.send_queue.pull(class, id) else { continue };
         count_pulled_segment(peer, &segment);
         let cancel = segment.cancel.clone();
@@ -152,9 +152,8 @@ impl StreamWriter<'_> {
     ) -> Result<(), quinn::WriteError> {
         let pacer = self.peer.pair_pacer.pacer();
         while !rest.is_empty() {
-            let cell = usize::try_from(pacer.cell_bytes()).unwrap_or(usize::MAX);
-            let cell = rest.split_to(cell.min(rest.len()));
-            pacer.take_tokens(cell.len() as u64, terms.order).await;
+            let granted = pacer.take_tokens(rest.len() as u64, terms.order).await;
+            let cell = rest.split_to(usize::try_from(granted).unwrap_or(usize::MAX));
             let end = offset + cell.len() as u64;
             // Both parts are one cell: the preamble between them takes no tokens, and a bucket of one
             // cell would be emptied by a part.
