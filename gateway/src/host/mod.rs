@@ -6,6 +6,7 @@
 
 mod cores;
 mod real;
+mod thread_pool;
 mod virtual_time;
 
 pub use real::RealHost;

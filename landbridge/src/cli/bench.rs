@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};
 use gateway::local::token_file;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch::fetch_status_async;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::net::SocketAddr;
@@ -190,8 +190,7 @@ async fn run_and_tell(bench: RankBench, status: SocketAddr) -> Result<Measuremen
         }
         pause *= 2;
         // The gateway may have stopped answering; the benchmark itself then says so.
-        let fetched = tokio::task::spawn_blocking(move || fetch_status(status)).await;
-        if let Ok(Ok(report)) = fetched
+        if let Ok(report) = fetch_status_async(status).await
             && let Some(wait) = describe_wait(&report, &job)
         {
             stdio::print_message(&wait);

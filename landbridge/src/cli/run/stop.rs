@@ -5,6 +5,7 @@
 
 use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::LOG_TARGET;
+use gateway::limits::threads::spawn_thread;
 use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
@@ -30,8 +31,7 @@ pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
     let terminate = signal(SignalKind::terminate())?;
     drop(inside);
     let body = move || runtime.block_on(exit_after_stop_signal(drain, interrupt, terminate));
-    std::thread::Builder::new().name("stop".to_owned()).spawn(body)?;
-    Ok(())
+    spawn_thread("stop", body).map(|_| ())
 }
 
 /// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the
