@@ -1,6 +1,7 @@
 //! The operating system as a host: its clock, threads and sockets.
 
 use super::cores::{AllowedCores, CorePin};
+use super::runtime::current_thread_runtime;
 use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use crate::limits::threads::spawn_thread;
@@ -12,7 +13,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
-use tokio::runtime;
 use tracing::warn;
 use units::TimeNs;
 
@@ -63,7 +63,7 @@ impl Host for RealHost {
         // Read before any lane is pinned.
         LazyLock::force(&ALLOWED_CORES);
         let pin = CorePin::choose_for_lane(&thread);
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {

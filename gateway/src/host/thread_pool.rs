@@ -25,8 +25,8 @@ pub(super) struct ThreadPool {
 
 /// The state that all threads of a pool share.
 struct PoolState {
-    /// Tasks that wait for a thread. Their number is bounded by those who wait for tasks: the engine
-    /// and the lanes limit what is under way.
+    /// Tasks that wait for a thread. Engine, lanes and listener limit what is under way, and so
+    /// their number.
     tasks: VecDeque<Task>,
     threads: usize,
     /// Threads that wait for a task.
@@ -122,11 +122,15 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    fn panic_in_a_task() {
+        panic!("for this test");
+    }
+
     #[tokio::test]
     async fn a_task_that_panics_costs_no_thread() {
         static POOL: ThreadPool = ThreadPool::new("test", || {});
         POOL.start_threads(1).expect("a thread");
-        let bug = POOL.run(Box::new(|| panic!("for this test")), 1).await;
+        let bug = POOL.run(Box::new(panic_in_a_task), 1).await;
         assert_eq!(bug, Err(TaskPanicked));
         let (sender, receiver) = mpsc::channel();
         let task = move || sender.send(std::thread::current().id()).expect("received");

@@ -51,6 +51,19 @@ pub fn reserve_processor_time(seconds: u64) -> Option<u64> {
     Some(lowered)
 }
 
+/// Checks that this process may open `count` more files now.
+///
+/// # Errors
+/// It may not; the text names the limit and the remedy.
+pub fn check_free_descriptors(count: usize) -> io::Result<()> {
+    let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
+    let refused = |error: io::Error| {
+        let text = format!("{error}{}", LimitRemedy(&error));
+        io::Error::new(error.kind(), text)
+    };
+    pipes.map(drop).map_err(refused)
+}
+
 /// The limit that an operation has met, and the remedy, as far as its error does not say them. Prints
 /// nothing for errors of other kinds, whose texts suffice.
 #[derive(Debug)]

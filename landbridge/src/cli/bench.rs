@@ -7,6 +7,7 @@ use crate::bench::{BenchError, Measurement, RankBench, describe_wait};
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};
+use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
 use gateway::observe::fetch::fetch_status_async;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
@@ -138,7 +139,7 @@ impl BenchRankArgs {
             op: self.op,
             iterations: self.iterations,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let measured = runtime.block_on(run_and_tell(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;

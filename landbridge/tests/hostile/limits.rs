@@ -129,6 +129,20 @@ fn a_gateway_works_or_refuses_at_every_limit() {
     }
 }
 
+/// A gateway that is up refuses trainers for whom no descriptor is left.
+#[test]
+fn a_gateway_with_few_descriptors_is_up_or_refuses() {
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let deployment = west_alone();
+    for most in [5, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48] {
+        let apply = |process: &Child| set_limit(process, Resource::Nofile, most);
+        let limit = Limit { words: vec!["ulimit -Hn".to_owned(), most.to_string()], apply: &apply };
+        let outcome = judge_gateway(&deployment, &limit, held(), |_| {});
+        println!("ulimit -n {most}: {outcome:?}");
+        assert!(most > 8 || outcome != Outcome::Works, "{most} descriptors");
+    }
+}
+
 #[test]
 fn a_client_works_or_refuses_at_every_limit() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

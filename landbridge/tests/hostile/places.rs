@@ -1,5 +1,5 @@
-//! Files of others in each place where `run` makes one: the folder of its socket, the lock file, the
-//! socket under its temporary name, and the socket. They are left as they are.
+//! Files of others in each place where `run` makes one: the folder of its socket, the lock file,
+//! the socket under its temporary name, and the socket. They are left as they are.
 
 use super::deployment::{BINARY, Deployment, UP_LINE};
 use super::skipping::skip;
@@ -166,8 +166,8 @@ fn start_and_stop(deployment: &Deployment) -> Started {
     })
 }
 
-/// Starts a gateway with something in a place. It must not come up by taking what is another's; what
-/// lies there stays.
+/// Starts a gateway with something in a place. It must not come up by taking it from another
+/// program, and leaves it as it is.
 fn judge(place: Place, thing: Thing, owner: Option<u32>) {
     let deployment = deployment_with_folder();
     let (path, target) = (place.path(&deployment), deployment.path("target"));

@@ -77,8 +77,8 @@ impl StartOrder {
         Self { mesh, starts }
     }
 
-    /// Starts all processes. Each trainer all-reduces as soon as it is attached. Returns the clients
-    /// by rank, and asserts that all results came soon after the last start.
+    /// Starts all processes. Each trainer all-reduces as soon as it is attached. Returns the
+    /// clients by rank, and asserts that all results came soon after the last start.
     async fn start(&self, lab: &mut Lab) -> Vec<Client> {
         let (begun, case) = (lab.host.now(), Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1));
         let mut trainers: Vec<(u32, JoinHandle<(Client, Vec<u8>)>)> = Vec::new();

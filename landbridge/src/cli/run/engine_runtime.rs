@@ -3,6 +3,7 @@
 //!
 //! `run` calls it. Tokio's own runtime of several threads panics where the system gives no thread.
 
+use gateway::host::current_thread_runtime;
 use gateway::limits::threads::spawn_thread;
 use std::io;
 use tokio::sync::oneshot;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 /// # Errors
 /// The system gives no thread or no descriptors.
 pub(super) fn block_on_beside_engine<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = current_thread_runtime()?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let engine = spawn_thread("engine", move || {

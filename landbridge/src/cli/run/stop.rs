@@ -5,6 +5,7 @@
 
 use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::LOG_TARGET;
+use gateway::host::current_thread_runtime;
 use gateway::limits::threads::spawn_thread;
 use std::convert::Infallible;
 use std::io;
@@ -25,7 +26,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// # Errors
 /// The system refuses a thread or a signal's handler.
 pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = current_thread_runtime()?;
     let inside = runtime.enter();
     let interrupt = signal(SignalKind::interrupt())?;
     let terminate = signal(SignalKind::terminate())?;
