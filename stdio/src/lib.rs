@@ -77,7 +77,7 @@ pub fn write_report(report: &str) -> Result<(), UnwrittenReport> {
 pub fn stderr_queue() -> io::Result<&'static LineQueue> {
     let start = || LineQueue::start("stderr", rustix::stdio::stderr()).ok();
     let queue = STDERR_QUEUE.get_or_init(start).as_ref();
-    queue.ok_or_else(|| io::Error::other("the system gives no thread for standard error"))
+    queue.ok_or_else(|| io::Error::other("a thread for standard error was refused"))
 }
 
 /// Queues a message and a line break for standard error. The message may be lost.

@@ -5,7 +5,7 @@ use super::deployment::{BINARY, Deployment, UP_LINE};
 use super::skipping::skip;
 use super::{LAYOUT, ONE_AT_A_TIME};
 use gateway::access::own_user;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{DirBuilder, Permissions};
 use std::io::Read;
@@ -85,8 +85,7 @@ impl Thing {
                 symlink(target, path).expect("made");
             }
             Self::Fifo => {
-                let mode = Mode::RUSR | Mode::WUSR;
-                mknodat(CWD, path, FileType::Fifo, mode, 0).expect("made");
+                mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).expect("made");
             }
             Self::Socket => return Some(UnixListener::bind(path).expect("bound")),
             Self::DeadSocket => drop(UnixListener::bind(path).expect("bound")),

@@ -52,6 +52,16 @@ fn reports_that_are_not_written_exit_with_1() {
         let output = report(Command::new(BINARY), closed.into());
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
     }
+    let out = deployment.path("made");
+    let mut certs = Command::new(BINARY);
+    certs.arg("certs").arg("--fabric").arg(deployment.path("fabric.toml")).arg("--out").arg(&out);
+    let output = certs.stdout(full()).output().expect("runs");
+    assert_unwritten(&output, &["certs"], "No space left");
+    assert!(out.join("ca.pem").exists(), "only the report was not written");
+    let short = ["--steps", "2", "--iterations", "1", "--size", "1 MiB", "--rtt", "2 ms"];
+    let mut quickstart = Command::new(BINARY);
+    let output = quickstart.arg("quickstart").args(short).stdout(full()).output().expect("runs");
+    assert_unwritten(&output, &["quickstart"], "No space left");
     let benches: Vec<_> = (0..3)
         .map(|rank| {
             let region = if rank < 2 { "east.toml" } else { "west.toml" };
