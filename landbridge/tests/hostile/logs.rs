@@ -123,7 +123,8 @@ fn a_log_whose_reader_is_stopped_delays_nobody() {
 fn a_log_on_a_stopped_terminal_delays_nobody() {
     const CTRL_S: u8 = 0x13;
     const CTRL_Q: u8 = 0x11;
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let terminal =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&terminal).expect("ours");
     unlockpt(&terminal).expect("ours");
     let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
