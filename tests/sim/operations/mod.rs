@@ -5,4 +5,5 @@ mod job_differences;
 mod job_isolation;
 mod path_problems;
 mod peer_identity;
+mod start_orders;
 mod step_commits;
