@@ -41,6 +41,9 @@ struct StartOrder {
     starts: Vec<(u64, Process)>,
 }
 
+/// A trainer's client, and the bytes of its sum.
+type Trained = (Client, Vec<u8>);
+
 impl StartOrder {
     /// Draws two to four regions of one gateway or two, and a start for each gateway and trainer.
     fn draw(seed: u64) -> Self {
@@ -81,7 +84,7 @@ impl StartOrder {
     /// clients by rank, and asserts that all results came soon after the last start.
     async fn start(&self, lab: &mut Lab) -> Vec<Client> {
         let (begun, case) = (lab.host.now(), Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1));
-        let mut trainers: Vec<(u32, JoinHandle<(Client, Vec<u8>)>)> = Vec::new();
+        let mut trainers: Vec<(u32, JoinHandle<Trained>)> = Vec::new();
         for (at_ms, process) in &self.starts {
             lab.host.sleep_until(begun + Span::from_ms(*at_ms)).await;
             match process {
