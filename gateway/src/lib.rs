@@ -13,8 +13,8 @@
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
 //! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
-//! each other. [`access`] judges who may use sockets and secret files. [`config`] and [`certs`] read
-//! and write files, [`simulate`] runs whole gateways in virtual time.
+//! each other. [`access`] judges who may use sockets and secret files, [`limits`] how
+//! much the system allows. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in virtual time.
 //!
 //! # Queues
 //!
@@ -45,6 +45,7 @@ pub mod daemon;
 pub mod engine;
 pub mod events;
 pub mod host;
+pub mod limits;
 pub mod local;
 mod log_throttle;
 pub mod loopback;

@@ -90,11 +90,16 @@ fn unread_pipe() -> (PipeReader, PipeWriter) {
 #[test]
 fn a_report_that_is_not_written_exits_with_1() {
     let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let east = configs().join("two-region/east.toml").display().to_string();
     for arguments in [
         &["plan", "--fabric", &fabric][..],
         &["plan", "--fabric", &fabric, "--json"],
         &["plan", "traffic"],
         &["check", &fabric],
+        &["check", &fabric, "--json"],
+        &["config", "--config", &east],
+        &["config", "--config", &east, "--json"],
+        &["ports", "--config", &east],
         &["wan-sim", "presets"],
         &["wan-sim", "show", &fabric],
         &["--help"],

@@ -1,4 +1,4 @@
-"""Two regions on this machine: gateways as processes, and an emulated link between them.
+"""Regions on this machine: gateways as processes, and an emulated link between two of them.
 
 The quickstart, the examples, the benchmarks and the tests use it. Operators start a real deployment
 with ``landbridge run``.
@@ -32,6 +32,9 @@ _FIRST_BLOCK_PORT = 16_384
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
+#: The names of up to three regions by their number. Ranks count through them in this order, which
+#: is the alphabetical one.
+_REGION_NAMES = {1: ("east",), 2: ("east", "west"), 3: ("east", "north", "west")}
 #: 30 s: the longest wait until a started gateway serves trainers.
 _START_TIMEOUT_S = 30.0
 #: Script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program, with
@@ -53,7 +56,8 @@ class LinkSpec(NamedTuple):
 
 
 class LocalRegions:
-    """The regions ``east`` and ``west`` with one gateway each, in a temporary folder.
+    """The regions ``east`` and ``west`` with one gateway each, in a temporary folder. With a third
+    number of ranks there is a region ``north`` as well.
 
     A context manager: it starts the gateways, and on exit ends them and removes the folder.
 
@@ -75,10 +79,12 @@ class LocalRegions:
         """Writes config files and keys.
 
         Args:
-            ranks: The number of ranks of ``east`` and of ``west``. One number makes ``east`` only.
+            ranks: The number of ranks of ``east`` and of ``west``. One number makes ``east`` only,
+                three make ``east``, ``north`` and ``west``.
             speeds: The relative speed of each rank.
             jobs: The names of the jobs.
-            link: The emulated link. Without one the gateways are connected over loopback.
+            link: The emulated link of two regions. Without one the gateways are connected over
+                loopback.
             program: The path of the ``landbridge`` program.
         """
         self.program = program or find_program()
@@ -86,12 +92,14 @@ class LocalRegions:
         self._closing = contextlib.ExitStack()
         self._closing.callback(self._folder.cleanup)
         self.folder = Path(self._folder.name)
-        self.ranks = dict(zip(("east", "west"), ranks))
+        self.ranks = dict(zip(_REGION_NAMES[len(ranks)], ranks))
+        if link is not None and len(self.ranks) > 2:
+            raise LocalRegionsError("an emulated link joins two regions, not three")
         self._jobs = list(jobs)
         self._link = link
         #: The gateways by region, and the `relay` that emulates the link.
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = [_find_free_port_block() for _ in range(3)]
+        self._ports = {name: _find_free_port_block() for name in (*_REGION_NAMES[3], "relay")}
         self._status = {name: _find_free_port_block() for name in self.ranks}
         self._write_config_files(list(speeds or [1.0] * sum(ranks)))
         made = [f"--job={job}" for job in self._jobs]
@@ -124,7 +132,11 @@ class LocalRegions:
 
     def region_file_of_rank(self, rank: int) -> Path:
         """Returns the path of the config file of a rank's region."""
-        return self.region_file("east" if rank < self.ranks["east"] else "west")
+        for region, count in self.ranks.items():
+            if rank < count:
+                return self.region_file(region)
+            rank -= count
+        raise LocalRegionsError("there are fewer ranks")
 
     def start_gateway(self, region: str) -> None:
         """Starts the gateway of a region, and waits until it serves trainers. Raises
@@ -138,6 +150,14 @@ class LocalRegions:
                     f"the gateway of {region} did not start:\n{self.read_log(region)}"
                 )
             time.sleep(0.02)
+
+    def stop_gateway(self, region: str) -> int:
+        """Ends the gateway of a region by SIGTERM, as a restart does. Returns its exit code."""
+        process = self._processes[region]
+        process.terminate()
+        code = process.wait()
+        self.kill_process(region)
+        return code
 
     def kill_process(self, name: str) -> None:
         """Kills the gateway of a region, or the ``relay``."""
@@ -175,7 +195,7 @@ class LocalRegions:
     def _start_relay(self, link: LinkSpec) -> None:
         """Starts ``landbridge wan-sim relay``, which emulates the link for every UDP port of the
         gateways."""
-        relay, west = self._ports[2], self._ports[1]
+        relay, west = self._ports["relay"], self._ports["west"]
         forwards: list[str] = []
         for lane in range(_GATEWAY_PORTS_MAX):
             forwards += ["--forward", f"127.0.0.1:{relay + lane}=127.0.0.1:{west + lane}"]
@@ -185,20 +205,21 @@ class LocalRegions:
     def _write_config_files(self, speeds: list[float]) -> None:
         """Writes the fabric file and a config file for each region."""
         link = self._link or LinkSpec("4 Gbit/s", "1 ms", "0 %")
-        east, west, relay = self._ports
-        wan = {"east": east, "west": west if self._link is None else relay}
+        wan = {name: self._ports[name] for name in self.ranks}
+        if self._link is not None and "west" in wan:
+            wan["west"] = self._ports["relay"]
         fabric = ['name = "lab"', "mtu = 1500"]
         for name, ranks in self.ranks.items():
             own, speeds = speeds[:ranks], speeds[ranks:]
             fabric += [f"[region.{name}]", f"ranks = {ranks}", f"speeds = {own}"]
             fabric += [f"[region.{name}.gateway.{name}-0]", f'wan = "127.0.0.1:{wan[name]}"']
             fabric += [f'egress = "{link.rate}"', f'ingress = "{link.rate}"']
-        if len(self.ranks) > 1:
-            fabric += ["[link.east-west]", f'rate = "{link.rate}"', f'rtt = "{link.rtt}"']
+        for one, other in itertools.combinations(self.ranks, 2):
+            fabric += [f"[link.{one}-{other}]", f'rate = "{link.rate}"', f'rtt = "{link.rtt}"']
             fabric += [f'loss = "{link.loss}"']
         (self.folder / "fabric.toml").write_text("\n".join([*fabric, ""]), "utf-8")
-        for name, listen in zip(self.ranks, (east, west)):
-            self._write_region_file(name, listen)
+        for name in self.ranks:
+            self._write_region_file(name, self._ports[name])
 
     def _write_region_file(self, name: str, listen: int) -> None:
         """Writes the config file of a region whose gateway listens at the UDP port ``listen``."""

@@ -16,6 +16,7 @@ mod write_whole;
 
 pub use line_queue::LineQueue;
 
+use rustix::process::{Resource, getrlimit};
 use std::fmt::Display;
 use std::io;
 use std::sync::OnceLock;
@@ -30,7 +31,7 @@ static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// A report was not written, or only a part of it. The command has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}")]
+#[error("cannot write to standard output: {0}{remedy}", remedy = remedy(.0))]
 pub struct UnwrittenReport(io::Error);
 
 impl UnwrittenReport {
@@ -46,6 +47,15 @@ impl From<UnwrittenReport> for io::Error {
     fn from(unwritten: UnwrittenReport) -> Self {
         Self::new(unwritten.0.kind(), unwritten)
     }
+}
+
+/// Returns the limit that a write has met and the remedy, as far as its error does not say them.
+fn remedy(error: &io::Error) -> String {
+    let limit = getrlimit(Resource::Fsize).current;
+    let met = limit.filter(|_| error.kind() == io::ErrorKind::FileTooLarge);
+    met.map_or_else(String::new, |limit| {
+        format!(": the limit is {limit} bytes (ulimit -f); raise it")
+    })
 }
 
 /// Writes a report and a line break to standard output; waits for its reader. Writes nothing where
@@ -67,7 +77,7 @@ pub fn write_report(report: &str) -> Result<(), UnwrittenReport> {
 pub fn stderr_queue() -> io::Result<&'static LineQueue> {
     let start = || LineQueue::start("stderr", rustix::stdio::stderr()).ok();
     let queue = STDERR_QUEUE.get_or_init(start).as_ref();
-    queue.ok_or_else(|| io::Error::other("the system gives no thread for standard error"))
+    queue.ok_or_else(|| io::Error::other("a thread for standard error was refused"))
 }
 
 /// Queues a message and a line break for standard error. The message may be lost.

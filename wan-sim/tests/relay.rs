@@ -34,7 +34,14 @@ fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
             target: target.local_addr().unwrap(),
         })
         .collect();
-    Relay::start(&RelaySpec { forwards, forward: spec, backward: spec, seed: 5 }).unwrap()
+    Relay::start(&RelaySpec {
+        forwards,
+        forward: spec,
+        backward: spec,
+        conditions: Default::default(),
+        seed: 5,
+    })
+    .unwrap()
 }
 
 fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
@@ -206,7 +213,13 @@ fn a_relays_recording_replays_in_the_core() {
         Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
     let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let relay = Relay::start_recording(
-        &RelaySpec { forwards: vec![forward], forward: words.link, backward: words.link, seed: 3 },
+        &RelaySpec {
+            forwards: vec![forward],
+            forward: words.link,
+            backward: words.link,
+            conditions: Default::default(),
+            seed: 3,
+        },
         Recorder::new(Box::new(file)),
     )
     .unwrap();
@@ -237,6 +250,7 @@ fn a_taken_address_is_the_callers_fault() {
         forwards: vec![forward],
         forward: spec,
         backward: spec,
+        conditions: Default::default(),
         seed: 1,
     })
     .unwrap_err();
@@ -244,4 +258,40 @@ fn a_taken_address_is_the_callers_fault() {
     for text in ["", "127.0.0.1:1", "localhost:1=127.0.0.1:2", "127.0.0.1:1=127.0.0.1"] {
         assert!(text.parse::<Forward>().is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_relay_marks_and_delays_as_codel_decides() {
+    let target = socket();
+    let words: Netem = "delay 1ms rate 2mbit queue 1MB codel 1ms 5ms".parse().unwrap();
+    let relay = start(&[&target], words.link);
+    let client = socket();
+    let client_state = UdpSocketState::new((&client).into()).unwrap();
+    let target_state = UdpSocketState::new((&target).into()).unwrap();
+    [&client, &target].into_iter().for_each(|socket| socket.set_nonblocking(false).unwrap());
+    let packets = 200;
+    for _ in 0..packets {
+        let transmit = Transmit {
+            destination: relay.listening()[0].address,
+            ecn: Some(EcnCodepoint::Ect0),
+            contents: &[1; 972],
+            segment_size: None,
+            src_ip: None,
+        };
+        client_state.try_send((&client).into(), &transmit).unwrap();
+    }
+    let (mut arrived, mut marked) = (0, 0);
+    while arrived < packets {
+        let mut buffer = vec![0; 65_536];
+        let mut meta = [RecvMeta::default()];
+        let mut buffers = [IoSliceMut::new(&mut buffer)];
+        target_state.recv((&target).into(), &mut buffers, &mut meta).unwrap();
+        let segments = meta[0].len.div_ceil(972) as u64;
+        arrived += segments;
+        marked += if meta[0].ecn == Some(EcnCodepoint::Ce) { segments } else { 0 };
+    }
+    let counters = relay.stop().unwrap().forward;
+    assert_eq!((counters.packets, counters.drops()), (packets, 0));
+    assert_eq!(counters.marked_codel, marked);
+    assert!(marked > 5, "{marked}");
 }

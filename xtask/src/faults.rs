@@ -1,6 +1,8 @@
-//! `cargo xtask faults`: processes killed and stopped in mid-collective.
+//! `cargo xtask faults`: processes killed and stopped in mid-collective. `cargo xtask chaos`: gateways
+//! restarted and killed under training with PyTorch.
 
 use crate::command::{CommandLine, Failure};
+use crate::python;
 use crate::tally::Tally;
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,8 +30,21 @@ pub fn check_faults(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result
 
 /// Runs `cargo xtask faults` with `arguments` and prints the failure, if any.
 pub fn run_faults(arguments: &[&str]) -> ExitCode {
+    run_in_root(|root| faults_command(root, arguments))
+}
+
+/// Runs `cargo xtask chaos` with `arguments` and prints the failure, if any. The wheel is built with
+/// the profile of the tests.
+pub fn run_chaos(arguments: &[&str]) -> ExitCode {
+    let words = [&["python/tests/chaos/chaos_run.py"], arguments].concat();
+    let repeat = [&["cargo", "xtask", "chaos"], arguments].concat().join(" ");
+    run_in_root(|root| Ok(python::torch_command(root, "dev", &words)?.repeated_by(repeat)))
+}
+
+/// Makes a command line and runs it in the root of the workspace; prints the failure, if any.
+fn run_in_root(command: impl FnOnce(&Path) -> Result<CommandLine, Failure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    match faults_command(root, arguments).and_then(|line| line.run_to_success(root)) {
+    match command(root).and_then(|line| line.run_to_success(root)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_parts(flags),
         ["bench", name] => bench::run_bench(name).unwrap_or_else(print_usage_error),
         ["faults", ref rest @ ..] => faults::run_faults(rest),
+        ["chaos", ref rest @ ..] => faults::run_chaos(rest),
         ["simulate", ref rest @ ..] => simulate::run_simulate(rest),
         ["--help" | "-h" | "help"] => {
             println!("{HELP_TEXT}");
@@ -65,6 +66,8 @@ Commands:
   python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
                     of the last run is tested.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
+  chaos             Restarts and kills gateways of three regions under training with PyTorch;
+                    `--restarts N --kills N --seed S` say how often, `--help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.

@@ -85,7 +85,8 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
         "landbridge/torch",
         "python/landbridge",
     ])?;
-    let tests = ["--ignore", "python/tests/pytorch", "-k", "not torch"];
+    let ignored = ["--ignore", "python/tests/pytorch", "--ignore", "python/tests/chaos"];
+    let tests = [&ignored[..], &["-k", "not torch"]].concat();
     plain.run_pytest(&tests, tally)?;
     for example in ["numpy_sum", "jax_sum"] {
         plain.run_example(example, tally)?;
@@ -97,14 +98,13 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
 }
 
 /// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
-/// that environment.
-pub fn python_bench_command(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
+/// that environment. `profile` is the one that the wheel is built with.
+pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<CommandLine, Failure> {
     let folder = crate::workspace::target_folder().join("python");
     let tools = PythonEnvironment::new(root, folder.join("venv"));
     tools.create_if_missing()?;
     tools.install(&TEST_PACKAGES, &[])?;
-    // Speed is what is measured.
-    let wheel = build_wheel(&tools, "release", &folder.join("dist"))?;
+    let wheel = build_wheel(&tools, profile, &folder.join("dist"))?;
     let torch =
         PythonEnvironment::new(root, folder.join(format!("venv-torch-{}", TORCH_VERSIONS[0])));
     torch.install_torch(TORCH_VERSIONS[0])?;
@@ -152,6 +152,7 @@ fn check_with_torch(
         "-k",
         "torch",
         "python/tests/pytorch",
+        "python/tests/chaos",
         "python/tests/memory/test_arrays.py",
         "python/tests/test_quickstart.py",
     ];

@@ -2,6 +2,7 @@
 //! eighth, partial results get the rest.
 
 use super::spec::GatewaySpec;
+use crate::limits::memory::MemoryNeeds;
 use crate::wan;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
@@ -34,6 +35,41 @@ pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount
     let least = 2 * reserved.get();
     let short = reserved.get() > memory.get() / 2;
     short.then(|| ByteCount::new(least.next_multiple_of(1 << 20)))
+}
+
+/// 64 MiB: pages of a gateway's program, its stacks and its queues beside `memory`. At rest 16 MiB
+/// were measured.
+const PROGRAM_RESIDENT_BYTES: u64 = 64 << 20;
+/// 128 MiB: private memory of the same, also where no page was touched yet. At rest 90 MiB were
+/// measured, of which lanes have a part of `memory`.
+const PROGRAM_PRIVATE_BYTES: u64 = 128 << 20;
+/// 128 MiB: files of the program and of libraries, and what the allocator maps for a moment.
+const PROGRAM_MAPPED_BYTES: u64 = 128 << 20;
+/// 2 MiB: the stack of a thread, as Rust makes it.
+const STACK_BYTES: u64 = 2 << 20;
+/// 64 MiB: addresses that the allocator of the C library reserves for a thread.
+const THREAD_HEAP_BYTES: u64 = 64 << 20;
+/// 8 threads: the first one, the log, the watchdog, the engine, blocking tasks, and three to spare.
+const THREADS_BESIDE_LANES_AND_CORES: u64 = 8;
+
+/// Returns what the process of a gateway may take, of memory and of addresses: `memory` of its own,
+/// `arenas` of its jobs. `networks` is the number of networks (WAN and LAN) with lanes.
+pub fn process_memory_needs(
+    memory: ByteCount,
+    arenas: ByteCount,
+    fabric: &Fabric,
+    networks: usize,
+) -> MemoryNeeds {
+    let lanes = u64::from(plan::lane_count(fabric)) * networks as u64;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let threads = THREADS_BESIDE_LANES_AND_CORES + lanes + cores;
+    let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * STACK_BYTES);
+    let reserved = PROGRAM_MAPPED_BYTES + threads * THREAD_HEAP_BYTES;
+    MemoryNeeds {
+        resident: memory.get().saturating_add(PROGRAM_RESIDENT_BYTES),
+        private,
+        address_space: private.saturating_add(reserved).saturating_add(arenas.get()),
+    }
 }
 
 /// Parts of a gateway's memory beside the reserved bytes. All parts together are at most the memory,

@@ -6,9 +6,12 @@
 
 mod cores;
 mod real;
+mod runtime;
+mod thread_pool;
 mod virtual_time;
 
 pub use real::RealHost;
+pub use runtime::current_thread_runtime;
 pub use virtual_time::VirtualHost;
 
 use std::future::Future;

@@ -1,7 +1,10 @@
 //! The operating system as a host: its clock, threads and sockets.
 
 use super::cores::{AllowedCores, CorePin};
+use super::runtime::current_thread_runtime;
+use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
+use crate::limits::threads::spawn_thread;
 use quinn::Runtime;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -10,7 +13,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
-use tokio::runtime;
 use tracing::warn;
 use units::{Span, TimeNs};
 
@@ -18,6 +20,19 @@ use units::{Span, TimeNs};
 /// are enough of them.
 #[derive(Debug, Default)]
 pub struct RealHost;
+
+impl RealHost {
+    /// Starts the threads that every gateway needs beside those of its lanes. Without this call they
+    /// start with the first tasks.
+    ///
+    /// # Errors
+    /// The system gives too few threads; the text names the limit.
+    pub fn start_threads(&self) -> io::Result<()> {
+        LazyLock::force(&ALLOWED_CORES);
+        COMPUTE_THREADS.start_threads(compute_threads_max())?;
+        BLOCKING_THREADS.start_threads(1)
+    }
+}
 
 impl Host for RealHost {
     /// Reads the system's monotonic clock.
@@ -43,10 +58,10 @@ impl Host for RealHost {
 
     /// Starts a thread with a runtime of its own, and pins it to a core if there are enough.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
-        // The compute threads start before any lane is pinned, so that they inherit no core.
-        LazyLock::force(&COMPUTE_THREADS);
+        // Read before any lane is pinned.
+        LazyLock::force(&ALLOWED_CORES);
         let pin = CorePin::choose_for_lane(&thread);
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {
@@ -54,7 +69,7 @@ impl Host for RealHost {
             }
             runtime.block_on(async move { start().await });
         };
-        std::thread::Builder::new().name(name).spawn(body).map(|_| ())
+        spawn_thread(&name, body).map(|_| ())
     }
 
     /// Reads the system's clock of the thread's processor time.
@@ -64,14 +79,12 @@ impl Host for RealHost {
 
     /// Runs a task on one of the threads `COMPUTE_THREADS`.
     fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        let done = COMPUTE_THREADS.spawn_blocking(task);
-        Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
+        COMPUTE_THREADS.run(task, compute_threads_max())
     }
 
-    /// Runs a task on a blocking thread of the caller's tokio runtime.
+    /// Runs a task on one of the threads `BLOCKING_THREADS`.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        let done = tokio::task::spawn_blocking(task);
-        Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
+        BLOCKING_THREADS.run(task, BLOCKING_THREADS_MAX)
     }
 
     /// Binds a UDP socket, and warns if the system made its buffers smaller than wanted.
@@ -123,17 +136,29 @@ fn clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Thread pool for reductions and other compute tasks, with one thread for each core, since more
-/// threads would only compete. All gateways of the process share the pool.
-static COMPUTE_THREADS: LazyLock<runtime::Runtime> = LazyLock::new(|| {
-    let (cores, anywhere) =
-        (available_parallelism().map_or(1, NonZero::get), AllowedCores::of_this_thread());
-    let mut threads = runtime::Builder::new_current_thread();
-    threads.thread_name("compute").max_blocking_threads(cores);
-    // A thread that a pinned lane starts would inherit the lane's core.
-    threads.on_thread_start(move || anywhere.unpin_this_thread());
-    threads.build().expect("without timers and sockets nothing can fail")
-});
+/// Threads for reductions and other compute tasks, with one for each core, since more would only
+/// compete. All gateways of the process share them.
+static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_cores);
+
+/// Threads for tasks that may take seconds.
+static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_cores);
+
+/// 16 threads: arenas of so many trainers are mapped at once, others wait.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// The cores of the process, before any lane is pinned.
+static ALLOWED_CORES: LazyLock<AllowedCores> = LazyLock::new(AllowedCores::of_this_thread);
+
+/// Returns the number of threads for compute tasks.
+fn compute_threads_max() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Lets the calling thread use all cores. A thread that a pinned lane starts inherits the core of
+/// the lane.
+fn use_allowed_cores() {
+    ALLOWED_CORES.unpin_this_thread();
+}
 
 /// Describes the socket buffers that the system silently made smaller than `wanted` bytes, and the
 /// remedy.

@@ -8,6 +8,7 @@ use crate::access::{
     SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
 };
 use crate::events::RateChange;
+use crate::host::current_thread_runtime;
 use crate::observe::status::LinkReport;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -103,7 +104,7 @@ pub fn send_operator_request(
 /// Returns the user of the process that listens at the other end.
 fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     // The standard library cannot ask, and tokio does so only inside a runtime.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = current_thread_runtime()?;
     let inside = runtime.enter();
     stream.set_nonblocking(true)?;
     let user = tokio::net::UnixStream::from_std(stream.try_clone()?)?.peer_cred()?.uid();

@@ -6,8 +6,8 @@
 
 #![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
-use super::limits::{self, MemoryLimit};
 use crate::accept_errors::DESCRIPTORS_REMEDY;
+use crate::limits::memory::{MemoryLimit, arena_limit_below, mapping_limit};
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ impl ArenaError {
 
     /// Returns the error of a mapping of `wanted` bytes that the system refused.
     fn of_mapping(error: Errno, wanted: u64) -> Self {
-        match limits::address_space_limit() {
+        match mapping_limit() {
             Some(limit) if error == Errno::NOMEM => Self::Limited { wanted, limit },
             _ => Self::System(error.into()),
         }
@@ -238,7 +238,7 @@ impl Arena {
             return Err(ArenaError::BadSize(bytes));
         }
         // Without this check the kernel would kill this process or others to find the pages.
-        if let Some(limit) = limits::arena_limit_below(bytes) {
+        if let Some(limit) = arena_limit_below(bytes) {
             return Err(ArenaError::Limited { wanted: bytes, limit });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

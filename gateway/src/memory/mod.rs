@@ -7,5 +7,4 @@
 
 pub mod arena;
 pub(crate) mod buffers;
-pub mod limits;
 pub mod mem_slice;

@@ -4,6 +4,8 @@ use super::status::GatewayReport;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 /// Why the status of a running gateway could not be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +34,22 @@ pub enum FetchError {
 /// # Errors
 /// No gateway answers there.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer = request_status_text(address)
-        .map_err(|source| FetchError::Unreachable { address, source })?;
+    let answer = request_status_text(address);
+    parse_answer(address, &answer.map_err(|source| FetchError::Unreachable { address, source })?)
+}
+
+/// Fetches a status as [`fetch_status`] does, within 5 s. Call it within a runtime.
+///
+/// # Errors
+/// No gateway answers there.
+pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, FetchError> {
+    let answer = timeout(FETCH_TIMEOUT, request_status_text_async(address)).await;
+    let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    parse_answer(address, &answer.map_err(|source| FetchError::Unreachable { address, source })?)
+}
+
+/// Parses an HTTP answer of the server at `address`.
+fn parse_answer(address: SocketAddr, answer: &str) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer { address, problem: problem.to_owned() };
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("not HTTP"))?;
     let first = head.lines().next().unwrap_or_default();
@@ -49,10 +65,24 @@ fn request_status_text(address: SocketAddr) -> io::Result<String> {
         TcpStream::connect_timeout(&connectable_status_address(address), FETCH_TIMEOUT)?;
     stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
     stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
-    write!(stream, "GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    stream.write_all(status_request(address).as_bytes())?;
     let mut answer = String::new();
     stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
+async fn request_status_text_async(address: SocketAddr) -> io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(connectable_status_address(address)).await?;
+    stream.write_all(status_request(address).as_bytes()).await?;
+    let mut answer = String::new();
+    stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Returns the HTTP request for the status.
+fn status_request(address: SocketAddr) -> String {
+    format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")
 }
 
 /// Returns the address to connect to: loopback in place of the unspecified address.

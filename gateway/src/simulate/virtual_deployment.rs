@@ -47,7 +47,7 @@ pub struct VirtualDeployment {
     pub host: Arc<dyn Host>,
     /// The fabric.
     pub fabric: Arc<Fabric>,
-    /// The running gateways, in order.
+    /// The running gateways, in order of their ids.
     pub gateways: Vec<Gateway>,
     setup: FabricSetup,
     /// The same host: the one process of all gateways, whose threads may seem busy.
@@ -58,6 +58,7 @@ pub struct VirtualDeployment {
 
 /// The ways to reach one running gateway.
 struct GatewayHandles {
+    id: GatewayId,
     connector: InProcessConnector,
     status: StatusHandle,
     metrics: Arc<MetricsRegistry>,
@@ -110,7 +111,7 @@ impl VirtualDeployment {
         self.process.wakeups()
     }
 
-    /// Starts a gateway. The gateways before it run already.
+    /// Starts a gateway. Gateways start in any order.
     ///
     /// # Errors
     /// [`StartError`].
@@ -126,9 +127,9 @@ impl VirtualDeployment {
         let observed = Observability { metrics: Arc::clone(&metrics), status_requests: requests };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
-        let index = self.gateways.len().min(usize::from(me.0));
+        let index = self.handles.partition_point(|handles| handles.id < me);
         self.gateways.insert(index, gateway);
-        self.handles.insert(index, GatewayHandles { connector, status, metrics });
+        self.handles.insert(index, GatewayHandles { id: me, connector, status, metrics });
         Ok(())
     }
 
@@ -141,7 +142,7 @@ impl VirtualDeployment {
         me: GatewayId,
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
-        let index = usize::from(me.0);
+        let index = self.handles.partition_point(|handles| handles.id < me);
         self.gateways.remove(index).shut_down().await;
         self.handles.remove(index);
         // Its sockets are free once its peers have had time to answer.
@@ -170,13 +171,24 @@ impl VirtualDeployment {
     ///
     /// # Errors
     /// The gateway is busy or gone.
+    ///
+    /// # Panics
+    /// The gateway does not run.
     pub async fn status(&self, gateway: GatewayId) -> Result<GatewayReport, StatusError> {
-        self.handles[usize::from(gateway.0)].status.request().await
+        self.handles_of(gateway).expect("a running gateway").status.request().await
     }
 
     /// Returns the metrics of a gateway.
+    ///
+    /// # Panics
+    /// The gateway does not run.
     pub fn metrics(&self, gateway: GatewayId) -> &MetricsRegistry {
-        &self.handles[usize::from(gateway.0)].metrics
+        &self.handles_of(gateway).expect("a running gateway").metrics
+    }
+
+    /// Returns the handles of a gateway; `None` when it does not run.
+    fn handles_of(&self, gateway: GatewayId) -> Option<&GatewayHandles> {
+        self.handles.iter().find(|handles| handles.id == gateway)
     }
 
     /// Waits for `span` of virtual time.
@@ -220,7 +232,7 @@ impl VirtualDeployment {
     /// does not run.
     pub fn connector(&self, rank: u32) -> Option<&InProcessConnector> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
-        self.handles.get(usize::from(gateway.0)).map(|handles| &handles.connector)
+        self.handles_of(gateway).map(|handles| &handles.connector)
     }
 
     /// Attaches a rank of a job, and waits at most `epoch_timeout` for the gateways to meet.

@@ -7,8 +7,9 @@ use crate::bench::{BenchError, Measurement, RankBench, describe_wait};
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};
+use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch::fetch_status_async;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::net::SocketAddr;
@@ -138,7 +139,7 @@ impl BenchRankArgs {
             op: self.op,
             iterations: self.iterations,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let measured = runtime.block_on(run_and_tell(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
@@ -190,8 +191,7 @@ async fn run_and_tell(bench: RankBench, status: SocketAddr) -> Result<Measuremen
         }
         pause *= 2;
         // The gateway may have stopped answering; the benchmark itself then says so.
-        let fetched = tokio::task::spawn_blocking(move || fetch_status(status)).await;
-        if let Ok(Ok(report)) = fetched
+        if let Ok(report) = fetch_status_async(status).await
             && let Some(wait) = describe_wait(&report, &job)
         {
             stdio::print_message(&wait);

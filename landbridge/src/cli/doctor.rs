@@ -6,6 +6,7 @@ use super::output::table::render_table;
 use crate::doctor::{Finding, Verdict, examine_gateway};
 use clap::Args;
 use gateway::config::RegionFile;
+use gateway::host::current_thread_runtime;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -42,7 +43,7 @@ impl DoctorCommand {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let findings = runtime.block_on(examine_gateway(&region, gateway));
         let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
         if self.json {

@@ -18,9 +18,11 @@ mod wan_sim;
 
 pub(crate) use output::exit::Exit;
 
-use output::exit::exit_instead_of_aborting;
+use output::abort::exit_instead_of_aborting;
+use output::exit::fail_writes_above_file_limit;
 
 use clap::{Parser, Subcommand};
+use gateway::limits::process::raise_stack_limit;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
@@ -51,13 +53,23 @@ enum Command {
 /// Runs the command that the process was started with. Errors go to stderr, which gets a moment to
 /// take what waits for it.
 pub(crate) fn main() -> Exit {
-    let exit = run_command_line();
+    let exit = match raise_stack_limit() {
+        Ok(()) => run_command_line(),
+        Err(error) => {
+            stdio::print_message(error);
+            Exit::Skipped
+        }
+    };
     stdio::flush_stderr();
     exit
 }
 
-/// Parses the command line and runs its command.
+/// Parses the command line and runs its command. Not a part of its caller: its stack is too large to
+/// be used before the limit on the stack is checked.
+#[inline(never)]
 fn run_command_line() -> Exit {
+    // Without it a file that grows above a limit ends the process, which is no reason not to run.
+    let _ = fail_writes_above_file_limit();
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {

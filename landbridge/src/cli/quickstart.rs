@@ -6,6 +6,7 @@ use super::output::print::{print_json, print_text};
 use super::output::table::output_columns;
 use crate::quickstart::{self, QuickstartError, QuickstartOptions, RankTask, report};
 use clap::Args;
+use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ impl QuickstartCommand {
             steps: self.steps,
             iterations: self.iterations,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         let report = runtime.block_on(quickstart::run_quickstart(&options));
         // The reference may still be computed after an error: do not wait for it.
         runtime.shutdown_background();
@@ -121,7 +122,7 @@ impl QuickstartRankCommand {
             iterations: self.iterations,
             weights: self.weights,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = current_thread_runtime()?;
         runtime.block_on(task.run()).map_err(QuickstartError::Rank)?;
         Ok(Exit::Good)
     }

@@ -5,9 +5,9 @@ use gateway::access::{
     self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
 };
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
-use gateway::daemon::{check_descriptor_limit, descriptors_needed};
+use gateway::daemon::{check_descriptor_limit, descriptors_needed, process_memory_needs};
+use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
 use gateway::local::token_file::{self, TokenFileError};
-use gateway::memory::limits::budget_limit_below;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -38,18 +38,21 @@ fn check_socket_buffer(setting: &'static str) -> Finding {
 /// Checks that no limit of the host, of cgroups or of the process is below the memory of the gateway
 /// and the arenas of its jobs. The doctor's own limits are the gateway's only if both run alike.
 pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
-    let own = gateway.memory.get();
-    let arenas: u64 = region.jobs().map(|job| job.memory.get()).fold(0, u64::saturating_add);
+    let arenas = region.arenas_memory();
     let finding =
         |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
-    if let Some(limit) = budget_limit_below(own) {
-        let advice = format!("{}, or lower `memory` of the gateway", limit.remedy);
-        return finding(format!("gateway: {}; {limit}", gateway.memory)).into_failure(advice);
+    let (fabric, networks) = (region.fabric(), region.fabric().count_lane_networks(gateway.id));
+    let needs = process_memory_needs(gateway.memory, arenas, fabric.fabric(), networks);
+    if let Some(short) = limit_below_needs(&needs) {
+        let advice = format!("{}, or lower `memory` of the gateway", short.limit.remedy);
+        return finding(format!("gateway: {}; {short}", gateway.memory)).into_failure(advice);
     }
-    let sum = ByteCount::new(own.saturating_add(arenas));
-    match budget_limit_below(sum.get()) {
+    let sum = ByteCount::new(gateway.memory.get().saturating_add(arenas.get()));
+    // Gateway and trainers share one host.
+    let resident = needs.resident.saturating_add(arenas.get());
+    match limit_below_needs(&MemoryNeeds { resident, ..needs }) {
         Some(limit) => {
-            let advice = format!("{}, or lower `memory` of jobs", limit.remedy);
+            let advice = format!("{}, or lower `memory` of jobs", limit.limit.remedy);
             finding(format!("gateway and jobs: {sum}; {limit}")).into_warning(advice)
         }
         None => finding(format!("gateway and jobs: {sum}, below every limit")),

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::observe::fetch::{FetchError, fetch_status};
+use gateway::observe::fetch::{FetchError, fetch_status_async};
 use gateway::observe::status::{GatewayReport, ProblemReport};
 
 /// Name of the check in all findings.
@@ -14,10 +14,7 @@ pub(super) async fn check_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,
 ) -> Vec<Finding> {
-    let address = gateway.status;
-    // It blocks for some seconds if a process listens there and does not answer.
-    let fetched = tokio::task::spawn_blocking(move || fetch_status(address)).await;
-    match fetched.expect("fetching does not panic") {
+    match fetch_status_async(gateway.status).await {
         Ok(report) => describe_report(region, gateway, &report),
         Err(error @ FetchError::Unreachable { .. }) => {
             let finding = Finding::ok(CHECK, &gateway.name, error);

@@ -1,7 +1,9 @@
 //! Child processes of the quickstart: further processes of this binary.
 
 use super::error::QuickstartError;
+use gateway::limits::threads::explain_thread_refusal;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -39,9 +41,14 @@ impl ChildProcess {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
+            .map_err(|error| match error.kind() {
+                // The limits on threads are those on processes too.
+                ErrorKind::WouldBlock => explain_thread_refusal(name, error),
+                _ => error,
+            })
             .map_err(system())?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(system()(std::io::ErrorKind::BrokenPipe.into()));
+            return Err(system()(ErrorKind::BrokenPipe.into()));
         };
         let output = BufReader::new(output).lines();
         Ok(Self { name: name.to_owned(), child, log: log.to_owned(), input, output })

@@ -17,14 +17,15 @@ use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCo
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
-use gateway::observe::fetch::fetch_status;
+use gateway::limits::threads::spawn_thread;
+use gateway::observe::fetch::fetch_status_async;
 use gateway::simulate::SIMULATED_QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use indicatif::ProgressBar;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 /// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
 /// three attempts to connect. The wait on a long link lasts [`EPOCH_ROUND_TRIPS`] instead.
@@ -72,7 +73,7 @@ impl QuickstartRunner {
     ) -> Result<QuickstartReport, QuickstartError> {
         let steps = u64::from(options.steps.get());
         let bar = quickstart_progress_bar(steps + u64::from(options.iterations.get()));
-        let reference = spawn_reference_training(options);
+        let reference = spawn_reference_training(options)?;
         let shares =
             batch_shares(GLOBAL_BATCH as u64, &rank_speeds(options)).expect("speeds are positive");
         bar.set_message("starting gateways");
@@ -174,11 +175,9 @@ impl QuickstartRunner {
                 if let Some(error) = processes.find_map(ChildProcess::error_if_ended) {
                     return Err(error);
                 }
-                let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
-                let problem = match status {
-                    Ok(Ok(status)) if status.jobs.iter().all(|job| job.epoch.is_some()) => break,
-                    Ok(Ok(_)) => "its peer is not connected yet".to_owned(),
-                    Ok(Err(error)) => error.to_string(),
+                let problem = match fetch_status_async(address).await {
+                    Ok(status) if status.jobs.iter().all(|job| job.epoch.is_some()) => break,
+                    Ok(_) => "its peer is not connected yet".to_owned(),
                     Err(error) => error.to_string(),
                 };
                 if tokio::time::Instant::now() > deadline {
@@ -264,8 +263,7 @@ impl QuickstartRunner {
         for (payload, (gateway, address)) in
             payload.iter_mut().zip(self.gateways.iter().zip(deployment.status))
         {
-            let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
-            let status = status.map_err(|error| gateway.error_with_log(&error.to_string()))?;
+            let status = fetch_status_async(address).await;
             let status = status.map_err(|error| gateway.error_with_log(&error.to_string()))?;
             *payload = status.peers.iter().map(|peer| peer.sent_bytes).sum();
         }
@@ -383,8 +381,17 @@ fn read_weights(deployment: &QuickstartDeployment) -> Result<Vec<f32>, Quickstar
     Ok(bytemuck::pod_collect_to_vec(&bytes))
 }
 
-/// Trains the reference in one process, on a blocking thread.
-fn spawn_reference_training(options: &QuickstartOptions) -> JoinHandle<Trained> {
+/// Trains the reference in one process, on a thread of its own.
+fn spawn_reference_training(
+    options: &QuickstartOptions,
+) -> Result<oneshot::Receiver<Trained>, QuickstartError> {
     let steps = options.steps;
-    tokio::task::spawn_blocking(move || reference::train_reference(&Digits::load(), steps))
+    let (done, trained) = oneshot::channel();
+    let train = move || {
+        // The quickstart may have ended by an error.
+        let _ = done.send(reference::train_reference(&Digits::load(), steps));
+    };
+    spawn_thread("reference", train)
+        .map_err(QuickstartError::system("cannot train the reference"))?;
+    Ok(trained)
 }

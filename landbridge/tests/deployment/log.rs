@@ -19,12 +19,20 @@ struct LogState {
 impl Log {
     /// Waits for a line that contains `wanted`, and returns it.
     pub fn line_with(&self, wanted: &str) -> String {
+        let line = self.line_or_end(wanted);
+        line.unwrap_or_else(|| panic!("the log ended without `{wanted}`:\n{}", self.text()))
+    }
+
+    /// Waits for a line that contains `wanted`; `None` if the log ends without it.
+    pub fn line_or_end(&self, wanted: &str) -> Option<String> {
         let mut state = self.state.lock().expect("no panic inside");
         loop {
             if let Some(line) = state.text.lines().find(|line| line.contains(wanted)) {
-                return line.to_owned();
+                return Some(line.to_owned());
             }
-            assert!(!state.has_ended, "the log ended without `{wanted}`:\n{}", state.text);
+            if state.has_ended {
+                return None;
+            }
             state = self.grown.wait(state).expect("no panic inside");
         }
     }

@@ -72,6 +72,8 @@ impl Layout<'static> {
     }
 }
 
+/// Part of the log line of a gateway that serves trainers.
+pub const UP_LINE: &str = "is up; trainers attach at";
 /// Memory of each gateway.
 const MEMORY: &str = "256 MiB";
 
@@ -162,8 +164,16 @@ impl Deployment {
         self.run_gateway_by(name, Command::new(BINARY));
     }
 
+    /// Starts the gateway of a region file with a command that ends in the binary, and waits until
+    /// it is up.
+    pub fn run_gateway_by(&mut self, name: &str, binary: Command) {
+        let gateway = self.spawn_gateway_by(name, binary);
+        gateway.log.line_with(UP_LINE);
+        self.gateways.push(gateway);
+    }
+
     /// Starts the gateway of a region file with a command that ends in the binary.
-    pub fn run_gateway_by(&mut self, name: &str, mut binary: Command) {
+    pub fn spawn_gateway_by(&self, name: &str, mut binary: Command) -> RunningGateway {
         let mut process = binary
             .args(["run", "--config"])
             .arg(self.path(&format!("{name}.toml")))
@@ -174,7 +184,6 @@ impl Deployment {
         let log = Arc::<Log>::default();
         let (reader, stderr) = (Arc::clone(&log), process.stderr.take().expect("piped"));
         std::thread::spawn(move || reader.read(stderr));
-        log.line_with("is up; trainers attach at");
-        self.gateways.push(RunningGateway { process, log });
+        RunningGateway { process, log }
     }
 }

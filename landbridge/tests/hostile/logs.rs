@@ -8,9 +8,11 @@ use super::{
 use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, PoisonError};
 
@@ -91,6 +93,81 @@ fn a_log_that_cannot_be_written_harms_nobody() {
     let mut closing = Command::new("sh");
     closing.args(["-c", "exec \"$0\" \"$@\" 2>&-", BINARY]);
     work_beside_log(closing, Stdio::null(), "info", |_| false);
+}
+
+#[test]
+fn a_log_file_at_its_limit_harms_nobody() {
+    let mut limited = Command::new("sh");
+    // 8 blocks of 512 bytes.
+    limited.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\"", BINARY]);
+    let file = tempfile::tempfile().expect("a file");
+    let lost = work_beside_log(limited, Stdio::from(file), "debug", |_| false);
+    assert!(lost > 0, "nothing was counted");
+}
+
+/// The reader exists, but is stopped, as by Ctrl-Z.
+#[test]
+fn a_log_whose_reader_is_stopped_delays_nobody() {
+    let mut reader =
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("starts");
+    kill_process(Pid::from_child(&reader), Signal::STOP).expect("signalled");
+    let stderr = Stdio::from(reader.stdin.take().expect("piped"));
+    let lost = work_beside_log(Command::new(BINARY), stderr, "trace", has_lost_nothing);
+    assert!(lost > 0);
+    reader.kill().expect("ours");
+    reader.wait().expect("ends");
+}
+
+/// The terminal takes no more from Ctrl-S to Ctrl-Q.
+#[test]
+fn a_log_on_a_stopped_terminal_delays_nobody() {
+    const CTRL_S: u8 = 0x13;
+    const CTRL_Q: u8 = 0x11;
+    let terminal =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&terminal).expect("ours");
+    unlockpt(&terminal).expect("ours");
+    let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
+    // It must not become the terminal of the test.
+    let no_control = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+    let mut options = File::options();
+    let log = options.read(true).write(true).custom_flags(no_control).open(name);
+    let log = log.expect("a terminal");
+    let mut keys = File::from(terminal);
+    let mut screen = BufReader::new(keys.try_clone().expect("a descriptor"));
+    // Output is stopped, not unread.
+    let reading = std::thread::spawn(move || {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // The last writer is gone: the error is the end of a terminal.
+            if !matches!(screen.read_until(b'\n', &mut line), Ok(1..)) {
+                return false;
+            }
+            if String::from_utf8_lossy(&line).contains("lines are missing here") {
+                return true;
+            }
+        }
+    });
+    keys.write_all(&[CTRL_S]).expect("typed");
+    let mut is_stopped = true;
+    let lost = work_beside_log(Command::new(BINARY), log.into(), "trace", |deployment| {
+        if has_lost_nothing(deployment) {
+            return true;
+        }
+        if std::mem::take(&mut is_stopped) {
+            keys.write_all(&[CTRL_Q]).expect("typed");
+        }
+        !reading.is_finished()
+    });
+    assert!(lost > 0 && reading.join().expect("no panic"), "{lost} lost lines");
+}
+
+#[test]
+fn a_gateway_needs_no_standard_output() {
+    let mut mute = Command::new(BINARY);
+    mute.stdout(File::options().write(true).open("/dev/full").expect("a device"));
+    work_beside_log(mute, Stdio::null(), "info", |_| false);
 }
 
 #[test]

@@ -3,13 +3,18 @@
 //! The honest job's all-reduces must all succeed, in one epoch. Their rate is measured only if the
 //! environment asks for it: `cargo xtask bench hostile` does.
 
+mod cgroups;
 #[path = "../deployment/mod.rs"]
 mod deployment;
 mod descriptors;
+mod limited;
+mod limits;
 mod logs;
+mod places;
 mod raw;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
+mod standard_output;
 mod trainers;
 mod wan;
 

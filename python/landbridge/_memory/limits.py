@@ -1,4 +1,4 @@
-"""The limits of the system on memory, address space, file sizes and descriptors.
+"""The limits of the system on memory, address space, file sizes, descriptors and threads.
 
 An arena is checked against them before it is made, because the kernel kills a process that meets
 some of them. A limit that cannot be read, as in a container without ``/proc``, is not checked.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import resource
+import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from ..errors import LimitReached
 
 #: The least limit of a version 1 cgroup that means no limit, in bytes.
 _UNLIMITED_BYTES = 1 << 62
@@ -32,18 +35,17 @@ class MemoryLimit(NamedTuple):
 class _CgroupFiles(NamedTuple):
     """The names of a memory cgroup's files and fields, which differ by the version of cgroups."""
 
-    folder: str
-    limit: str
+    limits: tuple[str, ...]
     usage: str
     reclaimable: tuple[str, str]
 
 
+#: Above ``memory.high`` the kernel kills no process, but slows it down to a standstill.
 _CGROUP_V2 = _CgroupFiles(
-    "sys/fs/cgroup", "memory.max", "memory.current", ("inactive_file", "active_file")
+    ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")
 )
 _CGROUP_V1 = _CgroupFiles(
-    "sys/fs/cgroup/memory",
-    "memory.limit_in_bytes",
+    ("memory.limit_in_bytes",),
     "memory.usage_in_bytes",
     ("total_inactive_file", "total_active_file"),
 )
@@ -70,6 +72,37 @@ def is_descriptor_limit(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a thread. Raises ``LimitReached`` with the limits and the remedy where the system
+    gives none."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        limits = "; ".join(thread_limits()) or "kernel.threads-max of sysctl"
+        text = f"no thread {thread.name}: {error}; raise the limit that is met: {limits}"
+        raise LimitReached(text) from error
+
+
+def thread_limits(root: Path = Path("/")) -> list[str]:
+    """Returns the limits on threads of this process, each with its value and its setting."""
+    limits = []
+    for _, group, folder in _cgroups(root, "pids"):
+        most = _read_number(folder / "pids.max")
+        if most is not None:
+            used = _read_number(folder / "pids.current")
+            text = f"pids.max of cgroup {group} is {most}, of which {used} are in use"
+            limits.append(f"{text} (TasksMax=, --pids-limit)")
+    for kind, name in (
+        (resource.RLIMIT_NPROC, "processes and threads of this user (ulimit -u)"),
+        (resource.RLIMIT_AS, "address space (ulimit -v)"),
+        (resource.RLIMIT_DATA, "private memory (ulimit -d)"),
+    ):
+        soft, _ = resource.getrlimit(kind)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(f"the limit on {name} is {soft}")
+    return limits
+
+
 def _host_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the kernel's estimate of the memory that is available without swapping."""
     for line in _read_lines(root / "proc/meminfo"):
@@ -80,36 +113,39 @@ def _host_limits(root: Path) -> Iterator[MemoryLimit]:
 
 def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the limits of this process's memory cgroup and of the cgroups around it."""
-    found = False
-    for line in _read_lines(root / "proc/self/cgroup"):
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers in ("", "memory") or "memory" in controllers.split(","):
-            found = True
-            files = _CGROUP_V1 if controllers else _CGROUP_V2
-            yield from _limits_from(root, files, path)
-    if not found:
-        for files in (_CGROUP_V2, _CGROUP_V1):
-            yield from _limits_from(root, files, "/")
+    for is_v2, group, folder in _cgroups(root, "memory"):
+        files = _CGROUP_V2 if is_v2 else _CGROUP_V1
+        usage = _read_number(folder / files.usage)
+        if usage is None:
+            continue
+        fields = (line.split() for line in _read_lines(folder / "memory.stat"))
+        cached = sum(int(field[1]) for field in fields if field[0] in files.reclaimable)
+        for file in files.limits:
+            limit = _read_number(folder / file)
+            if limit is not None and limit < _UNLIMITED_BYTES:
+                available = max(limit - max(usage - cached, 0), 0)
+                name = f"{file} of cgroup {group}, which is {limit}"
+                yield MemoryLimit(name, available, "raise the memory of the container or service")
 
 
-def _limits_from(root: Path, files: _CgroupFiles, path: str) -> Iterator[MemoryLimit]:
-    """Yields the limits of the cgroup at ``path`` and of those around it.
+def _cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
+    """Yields the cgroups of this process for a controller such as ``memory``, each followed by
+    those around it: whether it is of version 2, its path, and the folder of its files.
 
     Inside a container the path may be one of the host's, which the container does not show. The
     container's own cgroup is then the root of what it shows.
     """
-    inner = PurePosixPath(path)
-    for group in (inner, *inner.parents):
-        folder = root / files.folder / str(group).lstrip("/")
-        limit, usage = _read_number(folder / files.limit), _read_number(folder / files.usage)
-        if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
-            continue
-        fields = (line.split() for line in _read_lines(folder / "memory.stat"))
-        cached = sum(int(field[1]) for field in fields if field[0] in files.reclaimable)
-        available = max(limit - max(usage - cached, 0), 0)
-        name = f"{files.limit} of cgroup {group}, which is {limit}"
-        yield MemoryLimit(name, available, "raise the memory of the container or service")
+    own = []
+    for line in _read_lines(root / "proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers or controller in controllers.split(","):
+            own.append((not controllers, path))
+    for is_v2, path in own or [(True, "/"), (False, "/")]:
+        top = root / "sys/fs/cgroup" / ("" if is_v2 else controller)
+        inner = PurePosixPath(path)
+        for group in (inner, *inner.parents):
+            yield is_v2, group, top / str(group).lstrip("/")
 
 
 def _process_limits(root: Path) -> Iterator[MemoryLimit]:

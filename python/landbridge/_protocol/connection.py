@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import errors
-from .._memory.limits import describe_os_error
+from .._memory.limits import describe_os_error, start_thread
 from .._waiting import Latch
 from .socket_access import (
     TrustedUsers,
@@ -105,11 +105,7 @@ class Connection:
         reader = threading.Thread(
             target=self._run_reader_thread, name="landbridge-reader", daemon=True
         )
-        try:
-            reader.start()
-        except RuntimeError as error:
-            text = "limits on threads (ulimit -u, pids.max) and address space (ulimit -v)"
-            raise errors.LimitReached(f"no reader thread: {error}; raise the {text}") from error
+        start_thread(reader)
 
     def send(self, request: Request) -> None:
         """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""

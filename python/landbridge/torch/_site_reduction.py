@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from .. import errors
 from .._group import Group
+from .._memory.limits import start_thread
 from .._operation import Operation
 from ._local_ranks import LocalRanks
 
@@ -97,12 +98,12 @@ class SiteReduction:
         self._share = 1.0
         self.set_weight(weight)
         # The threads hold the stages and not this object, so that they end when it is dropped.
+        weakref.finalize(self, self._stages.scattered.put, None).atexit = False
         for name, run in (
             ("exchange", self._stages.run_exchange_thread),
             ("gather", self._stages.run_gather_thread),
         ):
-            threading.Thread(target=run, name=f"landbridge-{name}", daemon=True).start()
-        weakref.finalize(self, self._stages.scattered.put, None).atexit = False
+            start_thread(threading.Thread(target=run, name=f"landbridge-{name}", daemon=True))
 
     def set_weight(self, weight: float) -> None:
         """Sets the weight of this trainer, by a collective of the site."""

@@ -46,6 +46,32 @@ def test_a_version_2_cgroup_leaves_what_it_does_not_use(tmp_path, at):
     assert limit.name.startswith(f"memory.max of cgroup /{at}".rstrip("/"))
 
 
+def test_a_cgroup_that_is_slowed_has_a_limit_too(tmp_path):
+    cgroup = {
+        "proc/self/cgroup": "0::/service\n",
+        "sys/fs/cgroup/service/memory.max": f"{300 * MIB}\n",
+        "sys/fs/cgroup/service/memory.high": f"{200 * MIB}\n",
+        "sys/fs/cgroup/service/memory.current": f"{50 * MIB}\n",
+    }
+    write_files(tmp_path, {**HOST, **cgroup})
+    limit = limits.tightest_limit(tmp_path)
+    assert (limit.name, limit.available) == (
+        f"memory.high of cgroup /service, which is {200 * MIB}",
+        150 * MIB,
+    )
+
+
+def test_limits_on_threads_are_named_with_their_values(tmp_path):
+    cgroup = {
+        "proc/self/cgroup": "3:pids:/service\n",
+        "sys/fs/cgroup/pids/service/pids.max": "9\n",
+        "sys/fs/cgroup/pids/service/pids.current": "8\n",
+    }
+    write_files(tmp_path, cgroup)
+    named = limits.thread_limits(tmp_path)
+    assert named[0].startswith("pids.max of cgroup /service is 9, of which 8 are in use"), named
+
+
 def test_a_version_1_container_is_limited_by_its_visible_root(tmp_path):
     folder = "sys/fs/cgroup/memory"
     cgroup = {
@@ -99,6 +125,43 @@ except landbridge.{error} as error:
     assert {words!r} in str(error), error
 else:
     raise AssertionError("no error")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_refused_thread_names_the_limits():
+    script = """
+import resource, threading
+import landbridge
+from landbridge._memory.limits import start_thread
+vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (vm + (1 << 20), vm + (1 << 20)))
+try:
+    start_thread(threading.Thread(target=print, name="reader"))
+except landbridge.LimitReached as error:
+    assert "no thread reader" in str(error) and "ulimit -v" in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_trainer_needs_none_of_the_other_limits():
+    script = """
+import resource
+from landbridge import connect
+from landbridge._local_regions import LocalRegions
+with LocalRegions(ranks=(1,)) as regions:
+    for name in ("CORE", "MEMLOCK", "MSGQUEUE", "SIGPENDING", "NICE", "RTPRIO", "RSS"):
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), (0, 0))
+    with connect(config=regions.region_file("east"), rank=0, arena="1 MiB", timeout=60) as group:
+        numbers = memoryview(bytearray(8)).cast("q")
+        numbers[0] = 7
+        assert group.all_reduce(numbers, "sum")[0] == 7
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)

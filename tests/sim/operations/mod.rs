@@ -7,4 +7,5 @@ mod job_isolation;
 mod lane_numbers;
 mod path_problems;
 mod peer_identity;
+mod start_orders;
 mod step_commits;

@@ -1,6 +1,5 @@
 //! Fabrics of any shape under virtual time.
 
-use super::credentials::CredentialKind;
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
 use gateway::simulate::{FabricSetup, address, lan_address};
@@ -143,6 +142,15 @@ impl Mesh {
 
     /// Starts all gateways. All random numbers come from `seed`.
     pub async fn start(&self, seed: u64) -> Lab {
+        let mut lab = self.without_gateways(seed);
+        for id in self.fabric().gateway_ids() {
+            lab.start_gateway(id).await;
+        }
+        lab
+    }
+
+    /// Makes the lab of the mesh, in which no gateway runs yet. All random numbers come from `seed`.
+    pub fn without_gateways(&self, seed: u64) -> Lab {
         let net = VirtualNet::new();
         let fabric = self.fabric();
         let near = Span::from_ns(50_000);
@@ -172,11 +180,6 @@ impl Mesh {
             mtu_pinned: true,
             fabric,
         };
-        let mut lab = gateway::simulate::VirtualDeployment::new(setup, net, seed);
-        for id in lab.fabric.gateway_ids() {
-            let credentials = CredentialKind::Valid.of(&lab.fabric, id);
-            lab.add_gateway(id, credentials).await.expect("starts");
-        }
-        Lab(lab)
+        Lab(gateway::simulate::VirtualDeployment::new(setup, net, seed))
     }
 }

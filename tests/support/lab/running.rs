@@ -93,6 +93,12 @@ impl Lab {
         Self(lab)
     }
 
+    /// Starts a gateway that does not run.
+    pub async fn start_gateway(&mut self, me: GatewayId) {
+        let credentials = CredentialKind::Valid.of(&self.fabric, me);
+        self.0.add_gateway(me, credentials).await.expect("starts");
+    }
+
     /// Stops a gateway and starts it again with other credentials.
     pub async fn restart(&mut self, me: GatewayId, credentials: CredentialKind) {
         let credentials = credentials.of(&self.fabric, me);

@@ -41,7 +41,9 @@ impl Namespace {
     pub(super) fn create_device(&self, site: usize, mtu: u16) -> Result<Tun, LabError> {
         let path = format!("/run/netns/{}", self.name);
         let tun = std::thread::scope(|scope| {
-            scope.spawn(|| create_tun_in_namespace(&path)).join().unwrap_or_else(|_| {
+            let thread = std::thread::Builder::new();
+            let made = thread.spawn_scoped(scope, || create_tun_in_namespace(&path))?;
+            made.join().unwrap_or_else(|_| {
                 Err(io::Error::other("the thread that makes the device panicked"))
             })
         });
@@ -145,8 +147,10 @@ fn try_enter_namespace(name: &str) -> io::Result<()> {
         let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))
     };
-    let tried = std::thread::scope(|scope| scope.spawn(enter).join());
-    Ok(tried.unwrap_or(Err(rustix::io::Errno::IO))?)
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, enter)?;
+        Ok(thread.join().unwrap_or(Err(rustix::io::Errno::IO))?)
+    })
 }
 
 /// Returns the device and inode numbers that identify the namespace at `path`.

@@ -20,7 +20,7 @@ pub fn measure_train_quick(root: &Path) -> Result<Page, Failure> {
 /// Runs `python/benches/train.py` with `options` and compares its figures with the targets.
 fn run_train(root: &Path, options: &[&str]) -> Result<Page, Failure> {
     let line =
-        python::python_bench_command(root, &[&["python/benches/train.py"], options].concat())?;
+        python::torch_command(root, "release", &[&["python/benches/train.py"], options].concat())?;
     let (status, stdout) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));

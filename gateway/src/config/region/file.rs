@@ -8,6 +8,7 @@ use crate::config::section::read_root_section;
 use crate::config::source::{self, ConfigSource};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use units::ByteCount;
 
 /// One region's gateways and jobs, with the fabric.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +58,12 @@ impl RegionFile {
     /// Iterates over the jobs that may attach, in name order; at least one.
     pub fn jobs(&self) -> impl Iterator<Item = &JobConfig> {
         self.jobs.values()
+    }
+
+    /// Returns the memory that the arenas of all jobs may take at a gateway.
+    pub fn arenas_memory(&self) -> ByteCount {
+        let jobs = self.jobs().map(|job| job.memory.get());
+        ByteCount::new(jobs.fold(0, u64::saturating_add))
     }
 
     /// Returns the gateway named `name`, or the only one of the file when `name` is `None`.

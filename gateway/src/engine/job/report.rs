@@ -10,9 +10,13 @@ use tracing::{debug, info, warn};
 use units::{Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
-/// wait has doubled. The late rank may be alive, but an operator should look.
+/// wait has doubled.
 /// Tested by `cargo xtask faults --scenario rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
+/// 30 s: from this wait on the line is a warning. The late rank may be alive, but an operator should
+/// look; trainers that are started one after the other need nobody.
+/// Tested by `start_orders_within_20_s_raise_no_alarm`.
+const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
 
 impl Job {
     /// Logs and counts an event that the session noted, and hands it to the straggler detection.
@@ -135,7 +139,8 @@ impl Job {
             let (name, ranks) = (&self.name, ranks.join(", "));
             let line =
                 format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
-            if self.warnings.is_due(&format!("awaited: {ranks}"), now) {
+            let is_long = waited >= WAIT_WARNED_AFTER;
+            if is_long && self.warnings.is_due(&format!("awaited: {ranks}"), now) {
                 warn!("job {name}: {line}");
             } else {
                 info!("job {name}: {line}");

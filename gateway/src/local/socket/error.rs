@@ -1,6 +1,7 @@
 //! Why a gateway cannot listen at its socket.
 
 use crate::access::{SocketAccessError, group_label};
+use crate::limits::process::LimitRemedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The system refuses a file, a folder or the socket.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), LimitRemedy(source))]
     File {
         /// The file.
         path: PathBuf,

@@ -135,9 +135,12 @@ fn make_socket(
 ) -> Result<(FileId, UnixListener), ListenError> {
     remove_stale_socket(&spec.path, lock)?;
     let temporary = temporary_path(&spec.path);
-    // The holder of the lock may remove what an earlier one left half made.
+    // The holder of the lock may remove the socket that an earlier one left half made.
     let remove_temporary = || {
-        if temporary != spec.path {
+        let found = std::fs::symlink_metadata(&temporary);
+        let is_own =
+            found.is_ok_and(|found| found.file_type().is_socket() && found.uid() == own_user());
+        if temporary != spec.path && is_own {
             let _ = std::fs::remove_file(&temporary);
         }
     };

@@ -57,8 +57,15 @@ impl SocketLock {
             let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
             let file = options.custom_flags(no_link).open(&path).map_err(at_fault)?;
             let found = file.metadata().map_err(at_fault)?;
-            if !found.is_file() || found.uid() != own_user() {
-                let by = format!("its lock file is one of user {}", user_label(found.uid()));
+            let foreign = if !found.is_file() {
+                Some("is no regular file".to_owned())
+            } else if found.uid() != own_user() {
+                Some(format!("is one of user {}", user_label(found.uid())))
+            } else {
+                None
+            };
+            if let Some(what) = foreign {
+                let by = format!("its lock file {} {what}", path.display());
                 return Err(ListenError::Taken { socket: socket.to_owned(), by });
             }
             match file.try_lock() {

@@ -43,7 +43,7 @@ pub(in crate::session) struct Membership {
     peers: BTreeMap<GatewayId, Peer>,
 }
 
-/// What a change of connections takes away, and the peers to which it matters.
+/// The loss of members by a change of connections, and the peers to which it matters.
 #[derive(Debug, Default)]
 pub(in crate::session) struct RouteChange {
     /// Peers that cannot be reached any more.

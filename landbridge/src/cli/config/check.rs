@@ -6,8 +6,8 @@ use crate::cli::output::table::render_table;
 use clap::Args;
 use gateway::access::{TrustedUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
-use gateway::daemon::{memory_needed, reserved_bytes};
-use gateway::memory::limits::budget_limit_below;
+use gateway::daemon::{memory_needed, process_memory_needs, reserved_bytes};
+use gateway::limits::memory::limit_below_needs;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
@@ -167,7 +167,9 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
         Some(format!("; WARNING: {}: {error}", gateway.name))
     };
     let above_limit = |gateway: &GatewayConfig| {
-        let limit = budget_limit_below(gateway.memory.get())?;
+        let networks = file.fabric().count_lane_networks(gateway.id);
+        let needs = process_memory_needs(gateway.memory, file.arenas_memory(), fabric, networks);
+        let limit = limit_below_needs(&needs)?;
         let GatewayConfig { name, memory, .. } = gateway;
         Some(format!("; WARNING: {name}: `memory` of {memory} does not fit this host: {limit}"))
     };

@@ -8,15 +8,15 @@ use gateway::certs::CertsError;
 use gateway::client::AttachError;
 use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
+use gateway::limits::process::LimitRemedy;
 use gateway::local::operator::OperatorError;
 use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
-use signal_hook::consts::SIGABRT;
+use signal_hook::consts::SIGXFSZ;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use stdio::UnwrittenReport;
 
 /// Exit code of the process, on which scripts rely.
@@ -57,12 +57,10 @@ impl Termination for Exit {
     }
 }
 
-/// Makes an abort end the process with exit code 1 instead of a signal and a core dump. Rust aborts
-/// after it has printed that an allocation failed, so supervisors see a failure like any other.
-pub(crate) fn exit_instead_of_aborting() -> std::io::Result<()> {
-    let always = Arc::new(AtomicBool::new(true));
-    let code = Exit::CheckFailed as i32;
-    signal_hook::flag::register_conditional_shutdown(SIGABRT, code, always).map(|_| ())
+/// Makes a write above the limit on the size of files (`ulimit -f`) fail like one on a full disk. The
+/// kernel would end the process by SIGXFSZ.
+pub(crate) fn fail_writes_above_file_limit() -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }
 
 /// Why a command failed.
@@ -133,7 +131,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Unwritten(#[from] UnwrittenReport),
     /// The system refuses a runtime, a signal handler or a thread.
-    #[error("cannot start: {0}")]
+    #[error("cannot start: {0}{remedy}", remedy = LimitRemedy(.0))]
     System(#[from] std::io::Error),
 }
 

@@ -4,6 +4,7 @@
 
 use super::exit::CommandError;
 use super::log_line::OneLine;
+use gateway::limits::threads::explain_thread_refusal;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -35,7 +36,7 @@ pub(crate) fn log_to_stderr(count_lost: impl Fn(u64) + Send + 'static) -> Result
              or off, and TARGET=LEVEL, with commas between several"
         ))
     })?;
-    let queue = stdio::stderr_queue()?;
+    let queue = stdio::stderr_queue().map_err(|error| explain_thread_refusal("stderr", error))?;
     queue.observe_losses(count_lost);
     // The subscriber would print its own errors by `eprintln!`, which panics.
     let lines = tracing_subscriber::fmt::layer()

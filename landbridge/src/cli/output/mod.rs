@@ -1,5 +1,6 @@
 //! Shared by all commands: exit codes, printing, tables, logs, and the tie to a parent process.
 
+pub(super) mod abort;
 pub(super) mod exit;
 mod log_line;
 pub(super) mod logging;

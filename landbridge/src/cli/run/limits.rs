@@ -3,12 +3,18 @@
 use crate::cli::output::exit::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::daemon::{descriptors_needed, raise_descriptor_limit};
-use gateway::memory::limits::budget_limit_below;
+use gateway::daemon::{descriptors_needed, process_memory_needs, raise_descriptor_limit};
+use gateway::limits::memory::limit_below_needs;
+use gateway::limits::process::reserve_processor_time;
 use tracing::warn;
 
+/// 5 s of processor time: a gateway at its limit needs less to end cleanly before it is killed.
+/// Tested by `a_gateway_without_processor_time_ends_cleanly`.
+const PROCESSOR_SECONDS_TO_END: u64 = 5;
+
 /// Refuses a `memory` above a limit of the system, by which the kernel would kill the gateway.
-/// Raises the limit on descriptors, and warns if it stays too low.
+/// Raises the limit on descriptors, and warns if it stays too low. Warns of a limit on processor
+/// time.
 ///
 /// # Errors
 /// The gateway's `memory` exceeds a limit.
@@ -16,17 +22,26 @@ pub(super) fn check_system_limits(
     region: &RegionFile,
     config: &GatewayConfig,
 ) -> Result<(), CommandError> {
-    if let Some(limit) = budget_limit_below(config.memory.get()) {
+    let networks = region.fabric().count_lane_networks(config.id);
+    let fabric = region.fabric().fabric();
+    let needs = process_memory_needs(config.memory, region.arenas_memory(), fabric, networks);
+    if let Some(limit) = limit_below_needs(&needs) {
         let GatewayConfig { name, memory, .. } = config;
         return Err(CommandError::Usage(format!(
             "gateway {name}: `memory` of {memory} does not fit: {limit}, or lower `memory`"
         )));
     }
-    let networks = region.fabric().count_lane_networks(config.id);
     let of = (region.jobs().count(), networks);
-    let needed = descriptors_needed(region.fabric().fabric(), config.id, of);
+    let needed = descriptors_needed(fabric, config.id, of);
     if let Err(error) = raise_descriptor_limit(needed) {
         warn!(target: LOG_TARGET, "{error}");
+    }
+    if let Some(seconds) = reserve_processor_time(PROCESSOR_SECONDS_TO_END) {
+        warn!(
+            target: LOG_TARGET,
+            "this gateway ends after {seconds} s of processor time: remove the limit (ulimit -t, or \
+             LimitCPU= of its service)"
+        );
     }
     Ok(())
 }

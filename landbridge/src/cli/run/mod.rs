@@ -3,6 +3,7 @@
 //! `run` answers signals: SIGHUP reads files again ([`reload`]), SIGTERM drains, SIGINT stops at
 //! once. The thread in [`stop`] ends the process when the gateway does not.
 
+mod engine_runtime;
 mod limits;
 mod own_certificate;
 mod reload;
@@ -13,6 +14,7 @@ use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
+use engine_runtime::block_on_beside_engine;
 use gateway::access::{own_user, user_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
@@ -23,6 +25,7 @@ use gateway::observe::server::{Observed, serve_http};
 use gateway::observe::status_request::StatusHandle;
 use hier_collectives::plan;
 use reload::RunningFiles;
+use signal_hook::consts::SIGXCPU;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,9 +80,8 @@ impl RunCommand {
         own_certificate::warn_of_own_certificate(&spec.credentials, config, fabric);
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(run_gateway(files, spec, socket, metrics))
+        RealHost.start_threads()?;
+        block_on_beside_engine(run_gateway(files, spec, socket, metrics))?
     }
 }
 
@@ -94,6 +96,7 @@ async fn run_gateway(
     let config = files.config;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut out_of_time = signal(SignalKind::from_raw(SIGXCPU))?;
     let hangup = signal(SignalKind::hangup())?;
     let trainers = UnixSocketListener::open(socket)?;
     let socket_problem = trainers.problem();
@@ -111,6 +114,10 @@ async fn run_gateway(
         biased;
         _ = interrupt.recv() => Exit::Interrupted,
         _ = terminate.recv() => Exit::Good,
+        _ = out_of_time.recv() => {
+            error!(target: LOG_TARGET, "the limit on processor time is reached (ulimit -t): ending before the kernel kills this gateway");
+            Exit::CheckFailed
+        }
         () = gateway.wait_for_broken_task() => {
             error!(target: LOG_TARGET, "a task of the gateway ended, which is a bug: its panic is logged above");
             Exit::CheckFailed

@@ -5,6 +5,8 @@
 
 use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::LOG_TARGET;
+use gateway::host::current_thread_runtime;
+use gateway::limits::threads::spawn_thread;
 use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
@@ -24,14 +26,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// # Errors
 /// The system refuses a thread or a signal's handler.
 pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = current_thread_runtime()?;
     let inside = runtime.enter();
     let interrupt = signal(SignalKind::interrupt())?;
     let terminate = signal(SignalKind::terminate())?;
     drop(inside);
     let body = move || runtime.block_on(exit_after_stop_signal(drain, interrupt, terminate));
-    std::thread::Builder::new().name("stop".to_owned()).spawn(body)?;
-    Ok(())
+    spawn_thread("stop", body).map(|_| ())
 }
 
 /// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the

@@ -1,0 +1,87 @@
+//! Limits of a process on its stack, on its processor time, and on the size and number of its files.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fmt;
+use std::io;
+
+/// 8 MiB: the stack that the first thread gets where the hard limit allows it, as Linux does by
+/// default.
+const STACK_BYTES: u64 = 8 << 20;
+/// 1 MiB: the least stack of the first thread. Commands were measured to need up to 128 KiB.
+const STACK_BYTES_MIN: u64 = 1 << 20;
+
+/// The hard limit on the stack is too low for a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit on the stack is {limit} bytes, and {STACK_BYTES_MIN} are needed: raise the hard \
+     limit (ulimit -Hs, or LimitSTACK= of a service)"
+)]
+pub struct StackTooSmall {
+    /// The hard limit in bytes.
+    pub limit: u64,
+}
+
+/// Raises the soft limit on the stack of the first thread to 8 MiB, or to the hard limit if that is
+/// lower. Linux heeds the new limit at once.
+///
+/// # Errors
+/// [`StackTooSmall`]: a command would overflow its stack, and the process be killed.
+pub fn raise_stack_limit() -> Result<(), StackTooSmall> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Stack);
+    if current.is_some_and(|current| current < STACK_BYTES) {
+        let raised = maximum.map_or(STACK_BYTES, |hard| hard.min(STACK_BYTES));
+        // A system that refuses leaves the limit as it was.
+        let _ = setrlimit(Resource::Stack, Rlimit { current: Some(raised), maximum });
+    }
+    match getrlimit(Resource::Stack).current {
+        Some(limit) if limit < STACK_BYTES_MIN => Err(StackTooSmall { limit }),
+        _ => Ok(()),
+    }
+}
+
+/// Lowers the soft limit on processor time to `seconds` below the hard one, at which the kernel kills
+/// the process. At the soft limit it sends SIGXCPU. Returns the soft limit in seconds, if there is one.
+pub fn reserve_processor_time(seconds: u64) -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Cpu);
+    let latest = maximum.map(|hard| hard.saturating_sub(seconds));
+    let lowered = current.into_iter().chain(latest).min()?;
+    // A system that refuses leaves the limit as it was.
+    let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(lowered), maximum });
+    Some(lowered)
+}
+
+/// Checks that this process may open `count` more files now.
+///
+/// # Errors
+/// It may not; the text names the limit and the remedy.
+pub fn check_free_descriptors(count: usize) -> io::Result<()> {
+    let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
+    let refused = |error: io::Error| {
+        let text = format!("{error}{}", LimitRemedy(&error));
+        io::Error::new(error.kind(), text)
+    };
+    pipes.map(drop).map_err(refused)
+}
+
+/// The limit that an operation has met, and the remedy, as far as its error does not say them. Prints
+/// nothing for errors of other kinds, whose texts suffice.
+#[derive(Debug)]
+pub struct LimitRemedy<'a>(pub &'a io::Error);
+
+impl fmt::Display for LimitRemedy<'_> {
+    /// Prints the limit and its setting behind the text of the error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, what, setting) = match Errno::from_io_error(self.0) {
+            Some(Errno::FBIG) => (Resource::Fsize, "bytes", "ulimit -f, or LimitFSIZE="),
+            Some(Errno::MFILE) => (Resource::Nofile, "descriptors", "ulimit -n, or LimitNOFILE="),
+            _ => return Ok(()),
+        };
+        match getrlimit(resource).current {
+            Some(limit) => {
+                write!(f, ": the limit is {limit} {what} ({setting} of a service); raise it")
+            }
+            None => Ok(()),
+        }
+    }
+}
