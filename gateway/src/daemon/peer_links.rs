@@ -34,11 +34,6 @@ pub(super) struct LinkSide {
     pub peers: PeerLinks,
 }
 
-/// Returns the number of lanes of each link, over which the pacer spreads its bursts.
-fn pacer_lanes(fabric: &Fabric) -> NonZeroU16 {
-    NonZeroU16::new(plan::lane_count(fabric)).unwrap_or(NonZeroU16::MIN)
-}
-
 /// Makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
 /// peers is left out: a gateway that exchanges with nobody needs no port.
 pub(super) fn make_link_sides(
@@ -102,7 +97,7 @@ fn make_wan_links(
                 *pair,
                 link.clone(),
                 fabric.mtu(),
-                pacer_lanes(fabric),
+                NonZeroU16::new(lane_terms.least).unwrap_or(NonZeroU16::MIN),
             ),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
             lane_terms,
@@ -147,7 +142,7 @@ fn make_region_links(
                 pair,
                 link.clone(),
                 fabric.mtu(),
-                pacer_lanes(fabric),
+                NonZeroU16::new(lane_terms.least).unwrap_or(NonZeroU16::MIN),
             ),
             controller: ControllerKind::default(),
             lane_terms,

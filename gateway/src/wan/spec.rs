@@ -19,6 +19,7 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::sync::watch;
@@ -116,7 +117,9 @@ impl PeerLink {
 
     /// Sets how many lanes are up, which share the link.
     pub(crate) fn set_lanes_up(&self, up: u16) {
-        self.sharing.store(up.max(self.lane_terms.least), Ordering::Relaxed);
+        let sharing = up.max(self.lane_terms.least);
+        self.sharing.store(sharing, Ordering::Relaxed);
+        self.pair_pacer.set_lanes(NonZeroU16::new(sharing).unwrap_or(NonZeroU16::MIN));
     }
 
     /// Returns the path of a lane to this peer for its windows, at the present rate limit of the

@@ -33,8 +33,6 @@ pub struct Pacer {
     host: Arc<dyn Host>,
     /// Time that the link's queue is taken to hold.
     queue: Span,
-    /// Lanes that share the rate.
-    lanes: NonZeroU16,
     bucket: Mutex<TokenBucket>,
     waiters: Mutex<TokenWaitQueue>,
 }
@@ -84,14 +82,14 @@ impl Pacer {
     /// link's queue that holds `queue` of time.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span, lanes: NonZeroU16) -> Self {
         let bucket = Mutex::new(TokenBucket::new(&host, bytes_per_second, queue, lanes));
-        Self { host, queue, lanes, bucket, waiters: Mutex::default() }
+        Self { host, queue, bucket, waiters: Mutex::default() }
     }
 
-    /// Changes the rate, in payload bytes per second, from the next cell on. All waiters look at
-    /// their turns again.
-    pub fn set_rate(&self, bytes_per_second: f64) {
+    /// Changes the rate, in payload bytes per second, and the number of lanes that share it, from the
+    /// next cell on. All waiters look at their turns again.
+    pub fn set_rate(&self, bytes_per_second: f64, lanes: NonZeroU16) {
         let waiters = lock(&self.waiters);
-        let bucket = TokenBucket::new(&self.host, bytes_per_second, self.queue, self.lanes);
+        let bucket = TokenBucket::new(&self.host, bytes_per_second, self.queue, lanes);
         *lock(&self.bucket) = bucket;
         waiters.waiting.values().for_each(|task| task.look_again.notify_one());
     }
@@ -346,23 +344,27 @@ mod tests {
         assert!(cells > 100 && woken <= cells + cells / 4, "{woken} times for {cells} cells");
     }
 
-    /// Those behind a task that gives up do not sleep until the tokens of both.
+    /// Those behind tasks that give up do not sleep until the tokens of all.
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_gives_up_delays_nobody() {
+    async fn waiters_that_give_up_delay_nobody() {
         let host = host();
         let pacer = Pacer::new(Arc::clone(&host), 1e6, QUEUE, NonZeroU16::MIN);
-        pacer.take_tokens(pacer.cell_bytes(), RELEASE_ORDER_FIRST).await;
+        pacer.charge_debt(100_000);
         let begin = host.now();
-        let mut first = Box::pin(pacer.take_tokens(500_000, 1));
-        let mut second = std::pin::pin!(pacer.take_tokens(100_000, 2));
-        tokio::select! {
-            biased;
-            _ = &mut first => panic!("half a second of tokens"),
-            _ = &mut second => panic!("it is behind"),
-            () = host.sleep_until(begin + Span::from_ms(20)) => {}
-        }
-        drop(first);
-        second.await;
+        // A tenth of a second of debt, and as much of cells.
+        let cell = pacer.cell_bytes();
+        let mut before: Vec<_> =
+            (0..100_000 / cell).map(|_| Box::pin(pacer.take_tokens(cell, 1))).collect();
+        let mut last = std::pin::pin!(pacer.take_tokens(100, 2));
+        std::future::poll_fn(|context| {
+            let waiting = before.iter_mut().all(|task| task.as_mut().poll(context).is_pending());
+            assert!(waiting && last.as_mut().poll(context).is_pending(), "the debt comes first");
+            std::task::Poll::Ready(())
+        })
+        .await;
+        host.sleep_until(begin + Span::from_ms(20)).await;
+        drop(before);
+        last.await;
         let took = host.now().since(begin);
         assert!(took < Span::from_ms(105), "{took}");
     }
@@ -381,7 +383,7 @@ mod tests {
             }
         }));
         for rate in [1e8, 1e7, 5e7, 1e8] {
-            pacer.set_rate(rate);
+            pacer.set_rate(rate, NonZeroU16::MIN);
             let before = *taken.lock().expect("no panic");
             host.sleep_until(host.now() + Span::from_secs(1)).await;
             let bytes = *taken.lock().expect("no panic") - before;

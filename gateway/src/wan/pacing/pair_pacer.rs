@@ -31,6 +31,8 @@ struct PacerSetting {
     share: PairShare,
     /// The limit of the link, all its pairs together.
     limit: BitRate,
+    /// The lanes that share the link.
+    lanes: NonZeroU16,
 }
 
 impl PairPacer {
@@ -43,7 +45,7 @@ impl PairPacer {
         mtu: u16,
         lanes: NonZeroU16,
     ) -> Self {
-        let setting = PacerSetting { share, limit: link.rate };
+        let setting = PacerSetting { share, limit: link.rate, lanes };
         let rate = paced_payload_bytes_per_second(&setting, &link, mtu);
         let pacer = Pacer::new(host, rate, pacer_queue_span(&link), lanes);
         Self { link, mtu, setting: Mutex::new(setting), pacer }
@@ -62,22 +64,27 @@ impl PairPacer {
     /// Limits the link to `limit`, and never to more than its own rate, and sets the pacer to the
     /// pair's share.
     pub fn set_link_limit(&self, limit: BitRate) {
-        let share = self.share();
-        self.change_setting(PacerSetting { share, limit: limit.min(self.link.rate) });
+        self.change_setting(|setting| setting.limit = limit.min(self.link.rate));
     }
 
     /// Gives the pair another share of the link's limit, and sets the pacer to it.
     pub fn set_share(&self, share: PairShare) {
-        let limit = self.link_limit();
-        self.change_setting(PacerSetting { share, limit });
+        self.change_setting(|setting| setting.share = share);
     }
 
-    /// Stores a share and a link limit, and changes the pacer's rate if they are new.
-    fn change_setting(&self, setting: PacerSetting) {
-        let mut current = lock(&self.setting);
-        if *current != setting {
-            *current = setting;
-            self.pacer.set_rate(paced_payload_bytes_per_second(&setting, &self.link, self.mtu));
+    /// Sets how many lanes share the link, and so its bursts.
+    pub fn set_lanes(&self, lanes: NonZeroU16) {
+        self.change_setting(|setting| setting.lanes = lanes);
+    }
+
+    /// Changes the inputs of the pacer's rate, and its rate if they are new.
+    fn change_setting(&self, change: impl FnOnce(&mut PacerSetting)) {
+        let mut setting = lock(&self.setting);
+        let before = *setting;
+        change(&mut setting);
+        if *setting != before {
+            let rate = paced_payload_bytes_per_second(&setting, &self.link, self.mtu);
+            self.pacer.set_rate(rate, setting.lanes);
         }
     }
 
@@ -140,10 +147,11 @@ mod tests {
             for rtt_ms in [1, 20, 200, 1000] {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
-                let setting = PacerSetting { share: PairShare::unshared(rate), limit: rate };
+                let lanes = NonZeroU16::new(plan::lane_count(&fabric)).expect("some");
+                let share = PairShare::unshared(rate);
+                let setting = PacerSetting { share, limit: rate, lanes };
                 let link = &fabric.links()[0];
                 let limit = paced_payload_bytes_per_second(&setting, link, fabric.mtu());
-                let lanes = NonZeroU16::new(plan::lane_count(&fabric)).expect("some");
                 let queue = pacer_queue_span(link);
                 let cell = Pacer::new(Arc::clone(&host), limit, queue, lanes).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
