@@ -1,4 +1,4 @@
-//! Looks, silence and their bounds, without a connection.
+//! Checks, silence and their bounds, without a connection.
 
 use super::*;
 
