@@ -72,16 +72,18 @@ pub fn lab_file(bytes: &[u8]) {
     }
 }
 
-/// Removes from a topology what [`lab_text`] does not write: rates of ports and scripts of links.
+/// Removes from a topology what [`lab_text`] does not write: rates of ports, and scripts and
+/// conditions of links.
 fn without_ports_and_schedules(mut topology: Topology) -> Topology {
     topology.ports.iter_mut().for_each(|port| (port.egress, port.ingress) = (None, None));
     for link in &mut topology.links {
         (link.a_to_b_script, link.b_to_a_script) = Default::default();
+        (link.a_to_b_conditions, link.b_to_a_conditions) = Default::default();
     }
     topology
 }
 
-/// Writes a topology as a lab file, without rates of ports and scripts of links.
+/// Writes a topology as a lab file, without rates of ports, and scripts and conditions of links.
 fn lab_text(topology: &Topology) -> String {
     let mut text = format!("seed = {}\nmtu = {}\n", topology.seed, topology.mtu);
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");

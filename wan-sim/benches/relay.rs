@@ -95,7 +95,13 @@ fn relayed(target: &UdpSocket, delay: Span) -> Relayed {
     let link = LinkSpec::unlimited(delay).unwrap();
     let forward =
         Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
-    let spec = RelaySpec { forwards: vec![forward], forward: link, backward: link, seed: 1 };
+    let spec = RelaySpec {
+        forwards: vec![forward],
+        forward: link,
+        backward: link,
+        conditions: Default::default(),
+        seed: 1,
+    };
     let relay = Relay::start(&spec).unwrap();
     let gbits = flow(target, relay.listening()[0].address, delay.duration());
     Relayed { gbits, report: relay.fidelity() }

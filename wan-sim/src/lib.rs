@@ -43,9 +43,12 @@ mod virtual_time;
 
 pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
-    Change, DELAY_MAX, Delivery, DropReason, EmulatedLink, Fate, GilbertElliott, Jitter,
-    LinkCounters, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketName,
-    QueueSize, Reorder, Script, Shape, SpecError,
+    CapacityError, CapacityRecording, CapacitySource, CapacitySourceError, Change, Codel,
+    Conditions, ConditionsError, CrossKind, CrossReport, CrossTraffic, CrossTrafficError,
+    DELAY_MAX, DELIVERY_BYTES, Decided, Delivery, Discipline, DropReason, EmulatedLink, Fate,
+    FlowKey, GilbertElliott, Jitter, Label, LinkCounters, LinkEvent, LinkSpec, Loss, MarkReason,
+    Moved, Order, Packet, PacketFates, PacketName, Policer, QueueSize, Red, Reorder, Script, Shape,
+    SpecError, SyntheticCapacity, jain_index,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]

@@ -41,6 +41,17 @@ impl RandomStream {
         self.random_below(ONE_PPB) < u64::from(probability.ppb())
     }
 
+    /// Draws a number uniformly from 0..1, without 1, in steps of 2^-53.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Draws from the exponential distribution with this mean.
+    pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
+        // Above zero, so that the logarithm is finite.
+        -mean * portable_ln(1.0 - self.uniform())
+    }
+
     /// Draws from the standard normal distribution, again while the value is further than `reach`
     /// from zero.
     ///
@@ -80,6 +91,11 @@ fn portable_ln(x: f64) -> f64 {
     let t = (mantissa - 1.0) / (mantissa + 1.0);
     let series = (0..11).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
+}
+
+/// Mixes the bits of `word`, so that words that differ little have results that differ much.
+pub(crate) fn mix_bits(mut word: u64) -> u64 {
+    splitmix64(&mut word)
 }
 
 /// 1,000,000,000 parts per billion: the probability 1.

@@ -9,7 +9,7 @@ use units::TimeNs;
 /// One packet and its fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// When it was offered.
+    /// When it was offered, or when the fate of a packet that waited for one was decided.
     pub now: TimeNs,
     /// The sender's address.
     pub source: SocketAddr,
@@ -76,11 +76,21 @@ impl TraceHash {
             Fate::Drop(DropReason::Script) => self.add_byte(5),
             Fate::Drop(DropReason::Limit) => self.add_byte(6),
             Fate::Drop(DropReason::Mtu) => self.add_byte(7),
+            Fate::Drop(DropReason::Burst) => self.add_byte(8),
+            Fate::Drop(DropReason::Codel) => self.add_byte(9),
+            Fate::Drop(DropReason::Red) => self.add_byte(10),
+            Fate::Drop(DropReason::Policer) => self.add_byte(11),
+            Fate::Queued => self.add_byte(12),
             Fate::Deliver(delivery) => {
                 self.add_byte(4);
                 self.add_u64(delivery.at.ns());
                 if let Some(mark) = delivery.marked {
-                    self.add_byte(if mark == MarkReason::Loss { b'm' } else { b'q' });
+                    self.add_byte(match mark {
+                        MarkReason::Loss => b'm',
+                        MarkReason::Queue => b'q',
+                        MarkReason::Codel => b'd',
+                        MarkReason::Red => b'r',
+                    });
                 }
                 if let Some(bit) = delivery.corrupt_bit {
                     self.add_byte(b'c');

@@ -34,7 +34,14 @@ fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
             target: target.local_addr().unwrap(),
         })
         .collect();
-    Relay::start(&RelaySpec { forwards, forward: spec, backward: spec, seed: 5 }).unwrap()
+    Relay::start(&RelaySpec {
+        forwards,
+        forward: spec,
+        backward: spec,
+        conditions: Default::default(),
+        seed: 5,
+    })
+    .unwrap()
 }
 
 fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
@@ -206,7 +213,13 @@ fn a_relays_recording_replays_in_the_core() {
         Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
     let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let relay = Relay::start_recording(
-        &RelaySpec { forwards: vec![forward], forward: words.link, backward: words.link, seed: 3 },
+        &RelaySpec {
+            forwards: vec![forward],
+            forward: words.link,
+            backward: words.link,
+            conditions: Default::default(),
+            seed: 3,
+        },
         Recorder::new(Box::new(file)),
     )
     .unwrap();
@@ -237,6 +250,7 @@ fn a_taken_address_is_the_callers_fault() {
         forwards: vec![forward],
         forward: spec,
         backward: spec,
+        conditions: Default::default(),
         seed: 1,
     })
     .unwrap_err();

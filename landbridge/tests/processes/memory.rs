@@ -61,7 +61,13 @@ impl LinkUnderTest {
         let lane = |lane| Forward { listen: local(at + lane), target: local(west + lane) };
         let forwards = (0..LANES).map(lane).collect();
         let link = link.with_loss(loss);
-        let spec = RelaySpec { forwards, forward: link, backward: link, seed: 1 };
+        let spec = RelaySpec {
+            forwards,
+            forward: link,
+            backward: link,
+            conditions: Default::default(),
+            seed: 1,
+        };
         (at != west).then(|| Relay::start(&spec).expect("a relay"))
     }
 }

@@ -5,7 +5,7 @@ use super::output::print_report;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
-use crate::{Change, Script};
+use crate::{Change, Conditions, Script};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -42,12 +42,13 @@ pub(super) fn show_topology(file: &Path) -> u8 {
             let mut report = String::new();
             for link in &topology.links {
                 let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
-                for (from, to, spec, script) in [
-                    (a, b, link.a_to_b, &link.a_to_b_script),
-                    (b, a, link.b_to_a, &link.b_to_a_script),
+                for (from, to, spec, script, conditions) in [
+                    (a, b, link.a_to_b, &link.a_to_b_script, &link.a_to_b_conditions),
+                    (b, a, link.b_to_a, &link.b_to_a_script, &link.b_to_a_conditions),
                 ] {
                     let words = Netem { link: spec, seed: None };
                     report += &format!("{from} to {to}: {words}\n");
+                    report += &describe_conditions(conditions);
                     report += &describe_script(script);
                 }
             }
@@ -65,6 +66,22 @@ pub(super) fn show_topology(file: &Path) -> u8 {
             EXIT_USAGE
         }
     }
+}
+
+/// Returns the recorded capacity, parallel paths and cross traffic of a link as text, one a line.
+fn describe_conditions(conditions: &Conditions) -> String {
+    let mut text = String::new();
+    if let Some(capacity) = &conditions.capacity {
+        let (mean, length) = (capacity.mean_rate(), Span::from_ms(capacity.length_ms()));
+        text += &format!("    capacity: recorded for {length}, {} on average\n", mean.rounded());
+    }
+    for link in &conditions.parallel {
+        text += &format!("    parallel: {}\n", Netem { link: *link, seed: None });
+    }
+    for traffic in &conditions.cross {
+        text += &format!("    cross: {traffic}\n");
+    }
+    text
 }
 
 /// Returns the scripted changes and drops of a link as text, one a line.

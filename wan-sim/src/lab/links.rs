@@ -20,6 +20,7 @@ pub(super) fn build_lab_links(topology: &Topology, mut recorder: Option<Recorder
     for (number, path) in topology.paths().into_iter().enumerate() {
         if let Some(recorder) = &mut recorder {
             recorder.write_link(number, &path.name, path.seed, path.spec);
+            recorder.write_conditions(number, &path.conditions);
             recorder.write_script(number, &path.script);
         }
         let numbered = NumberedLink { number, link: path.build_link() };

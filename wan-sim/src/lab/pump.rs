@@ -8,7 +8,10 @@ use crate::clock::{RunClock, thread_cpu_time};
 use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::recording::Recorder;
-use crate::{Delivery, EmulatedLink, Fidelity, FidelityLimits, Packet, PacketFates};
+use crate::{
+    Decided, Delivery, EmulatedLink, Fidelity, FidelityLimits, FlowKey, Packet, PacketFates,
+    PacketName,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -57,6 +60,8 @@ pub(super) struct SitePump {
     /// Readable when the lab ends.
     pub(super) life: UnixStream,
     pub(super) under_way: BTreeMap<(TimeNs, u64), PendingDelivery>,
+    /// Segments whose fate a queue decides when they leave it, by receiving site and packet.
+    pub(super) queued: BTreeMap<(usize, PacketName), Vec<u8>>,
     pub(super) hosts: HostReceipts,
     pub(super) sent: u64,
     pub(super) step: Span,
@@ -98,6 +103,15 @@ impl NumberedLink {
         offered
     }
 
+    /// Takes the fates that the link has decided by `now`, and records them.
+    fn take_decided(&mut self, now: TimeNs, recorder: &Recording) -> Vec<Decided> {
+        let decided = self.link.take_decided(now);
+        if let Some(recorder) = recorder {
+            lock_ignoring_poison(recorder).write_decided(self.number, &decided);
+        }
+        decided
+    }
+
     /// Returns the status at `now` of this link, which leads from site `from` to site `to`.
     pub(super) fn status(
         &mut self,
@@ -126,6 +140,7 @@ impl SitePump {
         // From here on, a delay of this thread is measured.
         self.life.write_all(&[0])?;
         loop {
+            self.settle_queues();
             self.deliver_due();
             if drained {
                 self.sleep_until_step(last)?;
@@ -199,11 +214,46 @@ impl SitePump {
         self.hosts.clear_receipts();
     }
 
+    /// Schedules the segments whose delivery a queue has decided, and drops others.
+    fn settle_queues(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
+        let (now, state) = (self.now(), Arc::clone(&self.state));
+        let mut state = lock_ignoring_poison(&state);
+        let links = state.links.iter_mut().enumerate();
+        let decided = links
+            .filter_map(|(to, link)| Some((to, link.as_mut()?.take_decided(now, &self.recorder))));
+        let decided: Vec<_> = decided.collect();
+        drop(state);
+        for (to, decided) in decided {
+            for Decided { packet, fate, .. } in decided {
+                let Some(buffer) = self.queued.remove(&(to, packet)) else { continue };
+                // It was a frame when it was queued.
+                let Some(frame) = FrameBuffer::parse(&buffer) else { continue };
+                let mut runs = SegmentRuns::new(self.ingress[to].is_some());
+                runs.add_segment(0, PacketFates { number: packet.number, fate, copy: None });
+                self.schedule_runs(&frame, to, runs);
+            }
+        }
+    }
+
+    /// Returns when this thread has to act next: for a delivery, or for a queue's decision.
+    fn next_due(&self) -> Option<TimeNs> {
+        let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
+        if self.queued.is_empty() {
+            return due;
+        }
+        let state = lock_ignoring_poison(&self.state);
+        let links = state.links.iter().flatten();
+        links.filter_map(|numbered| numbered.link.next_decision()).chain(due).min()
+    }
+
     /// Sleeps until the wake-up step has passed since `last`, if packets are in flight and none is
     /// due.
     fn sleep_until_step(&self, last: TimeNs) -> io::Result<()> {
         let (now, next) = (self.now(), last + self.step);
-        let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
+        let due = self.next_due();
         if due.is_some_and(|due| due > now) && next > now {
             wait_until_readable(&mut [PollFd::new(&self.life, PollFlags::IN)], next.since(now))?;
         }
@@ -215,7 +265,7 @@ impl SitePump {
     fn wait_for_packets(&self) -> io::Result<Option<bool>> {
         let tun = &self.tuns[self.site];
         let mut fds = [PollFd::new(&self.life, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
-        let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
+        let due = self.next_due();
         let wait =
             due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
         wait_until_readable(&mut fds, wait)?;
@@ -241,13 +291,20 @@ impl SitePump {
         };
         let now = self.now();
         let mut runs = SegmentRuns::new(self.ingress[to].is_some());
+        // One path takes all flows, so recordings need not name them.
+        let flow = if link.link.path_count() > 1 { frame.flow() } else { FlowKey::default() };
         for segment in 0..frame.segment_count() {
-            let packet = segment_packet(&frame, segment);
+            let packet = segment_packet(&frame, segment).with_flow(flow);
             let at = egress.as_mut().map_or(Some(now), |port| {
                 port.offer(now, packet, &self.recorder).fate.delivery().map(|sent| sent.at)
             });
             let Some(at) = at else { continue };
-            runs.add_segment(segment, link.offer(at, packet, &self.recorder));
+            let offered = link.offer(at, packet, &self.recorder);
+            for name in offered.queued() {
+                let buffer = frame.emit_run(segment..segment + 1, Damage::default());
+                self.queued.insert((to, name), buffer);
+            }
+            runs.add_segment(segment, offered);
         }
         drop(state);
         if len >= ADOPTED_BYTES_MIN
@@ -311,7 +368,8 @@ fn wait_until_readable(fds: &mut [PollFd<'_>], at_most: Span) -> io::Result<()> 
 
 /// Returns length and ECN capability of one segment of `frame`, as a link needs them.
 fn segment_packet(frame: &FrameBuffer<'_>, segment: usize) -> Packet {
-    Packet { ip_bytes: frame.segment_ip_bytes(segment), ecn_capable: frame.is_ecn_capable() }
+    let ip_bytes = frame.segment_ip_bytes(segment);
+    if frame.is_ecn_capable() { Packet::ecn_capable(ip_bytes) } else { Packet::new(ip_bytes) }
 }
 
 /// A buffer's segments, joined again where they arrive together.

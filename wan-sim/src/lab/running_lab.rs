@@ -82,6 +82,7 @@ impl Lab {
                 recorder: lab.recorder.clone(),
                 life: pump_life,
                 under_way: BTreeMap::new(),
+                queued: BTreeMap::new(),
                 hosts: HostReceipts::new(topology.sites.len()),
                 sent: 0,
                 step: pump::wake_up_step(lab.shortest_round_trip),

@@ -1,6 +1,7 @@
 //! The random draws of a link: one set for each packet, dropped or delivered.
 
 use super::delay::{DelayLine, Transit};
+use super::fate::DropReason;
 use super::loss::LossProcess;
 use super::spec::LinkSpec;
 use crate::random_stream::RandomStream;
@@ -14,8 +15,9 @@ pub(super) struct Chances {
 }
 
 /// The draws of one packet, whether or not it gets that far.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Draws {
-    pub(super) lost: bool,
+    pub(super) lost: Option<DropReason>,
     pub(super) corrupt_bit: Option<u32>,
     pub(super) transit: Transit,
 }

@@ -1,41 +1,54 @@
-//! An emulated link takes packets in order of time and decides the fate of each at once.
+//! An emulated link takes packets in order of time and decides the fate of each.
 
-use super::bottleneck::{Bottleneck, RateChange, Transmission};
-use super::chances::{Chances, Draws};
+use super::conditions::Conditions;
+use super::cross::{CrossEngine, CrossPacket, CrossReport};
+use super::event::{EventSink, Label, LinkEvent};
 use super::fate::{
-    Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates, PacketName,
+    Decided, DropReason, Fate, FlowKey, LinkCounters, Moved, Owner, Packet, PacketFates, PacketName,
 };
+use super::path::{Entry, Path, Undecided};
 use super::script::{Change, Script};
 use super::spec::LinkSpec;
-use crate::random_stream::RandomStream;
-use std::collections::BTreeSet;
+use crate::random_stream::{RandomStream, mix_bits};
 use units::{ByteCount, TimeNs};
 
 /// One direction of a link.
 ///
-/// Offer each packet with the time it enters; its fate is returned at once. Times must not
-/// go back. A packet meets the loss and the delay of the time it is offered, and the rate of
-/// the time it is sent. A [`Script`] is known ahead, so fates take it into account;
-/// [`EmulatedLink::set_spec`] is not known ahead, and returns the arrivals that it moves.
+/// Offer each packet with the time it enters; its fate is returned at once, except
+/// [`Fate::Queued`]: a queue under CoDel decides when packets leave it, and
+/// [`EmulatedLink::take_decided`] returns those. Times must not go back. A packet meets the loss and
+/// the delay of the time it is offered, and the rate of the time it is sent. A [`Script`] is known
+/// ahead, so fates take it into account; [`EmulatedLink::set_spec`] is not known ahead, and returns
+/// the arrivals that it moves.
 ///
 /// Each impairment has a random stream of its own and draws for every packet offered, so
-/// switching one on leaves the others' draws alone. Copies draw from streams of their own.
+/// switching one on leaves the others' draws alone. Copies and cross traffic draw from streams of
+/// their own.
 #[derive(Debug)]
 pub struct EmulatedLink {
-    spec: LinkSpec,
     blackhole: bool,
     /// The longest IP packet that it takes.
     mtu_bytes: u32,
     script: Script,
     duplicate: RandomStream,
-    originals: Chances,
-    copies: Chances,
-    bottleneck: Bottleneck,
-    /// Latest arrival of a packet that keeps order.
-    last_arrival: TimeNs,
-    /// Arrivals to come; kept only for a limit on packets.
-    inside: BTreeSet<(TimeNs, PacketName)>,
+    /// At least one.
+    paths: Vec<Path>,
+    /// The seed of the hash that puts flows on paths.
+    path_seed: u64,
+    cross: CrossEngine,
+    /// Packets whose fate is decided and not taken yet.
+    decided: Vec<Decided>,
+    events: EventSink,
     counters: LinkCounters,
+}
+
+/// The next thing that happens inside a link by itself. Those of one time happen in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Occurrence {
+    Script,
+    /// A packet leaves the queue of the path with this index.
+    Decision(usize),
+    Cross,
 }
 
 impl EmulatedLink {
@@ -46,17 +59,27 @@ impl EmulatedLink {
 
     /// Makes an idle link that changes and drops packets as `script` says.
     pub fn scripted(spec: LinkSpec, script: Script, seed: u64) -> Self {
+        Self::under(spec, script, &Conditions::default(), seed)
+    }
+
+    /// Makes an idle link with a script and with these conditions, which
+    /// [`Conditions::check`] accepts.
+    pub fn under(spec: LinkSpec, script: Script, conditions: &Conditions, seed: u64) -> Self {
+        let mut paths = vec![Path::new(spec, conditions.capacity.clone(), seed)];
+        for (index, parallel) in (1..).zip(&conditions.parallel) {
+            let seed = RandomStream::new(seed, &format!("path {index}")).next_u64();
+            paths.push(Path::new(*parallel, None, seed));
+        }
         Self {
-            spec,
             blackhole: false,
             mtu_bytes: u32::MAX,
             script,
             duplicate: RandomStream::new(seed, "duplicate"),
-            originals: Chances::new(seed),
-            copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
-            bottleneck: Bottleneck::new(),
-            last_arrival: TimeNs::default(),
-            inside: BTreeSet::new(),
+            paths,
+            path_seed: RandomStream::new(seed, "paths").next_u64(),
+            cross: CrossEngine::new(&conditions.cross, seed),
+            decided: Vec::new(),
+            events: EventSink::default(),
             counters: LinkCounters::default(),
         }
     }
@@ -64,123 +87,65 @@ impl EmulatedLink {
     /// Offers the link a packet that enters at `now`; returns the fate of the packet and of its
     /// copy.
     pub fn offer(&mut self, now: TimeNs, packet: Packet) -> PacketFates {
-        self.follow_script(now);
+        self.advance(now);
         let number = self.counters.packets;
         let scripted = self.script.take_drop(number);
         self.counters.packets += 1;
         self.counters.ip_bytes += u64::from(packet.ip_bytes);
-        let draws = self.originals.draw(&self.spec);
-        let duplicated = self.duplicate.random_bool(self.spec.duplicate());
+        let path = self.path_of(packet.flow);
+        let name = PacketName { number, copy: false };
+        let entry = self.draw_entry(path, Owner::Offered(name), packet);
+        let duplicated = self.duplicate.random_bool(self.paths[path].spec.duplicate());
         let fate = if self.blackhole {
             Fate::Drop(DropReason::Blackhole)
         } else if scripted {
             Fate::Drop(DropReason::Script)
         } else {
-            self.decide_fate(now, packet, &draws, PacketName { number, copy: false })
+            self.paths[path].enter(now, entry, self.mtu_bytes, &self.script)
         };
         self.counters.count_fate(&fate);
+        self.emit(now, entry.owner, packet, &fate);
         let copy = (duplicated && !self.blackhole).then(|| {
             self.counters.duplicated += 1;
-            let draws = self.copies.draw(&self.spec);
-            self.decide_fate(now, packet, &draws, PacketName { number, copy: true })
+            let name = PacketName { number, copy: true };
+            let entry = self.draw_entry(path, Owner::Offered(name), packet);
+            let fate = self.paths[path].enter(now, entry, self.mtu_bytes, &self.script);
+            self.emit(now, entry.owner, packet, &fate);
+            fate
         });
         PacketFates { number, fate, copy }
     }
 
-    /// Applies the changes of the script that are due at `now`.
-    fn follow_script(&mut self, now: TimeNs) {
-        while let Some(change) = self.script.pop_change(now) {
-            match change {
-                Change::Spec(spec) => self.spec = spec,
-                Change::Cut => self.blackhole = true,
-                Change::Join => self.blackhole = false,
-            }
-        }
+    /// Returns when the fate of a packet is decided that waits for it; `None` when none waits.
+    pub fn next_decision(&self) -> Option<TimeNs> {
+        let taken = self.decided.first().map(|decided| decided.at);
+        let coming = self.paths.iter().filter_map(Path::next_decision);
+        coming.chain(taken).min()
     }
 
-    /// Decides the fate of one packet: random loss, MTU, limit of packets, queue, then delay.
-    fn decide_fate(
-        &mut self,
-        now: TimeNs,
-        packet: Packet,
-        draws: &Draws,
-        name: PacketName,
-    ) -> Fate {
-        let mut marked = None;
-        if draws.lost {
-            if !(self.spec.losses_marked() && packet.ecn_capable) {
-                return Fate::Drop(DropReason::Loss);
-            }
-            marked = Some(MarkReason::Loss);
-        }
-        if packet.ip_bytes > self.mtu_bytes {
-            return Fate::Drop(DropReason::Mtu);
-        }
-        if let Some(limit) = self.spec.limit_packets() {
-            while self.inside.first().is_some_and(|(at, _)| *at <= now) {
-                self.inside.pop_first();
-            }
-            if self.inside.len() >= limit.get() as usize {
-                return Fate::Drop(DropReason::Limit);
-            }
-        }
-        let transmission = Transmission { name, entered: now, ip_bytes: packet.ip_bytes };
-        let Some(accepted) =
-            self.bottleneck.accept_packet(transmission, &self.spec, self.script.rate_changes())
-        else {
-            return Fate::Drop(DropReason::Queue);
-        };
-        let threshold = self.spec.mark_above();
-        let long = threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
-        let marked = marked.or((packet.ecn_capable && long).then_some(MarkReason::Queue));
-        let chances = if name.copy { &mut self.copies } else { &mut self.originals };
-        let arrival = chances.delay.decide_arrival(&self.spec, draws.transit, self.last_arrival);
-        let at = arrival.arrival_time(accepted.sent);
-        if let Some(held) = self.bottleneck.newest_packet() {
-            held.arrival = arrival;
-        }
-        if arrival.keeps_order() {
-            self.last_arrival = at;
-        }
-        if self.spec.limit_packets().is_some() {
-            self.inside.insert((at, name));
-        }
-        Fate::Deliver(Delivery { at, marked, corrupt_bit: draws.corrupt_bit })
+    /// Returns the fates that were decided by `now` and not taken yet, in order of time.
+    pub fn take_decided(&mut self, now: TimeNs) -> Vec<Decided> {
+        self.advance(now);
+        std::mem::take(&mut self.decided)
     }
 
     /// Gives the link the properties `spec` from `now` on, which must not be before the last
-    /// packet.
+    /// packet. Parallel paths all get these properties; a recorded capacity stays.
     ///
     /// Packets that wait are sent at the new rate. Returns the packets whose arrival that moves, in
     /// the order they were offered. No packet is dropped, however small the new queue.
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
-        // Scripted changes until now come before this one.
-        self.follow_script(now);
-        let rates = RateChange { before: self.spec.rate(), after: spec.rate() };
-        self.spec = spec;
-        if rates.before == rates.after {
-            return Vec::new();
-        }
-        let script = &self.script;
-        let mut latest = None;
+        // What happens until now comes before this change.
+        self.advance(now);
         let mut moved = Vec::new();
-        for (held, was) in self.bottleneck.change_rate(now, rates, || script.rate_changes()) {
-            let before = held.arrival.arrival_time(was);
-            // Behind what it was behind, wherever that has been moved to.
-            let behind = latest.or(held.arrival.not_before()).unwrap_or_default();
-            held.arrival = held.arrival.with_predecessor_at(behind);
-            let at = held.arrival.arrival_time(held.sent);
-            if held.arrival.keeps_order() {
-                latest = Some(at);
-            }
-            if self.inside.remove(&(before, held.name)) {
-                self.inside.insert((at, held.name));
-            }
-            if at != before {
-                moved.push(Moved { packet: held.name, at });
+        for path in &mut self.paths {
+            for (owner, at) in path.set_spec(now, spec, &self.script) {
+                match owner {
+                    Owner::Offered(packet) => moved.push(Moved { packet, at }),
+                    Owner::Cross(name) => self.cross.move_arrival(name, at),
+                }
             }
         }
-        self.last_arrival = latest.unwrap_or(self.last_arrival);
         moved
     }
 
@@ -190,27 +155,136 @@ impl EmulatedLink {
     }
 
     /// Drops every packet offered from now on if `blackhole` is true; passes packets again if not.
+    /// Cross traffic is dropped, too.
     pub fn set_blackhole(&mut self, blackhole: bool) {
         self.blackhole = blackhole;
     }
 
-    /// Returns the current properties of the link.
-    pub fn spec(&self) -> &LinkSpec {
-        &self.spec
+    /// Calls `sink` with every packet that the link drops or marks from now on, in order of time.
+    pub fn send_events_to(&mut self, sink: impl FnMut(&LinkEvent) + Send + 'static) {
+        self.events = EventSink::new(sink);
     }
 
-    /// Returns the counters since the link was made.
+    /// Returns the current properties of the link; of its first path where it has several.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.paths[0].spec
+    }
+
+    /// Returns the number of parallel paths, from 1.
+    pub fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Returns the index of the path that packets of `flow` take, from 0.
+    pub fn path_of(&self, flow: FlowKey) -> usize {
+        let hash = mix_bits(self.path_seed ^ flow.number());
+        ((u128::from(hash) * self.paths.len() as u128) >> 64) as usize
+    }
+
+    /// Returns the counters since the link was made. They count no cross traffic.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
-    /// Returns the bytes of IP packets that wait for the rate at `now`.
-    pub fn queue_bytes(&mut self, now: TimeNs) -> ByteCount {
-        self.bottleneck.waiting_bytes(now)
+    /// Returns the figures of the cross traffic until `now`, in the order of its flows.
+    pub fn cross_reports(&mut self, now: TimeNs) -> Vec<CrossReport> {
+        self.advance(now);
+        self.cross.reports()
     }
 
-    /// Returns the most bytes of IP packets that ever waited at once.
+    /// Returns the bytes of IP packets that wait for the rate at `now`, on all paths together.
+    pub fn queue_bytes(&mut self, now: TimeNs) -> ByteCount {
+        self.advance(now);
+        ByteCount::new(self.paths.iter_mut().map(|path| path.queue_bytes(now)).sum())
+    }
+
+    /// Returns the most bytes of IP packets that ever waited at once, on the path where most did.
     pub fn queue_bytes_peak(&self) -> ByteCount {
-        self.bottleneck.waiting_bytes_peak()
+        let peaks = self.paths.iter().map(Path::queue_bytes_peak);
+        ByteCount::new(peaks.max().unwrap_or_default())
+    }
+
+    /// Lets everything happen that is due by `now`: scripted changes, decisions of queues and the
+    /// events of cross traffic, in order of time.
+    fn advance(&mut self, now: TimeNs) {
+        while let Some((at, occurrence)) = self.next_occurrence().filter(|(at, _)| *at <= now) {
+            match occurrence {
+                Occurrence::Script => self.follow_script(at),
+                Occurrence::Decision(path) => self.decide(at, path),
+                Occurrence::Cross => {
+                    for packet in self.cross.process_event() {
+                        self.offer_cross(at, packet);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the next thing that happens inside the link by itself, with its time.
+    fn next_occurrence(&self) -> Option<(TimeNs, Occurrence)> {
+        let script = self.script.next_change().map(|at| (at, Occurrence::Script));
+        let cross = self.cross.next_event().map(|at| (at, Occurrence::Cross));
+        let paths = self.paths.iter().enumerate();
+        let decisions = paths
+            .filter_map(|(index, path)| Some((path.next_decision()?, Occurrence::Decision(index))));
+        decisions.chain(script).chain(cross).min()
+    }
+
+    /// Applies the changes of the script that are due at `now`.
+    fn follow_script(&mut self, now: TimeNs) {
+        while let Some(change) = self.script.pop_change(now) {
+            match change {
+                Change::Spec(spec) => self.paths.iter_mut().for_each(|path| path.spec = spec),
+                Change::Cut => self.blackhole = true,
+                Change::Join => self.blackhole = false,
+            }
+        }
+    }
+
+    /// Decides the fate of the packets that leave the queue of a path at `at`.
+    fn decide(&mut self, at: TimeNs, path: usize) {
+        let way_back = self.paths[path].spec.delay();
+        for (Undecided { owner, packet, .. }, fate) in self.paths[path].decide(at, &self.script) {
+            self.emit(at, owner, packet, &fate);
+            match owner {
+                Owner::Cross(name) => self.cross.take_fate(name, fate, way_back),
+                Owner::Offered(name) => {
+                    if !name.copy {
+                        self.counters.count_fate(&fate);
+                    }
+                    let ip_bytes = packet.ip_bytes;
+                    self.decided.push(Decided { at, packet: name, ip_bytes, fate });
+                }
+            }
+        }
+    }
+
+    /// Offers a packet of the cross traffic that enters at `at`.
+    fn offer_cross(&mut self, at: TimeNs, CrossPacket { name, packet }: CrossPacket) {
+        let path = self.path_of(packet.flow);
+        let entry = self.draw_entry(path, Owner::Cross(name), packet);
+        let fate = if self.blackhole {
+            Fate::Drop(DropReason::Blackhole)
+        } else {
+            self.paths[path].enter(at, entry, self.mtu_bytes, &self.script)
+        };
+        self.emit(at, entry.owner, packet, &fate);
+        self.cross.take_fate(name, fate, self.paths[path].spec.delay());
+    }
+
+    /// Makes the entry of a packet to a path, with its random draws.
+    fn draw_entry(&mut self, path: usize, owner: Owner, packet: Packet) -> Entry {
+        Entry { owner, packet, draws: self.paths[path].draw(owner) }
+    }
+
+    /// Emits the event of a packet that was dropped or marked.
+    fn emit(&mut self, at: TimeNs, owner: Owner, packet: Packet, fate: &Fate) {
+        let Some(label) = Label::of(fate) else { return };
+        let name = match owner {
+            Owner::Offered(name) => Some(name),
+            Owner::Cross(_) => None,
+        };
+        let Packet { flow, ip_bytes, .. } = packet;
+        self.events.emit(&LinkEvent { at, flow, packet: name, ip_bytes, label });
     }
 }

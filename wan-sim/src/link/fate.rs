@@ -1,6 +1,39 @@
 //! The packets that go into a link, and their fates.
 
+use crate::random_stream::mix_bits;
+use std::net::{IpAddr, SocketAddr};
 use units::TimeNs;
+
+/// The flow of a packet: a number that its addresses and ports determine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct FlowKey(u64);
+
+impl FlowKey {
+    /// Makes the flow with this number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the flow of UDP packets from `source` to `destination`. The way back is another
+    /// flow.
+    pub fn between(source: SocketAddr, destination: SocketAddr) -> Self {
+        let mixed = |key: u64, word: u64| mix_bits(key ^ word);
+        let key = [source, destination].into_iter().fold(0, |key, address| {
+            let ip = match address.ip() {
+                IpAddr::V4(v4) => u128::from(u32::from(v4)),
+                IpAddr::V6(v6) => u128::from(v6),
+            };
+            let key = mixed(mixed(key, (ip >> 64) as u64), ip as u64);
+            mixed(key, u64::from(address.port()))
+        });
+        Self(key)
+    }
+
+    /// Returns the number of the flow.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// A packet as far as a link sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,17 +42,24 @@ pub struct Packet {
     pub ip_bytes: u32,
     /// Whether its header allows an ECN CE mark instead of a drop (ECT or CE).
     pub ecn_capable: bool,
+    /// The flow, which chooses among parallel paths.
+    pub flow: FlowKey,
 }
 
 impl Packet {
     /// Makes a packet of `ip_bytes` that cannot be ECN-marked.
     pub const fn new(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: false }
+        Self { ip_bytes, ecn_capable: false, flow: FlowKey(0) }
     }
 
     /// Makes a packet of `ip_bytes` that can be ECN-marked instead of dropped.
     pub const fn ecn_capable(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: true }
+        Self { ip_bytes, ecn_capable: true, flow: FlowKey(0) }
+    }
+
+    /// Returns this packet as one of `flow`.
+    pub const fn with_flow(self, flow: FlowKey) -> Self {
+        Self { flow, ..self }
     }
 }
 
@@ -42,6 +82,14 @@ impl PacketFates {
         let copy = self.copy.and_then(Fate::delivery).map(|delivery| (named(true), delivery));
         original.into_iter().chain(copy)
     }
+
+    /// Returns the packet and its copy, without those whose fate is decided.
+    pub fn queued(self) -> impl Iterator<Item = PacketName> {
+        let named = |copy| PacketName { number: self.number, copy };
+        let original = (self.fate == Fate::Queued).then(|| named(false));
+        let copy = (self.copy == Some(Fate::Queued)).then(|| named(true));
+        original.into_iter().chain(copy)
+    }
 }
 
 /// Which packet of a link.
@@ -51,6 +99,35 @@ pub struct PacketName {
     pub number: u64,
     /// Whether it is the copy that the link made.
     pub copy: bool,
+}
+
+/// A packet of a link: one that was offered, or one of the cross traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    Offered(PacketName),
+    Cross(CrossName),
+}
+
+/// A packet of the cross traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CrossName {
+    /// Index of its flow.
+    pub(super) flow: usize,
+    /// Position in its flow, from 0.
+    pub(super) number: u64,
+}
+
+/// The fate of a packet that had waited for it, as [`Fate::Queued`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    /// When it left the queue.
+    pub at: TimeNs,
+    /// The packet, which may be a copy.
+    pub packet: PacketName,
+    /// The packet's length in bytes.
+    pub ip_bytes: u32,
+    /// The fate, which is not [`Fate::Queued`].
+    pub fate: Fate,
 }
 
 /// A packet whose arrival a change of the rate moved.
@@ -69,14 +146,16 @@ pub enum Fate {
     Deliver(Delivery),
     /// The packet is dropped.
     Drop(DropReason),
+    /// The packet waits, and the queue's discipline decides when it leaves.
+    Queued,
 }
 
 impl Fate {
-    /// Returns how the packet arrives; `None` when it is dropped.
+    /// Returns how the packet arrives; `None` when it is dropped or not decided yet.
     pub fn delivery(self) -> Option<Delivery> {
         match self {
             Self::Deliver(delivery) => Some(delivery),
-            Self::Drop(_) => None,
+            Self::Drop(_) | Self::Queued => None,
         }
     }
 }
@@ -97,8 +176,12 @@ pub struct Delivery {
 pub enum MarkReason {
     /// Instead of losing it at random.
     Loss,
-    /// The queue was long.
+    /// The queue was longer than the threshold.
     Queue,
+    /// It had waited too long, by CoDel.
+    Codel,
+    /// The queue was long on average, by RED.
+    Red,
 }
 
 impl MarkReason {
@@ -107,6 +190,8 @@ impl MarkReason {
         match self {
             Self::Loss => "loss",
             Self::Queue => "queue",
+            Self::Codel => "codel",
+            Self::Red => "red",
         }
     }
 }
@@ -114,17 +199,25 @@ impl MarkReason {
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// Random loss.
+    /// Random loss, independent of other packets.
     Loss,
+    /// Random loss in a burst: in the bad state of a Gilbert-Elliott chain.
+    Burst,
     /// The script names it.
     Script,
     /// The queue had no room.
     Queue,
+    /// It had waited too long, by CoDel.
+    Codel,
+    /// The queue was long on average, by RED.
+    Red,
+    /// It exceeded the rate and the burst of the policer.
+    Policer,
     /// The link already held as many packets as it may, waiting or in flight.
     Limit,
     /// The packet was longer than the link's MTU.
     Mtu,
-    /// The link was cut.
+    /// The link was cut: an outage.
     Blackhole,
 }
 
@@ -133,8 +226,12 @@ impl DropReason {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Loss => "loss",
+            Self::Burst => "burst",
             Self::Script => "script",
             Self::Queue => "queue",
+            Self::Codel => "codel",
+            Self::Red => "red",
+            Self::Policer => "policer",
             Self::Limit => "limit",
             Self::Mtu => "mtu",
             Self::Blackhole => "blackhole",
@@ -150,12 +247,20 @@ pub struct LinkCounters {
     pub packets: u64,
     /// Bytes of IP packets offered, headers included, whatever their fate.
     pub ip_bytes: u64,
-    /// Packets dropped by random loss.
+    /// Packets dropped by random loss, bursts included.
     pub drops_loss: u64,
+    /// Packets of `drops_loss` that were dropped in a burst.
+    pub drops_burst: u64,
     /// Packets dropped because the script names them.
     pub drops_script: u64,
     /// Packets dropped because the queue had no room.
     pub drops_queue: u64,
+    /// Packets dropped by CoDel.
+    pub drops_codel: u64,
+    /// Packets dropped by RED.
+    pub drops_red: u64,
+    /// Packets dropped by the policer.
+    pub drops_policer: u64,
     /// Packets dropped because the link held as many as it may.
     pub drops_limit: u64,
     /// Packets dropped because they were longer than the link takes.
@@ -166,6 +271,10 @@ pub struct LinkCounters {
     pub marked_loss: u64,
     /// Packets delivered with a congestion mark of this link because the queue was long.
     pub marked_queue: u64,
+    /// Packets delivered with a congestion mark of CoDel.
+    pub marked_codel: u64,
+    /// Packets delivered with a congestion mark of RED.
+    pub marked_red: u64,
     /// Packets delivered with a flipped bit.
     pub corrupted: u64,
     /// Packets of which a copy was made.
@@ -173,20 +282,34 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Counts a packet's mark or flipped bit, or the reason for its drop.
+    /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that waits for
+    /// its fate counts once it has one.
     pub(super) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {
-                self.marked_loss += u64::from(delivery.marked == Some(MarkReason::Loss));
-                self.marked_queue += u64::from(delivery.marked == Some(MarkReason::Queue));
                 self.corrupted += u64::from(delivery.corrupt_bit.is_some());
+                match delivery.marked {
+                    None => {}
+                    Some(MarkReason::Loss) => self.marked_loss += 1,
+                    Some(MarkReason::Queue) => self.marked_queue += 1,
+                    Some(MarkReason::Codel) => self.marked_codel += 1,
+                    Some(MarkReason::Red) => self.marked_red += 1,
+                }
             }
             Fate::Drop(DropReason::Loss) => self.drops_loss += 1,
+            Fate::Drop(DropReason::Burst) => {
+                self.drops_loss += 1;
+                self.drops_burst += 1;
+            }
             Fate::Drop(DropReason::Script) => self.drops_script += 1,
             Fate::Drop(DropReason::Queue) => self.drops_queue += 1,
+            Fate::Drop(DropReason::Codel) => self.drops_codel += 1,
+            Fate::Drop(DropReason::Red) => self.drops_red += 1,
+            Fate::Drop(DropReason::Policer) => self.drops_policer += 1,
             Fate::Drop(DropReason::Limit) => self.drops_limit += 1,
             Fate::Drop(DropReason::Mtu) => self.drops_mtu += 1,
             Fate::Drop(DropReason::Blackhole) => self.drops_blackhole += 1,
+            Fate::Queued => {}
         }
     }
 
@@ -195,6 +318,9 @@ impl LinkCounters {
         self.drops_loss
             + self.drops_script
             + self.drops_queue
+            + self.drops_codel
+            + self.drops_red
+            + self.drops_policer
             + self.drops_limit
             + self.drops_mtu
             + self.drops_blackhole

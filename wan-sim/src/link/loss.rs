@@ -1,5 +1,6 @@
 //! Which packets are lost at random.
 
+use super::fate::DropReason;
 use crate::random_stream::RandomStream;
 use units::Fraction;
 
@@ -54,19 +55,22 @@ impl LossProcess {
         Self { stream, bad: false }
     }
 
-    /// Draws whether the next packet is lost; `loss` may differ from packet to packet.
-    pub(super) fn draw(&mut self, loss: &Loss) -> bool {
+    /// Draws whether the next packet is lost, and whether in a burst; `None` where it is not. `loss`
+    /// may differ from packet to packet.
+    pub(super) fn draw(&mut self, loss: &Loss) -> Option<DropReason> {
         match loss {
-            Loss::Random(probability) => self.stream.random_bool(*probability),
+            Loss::Random(probability) => {
+                self.stream.random_bool(*probability).then_some(DropReason::Loss)
+            }
             Loss::GilbertElliott(chain) => {
-                let (probability, change) = if self.bad {
-                    (chain.loss_in_bad, chain.to_good)
+                let (probability, change, reason) = if self.bad {
+                    (chain.loss_in_bad, chain.to_good, DropReason::Burst)
                 } else {
-                    (chain.loss_in_good, chain.to_bad)
+                    (chain.loss_in_good, chain.to_bad, DropReason::Loss)
                 };
                 let lost = self.stream.random_bool(probability);
                 self.bad ^= self.stream.random_bool(change);
-                lost
+                lost.then_some(reason)
             }
         }
     }

@@ -1,23 +1,36 @@
-//! One direction of a link: copies, loss and corruption; then rate and queue; then delay.
+//! One direction of a link: copies, loss and corruption; then policer, queue and rate; then delay.
 
-mod bottleneck;
+mod capacity;
 mod chances;
+mod conditions;
+mod cross;
 mod delay;
 mod emulated_link;
+mod event;
 mod fate;
 mod jitter;
 mod loss;
-mod queue_size;
+mod path;
+mod queue;
 mod script;
 mod spec;
 
+pub use capacity::{
+    CapacityError, CapacityRecording, CapacitySource, CapacitySourceError, DELIVERY_BYTES,
+    SyntheticCapacity,
+};
+pub use conditions::{Conditions, ConditionsError};
+pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_index};
 pub use emulated_link::EmulatedLink;
+pub use event::{Label, LinkEvent};
 pub use fate::{
-    Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates, PacketName,
+    Decided, Delivery, DropReason, Fate, FlowKey, LinkCounters, MarkReason, Moved, Packet,
+    PacketFates, PacketName,
 };
 pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use loss::{GilbertElliott, Loss};
-pub use queue_size::QueueSize;
+pub(crate) use queue::RED_WEIGHT_DEFAULT;
+pub use queue::{Codel, Discipline, Policer, QueueSize, Red};
 pub use script::{Change, Script};
 pub use spec::{DELAY_MAX, LinkSpec, SpecError};
 

@@ -56,6 +56,11 @@ impl Script {
         self.drops.iter().copied()
     }
 
+    /// Returns when the next change is due; `None` when there is none.
+    pub(super) fn next_change(&self) -> Option<TimeNs> {
+        self.changes.front().map(|(at, _)| *at)
+    }
+
     /// Removes and returns the next change that is due at `now`; `None` when there is none.
     pub(super) fn pop_change(&mut self, now: TimeNs) -> Option<Change> {
         self.changes.front().filter(|(at, _)| *at <= now)?;

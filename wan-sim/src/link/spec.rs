@@ -2,7 +2,7 @@
 
 use super::jitter::{Jitter, Reorder};
 use super::loss::Loss;
-use super::queue_size::QueueSize;
+use super::queue::{Discipline, Policer, QueueSize};
 use std::num::{NonZeroU32, NonZeroU64};
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -15,6 +15,8 @@ pub struct LinkSpec {
     overhead_bytes: u16,
     queue: ByteCount,
     mark_above: Option<ByteCount>,
+    discipline: Discipline,
+    policer: Option<Policer>,
     limit_packets: Option<NonZeroU32>,
     delay: Span,
     jitter: Jitter,
@@ -46,6 +48,37 @@ pub enum SpecError {
         /// The size that the queue would have.
         queue: ByteCount,
     },
+    /// A target of CoDel that is zero or not below its interval.
+    #[error(
+        "codel: a target of {target} is not above zero and below the interval of {interval}; RFC \
+         8289 recommends 5 ms and 100 ms"
+    )]
+    CodelTarget {
+        /// The acceptable wait.
+        target: Span,
+        /// The interval.
+        interval: Span,
+    },
+    /// Thresholds of RED that are not in order.
+    #[error("red: the lower threshold of {min} is not below the upper one of {max}")]
+    RedThresholds {
+        /// The lower threshold.
+        min: ByteCount,
+        /// The upper threshold.
+        max: ByteCount,
+    },
+    /// A probability or a weight of RED of zero, with which nothing is ever dropped.
+    #[error("red: a probability or weight of 0 % drops nothing: give both above zero")]
+    RedNever,
+    /// A policer whose bucket is smaller than a packet.
+    #[error("policer: a burst of {burst} passes no packet of {FULL_PACKET_BYTES}")]
+    BurstBelowPacket {
+        /// The size of the bucket.
+        burst: ByteCount,
+    },
+    /// A policer with a rate of zero.
+    #[error("policer: a rate of 0 bit/s passes nothing: give a rate above zero, or cut the link")]
+    PolicerRate,
     /// Jitter that reaches further than the delay it varies.
     #[error("a jitter that reaches {reach} below a delay of {delay} would arrive before it left")]
     JitterAboveDelay {
@@ -80,6 +113,8 @@ impl LinkSpec {
             overhead_bytes: 0,
             queue: ByteCount::default(),
             mark_above: None,
+            discipline: Discipline::DropTail,
+            policer: None,
             limit_packets: None,
             delay,
             jitter: Jitter::NONE,
@@ -120,6 +155,44 @@ impl LinkSpec {
     /// Returns this link with ECN CE marks on capable packets while more than `bytes` wait.
     pub fn with_marking_above(self, bytes: ByteCount) -> Self {
         Self { mark_above: Some(bytes), ..self }
+    }
+
+    /// Returns this link with a queue of this discipline. With another than
+    /// [`Discipline::DropTail`], no packet is marked for the threshold of
+    /// [`LinkSpec::with_marking_above`].
+    ///
+    /// # Errors
+    /// [`SpecError::CodelTarget`], [`SpecError::RedThresholds`], [`SpecError::RedNever`].
+    pub fn with_discipline(self, discipline: Discipline) -> Result<Self, SpecError> {
+        match discipline {
+            Discipline::Codel(codel)
+                if codel.target == Span::ZERO || codel.target >= codel.interval =>
+            {
+                let (target, interval) = (codel.target, codel.interval);
+                Err(SpecError::CodelTarget { target, interval })
+            }
+            Discipline::Red(red) if red.min >= red.max => {
+                Err(SpecError::RedThresholds { min: red.min, max: red.max })
+            }
+            Discipline::Red(red) if red.probability.ppb() == 0 || red.weight.ppb() == 0 => {
+                Err(SpecError::RedNever)
+            }
+            _ => Ok(Self { discipline, ..self }),
+        }
+    }
+
+    /// Returns this link with a policer before its queue.
+    ///
+    /// # Errors
+    /// [`SpecError::PolicerRate`], [`SpecError::BurstBelowPacket`].
+    pub fn with_policer(self, policer: Policer) -> Result<Self, SpecError> {
+        if policer.rate.bits_per_second() == 0 {
+            return Err(SpecError::PolicerRate);
+        }
+        if policer.burst < FULL_PACKET_BYTES {
+            return Err(SpecError::BurstBelowPacket { burst: policer.burst });
+        }
+        Ok(Self { policer: Some(policer), ..self })
     }
 
     /// Returns this link with room for at most `packets`, waiting or in flight, like netem's
@@ -196,6 +269,16 @@ impl LinkSpec {
     /// Returns whether the queue can ever hold enough bytes to mark packets.
     pub fn marks_by_queue(&self) -> bool {
         self.mark_above.is_some_and(|bytes| bytes < self.queue)
+    }
+
+    /// Returns how the queue decides which packets it drops or marks.
+    pub fn discipline(&self) -> Discipline {
+        self.discipline
+    }
+
+    /// Returns the policer before the queue; `None` without one.
+    pub fn policer(&self) -> Option<Policer> {
+        self.policer
     }
 
     /// Returns the most packets in the link, waiting or in flight; `None` without a limit.

@@ -12,8 +12,8 @@ mod words;
 
 pub use error::NetemError;
 pub use link_words::Netem;
-#[cfg(feature = "topology")]
 pub(crate) use parse_value::{parse_netem_rate, parse_netem_span};
+pub(crate) use print::{netem_rate, netem_span};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@ use super::parse_value::{
     parse_netem_word,
 };
 use super::words::NetemWords;
-use crate::{Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape};
+use crate::{
+    Codel, Discipline, Jitter, LinkSpec, Loss, Order, Policer, QueueSize, Red, Reorder, Shape,
+};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -53,6 +55,9 @@ struct ParsedWords {
     limit: Option<Limit>,
     queue: Option<QueueSize>,
     mark_above: Option<ByteCount>,
+    codel: Option<Codel>,
+    red: Option<Red>,
+    policer: Option<Policer>,
     seed: Option<u64>,
 }
 
@@ -87,6 +92,9 @@ impl ParsedWords {
                 self.mark_above =
                     Some(words.take_value("mark-above", SIZE_SPELLING, parse_netem_word)?)
             }
+            "codel" => self.codel = Some(words.take_codel()?),
+            "red" => self.red = Some(words.take_red()?),
+            "policer" => self.policer = Some(words.take_policer()?),
             "order" => {
                 self.order = Some(words.take_value("order", "kept or free", parse_netem_order)?)
             }
@@ -140,6 +148,19 @@ impl ParsedWords {
                 return Err(NetemError::Without { word: "mark-above", needed });
             }
         }
+        if let Some(codel) = self.codel {
+            link = link.with_discipline(Discipline::Codel(codel))?;
+        }
+        if let Some(red) = self.red {
+            link = link.with_discipline(Discipline::Red(red))?;
+            if red.min >= link.queue() {
+                let needed = "a queue that holds more than its lower threshold";
+                return Err(NetemError::Without { word: "red", needed });
+            }
+        }
+        if let Some(policer) = self.policer {
+            link = link.with_policer(policer)?;
+        }
         if let Some(loss) = self.loss {
             link = link.with_loss_model(loss);
         }
@@ -168,18 +189,33 @@ impl ParsedWords {
             (self.gap.is_some(), "gap", reorders, "reorder above 0%"),
             (self.queue.is_some(), "queue", limited, "rate"),
             (self.mark_above.is_some(), "mark-above", limited, "rate"),
+            (self.codel.is_some(), "codel", limited, "rate"),
+            (self.red.is_some(), "red", limited, "rate"),
         ] {
             if given && !present {
                 return Err(NetemError::Without { word, needed });
             }
         }
-        Ok(())
+        let disciplines = [
+            (self.codel.is_some(), "codel"),
+            (self.red.is_some(), "red"),
+            (self.mark_above.is_some(), "mark-above"),
+        ];
+        let mut given = disciplines.into_iter().filter(|(given, _)| *given);
+        match (given.next(), given.next()) {
+            (Some(_), Some((_, word))) => Err(NetemError::Refused {
+                word: word.to_owned(),
+                reason: "a queue has one discipline: give one of codel, red, mark-above",
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
 /// All accepted words of a link in netem's syntax, for errors about an unknown word.
 pub(super) const ACCEPTED_WORDS: &str = "delay, distribution, loss, ecn, corrupt, duplicate, \
-                                         reorder, gap, rate, limit, seed, queue, mark-above, order";
+                                         reorder, gap, rate, limit, seed, queue, mark-above, codel, \
+                                         red, policer, order";
 
 /// The place and spelling of values in netem's syntax, for errors about a value without its word.
 const ACCEPTED_VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, \

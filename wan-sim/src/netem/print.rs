@@ -1,7 +1,7 @@
 //! A link in words again.
 
 use super::link_words::Netem;
-use crate::{Loss, Order, Shape};
+use crate::{Discipline, Loss, Order, Shape};
 use std::fmt;
 use units::{BitRate, Span};
 
@@ -46,6 +46,22 @@ impl fmt::Display for Netem {
         if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
             write!(f, " mark-above {}", without_space(bytes))?;
         }
+        match link.discipline() {
+            Discipline::DropTail => {}
+            Discipline::Codel(codel) => {
+                let (target, interval) = (netem_span(codel.target), netem_span(codel.interval));
+                write!(f, " codel {target} {interval}")?;
+            }
+            Discipline::Red(red) => {
+                let (min, max) = (without_space(red.min), without_space(red.max));
+                let (most, weight) = (without_space(red.probability), without_space(red.weight));
+                write!(f, " red {min} {max} {most} {weight}")?;
+            }
+        }
+        if let Some(policer) = link.policer() {
+            let (rate, burst) = (netem_rate(policer.rate), without_space(policer.burst));
+            write!(f, " policer {rate} {burst}")?;
+        }
         match link.limit_packets() {
             Some(limit) => write!(f, " limit {limit}")?,
             None if link.rate().is_none() => write!(f, " limit none")?,
@@ -61,12 +77,12 @@ fn without_space(quantity: impl fmt::Display) -> String {
 }
 
 /// Spells a time exactly, in the largest unit of `tc` that gives a whole number, such as `40ms`.
-fn netem_span(span: Span) -> String {
+pub(crate) fn netem_span(span: Span) -> String {
     spell_whole(span.ns(), &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")])
 }
 
 /// Spells a rate exactly, in the largest unit of `tc` that gives a whole number, such as `500mbit`.
-fn netem_rate(rate: BitRate) -> String {
+pub(crate) fn netem_rate(rate: BitRate) -> String {
     let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit"), (1, "bit")];
     spell_whole(rate.bits_per_second(), &units)
 }

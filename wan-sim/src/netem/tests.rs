@@ -1,6 +1,8 @@
 use super::parse::ACCEPTED_WORDS;
 use super::*;
-use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, Reorder, Shape};
+use crate::{
+    Codel, Discipline, GilbertElliott, Jitter, LinkSpec, Loss, Order, Policer, Red, Reorder, Shape,
+};
 use proptest::prelude::*;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -63,7 +65,8 @@ fn the_documentation_lists_every_word_with_its_effect() {
     let page = include_str!("../../../docs/netem.md");
     let tests = [
         include_str!("tests.rs"),
-        include_str!("../link/tests.rs"),
+        include_str!("../link/tests/mod.rs"),
+        include_str!("../link/tests/disciplines.rs"),
         include_str!("../random_stream.rs"),
         include_str!("../../tests/statistics.rs"),
     ];
@@ -131,6 +134,17 @@ fn an_error_names_the_word_and_the_accepted_ones() {
         ("delay 1us rate 1gbit queue 5bdp", "`queue`", "1.25 kB"),
         ("delay 1ms 0ms distribution normal", "`distribution`", "without a jitter"),
         ("delay 1ms latency 2ms", "`delay`", "give one"),
+        ("codel", "`codel`", "without rate"),
+        ("rate 1gbit queue 1MB codel 5ms", "`codel`", "5ms 100ms"),
+        ("rate 1gbit queue 1MB codel 100ms 5ms", "codel", "5 ms and 100 ms"),
+        ("rate 1gbit queue 1MB red 300kB 100kB 10%", "300 kB", "100 kB"),
+        ("rate 1gbit queue 1MB red 100kB 300kB", "`red`", "0.2%"),
+        ("rate 1gbit queue 1MB red 100kB 300kB 0%", "red", "above zero"),
+        ("rate 1gbit queue 1kB red 100kB 300kB 1%", "`red`", "a queue that holds more"),
+        ("rate 1gbit queue 1MB codel red 100kB 300kB 1%", "`red`", "one of codel, red"),
+        ("rate 1gbit queue 1MB codel mark-above 1kB", "`mark-above`", "one discipline"),
+        ("policer 1gbit 1kB", "1 kB", "1.5 kB"),
+        ("policer 1gbit", "`policer`", "150kB"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(accepted), "{text}: {error}");
@@ -150,6 +164,8 @@ prop_compose! {
         (limit, gap) in (prop::option::of(1u32..), prop::option::of(1u32..)),
         (a, b, c, d) in (chance(), chance(), chance(), chance()),
         (burst, duplicate, corrupt) in (any::<bool>(), chance(), chance()),
+        discipline in 0..3u8,
+        policer in prop::option::of((1u64.., 1500u64..)),
     ) -> LinkSpec {
         let delayed = LinkSpec::unlimited(Span::from_ns(delay)).unwrap();
         let mut link = rate.map_or(delayed, |rate| {
@@ -178,7 +194,18 @@ prop_compose! {
         if let Some(limit) = limit {
             link = link.with_limit(limit.try_into().unwrap());
         }
-        if let (Some(bytes), Some(_)) = (mark, rate) {
+        if let Some((rate, burst)) = policer {
+            let rate = BitRate::from_bits_per_second(rate);
+            link = link.with_policer(Policer { rate, burst: ByteCount::new(burst) }).unwrap();
+        }
+        if discipline > 0 && rate.is_some() {
+            let (min, max) = (ByteCount::new(queue / 3), ByteCount::new(queue / 2));
+            let red = Red { min, max, probability: b, weight: c };
+            let codel = Codel { target: Span::from_ns(delay + 1), interval: Span::from_ns(delay + 2) };
+            let discipline =
+                if discipline == 1 { Discipline::Red(red) } else { Discipline::Codel(codel) };
+            link = link.with_discipline(discipline).unwrap_or(link);
+        } else if let (Some(bytes), Some(_)) = (mark, rate) {
             let marking = link.with_marking_above(ByteCount::new(bytes));
             link = if marking.marks_by_queue() { marking } else { link };
         }
@@ -205,7 +232,7 @@ proptest! {
     fn no_words_panic(words in prop::collection::vec(
         prop::sample::select(vec![
             "delay", "loss", "gemodel", "rate", "reorder", "gap", "limit", "ecn", "distribution",
-            "normal", "1ms", "5%", "100%", "1gbit", "10", "queue", "order", "kept", "1bdp", "-3",
+            "normal", "codel", "red", "policer", "1MB", "1ms", "5%", "100%", "1gbit", "10", "queue", "order", "kept", "1bdp", "-3",
         ]),
         0..12,
     )) {

@@ -1,8 +1,9 @@
 //! The words that are not parsed yet, and the values that may follow each of them.
 
 use super::error::NetemError;
-use super::parse_value::parse_netem_word;
-use crate::{GilbertElliott, Loss, Shape};
+use super::parse_value::{parse_netem_rate, parse_netem_span, parse_netem_word};
+use crate::link::RED_WEIGHT_DEFAULT;
+use crate::{Codel, GilbertElliott, Loss, Policer, Red, Shape};
 use std::collections::VecDeque;
 use units::Fraction;
 
@@ -103,6 +104,31 @@ impl<'a> NetemWords<'a> {
         }
     }
 
+    /// Takes target and interval of CoDel; RFC 8289's values where none are given.
+    pub(super) fn take_codel(&mut self) -> Result<Codel, NetemError> {
+        let Some(target) = self.take_value_if_any(parse_netem_span) else {
+            return Ok(Codel::RECOMMENDED);
+        };
+        let interval = self.take_value("codel", CODEL_SPELLING, parse_netem_span)?;
+        Ok(Codel { target, interval })
+    }
+
+    /// Takes thresholds, probability and perhaps weight of RED.
+    pub(super) fn take_red(&mut self) -> Result<Red, NetemError> {
+        let min = self.take_value("red", RED_SPELLING, parse_netem_word)?;
+        let max = self.take_value("red", RED_SPELLING, parse_netem_word)?;
+        let probability = self.take_value("red", RED_SPELLING, parse_netem_word)?;
+        let weight = self.take_value_if_any(parse_netem_word).unwrap_or(RED_WEIGHT_DEFAULT);
+        Ok(Red { min, max, probability, weight })
+    }
+
+    /// Takes rate and burst of a policer.
+    pub(super) fn take_policer(&mut self) -> Result<Policer, NetemError> {
+        let rate = self.take_value("policer", POLICER_SPELLING, parse_netem_rate)?;
+        let burst = self.take_value("policer", POLICER_SPELLING, parse_netem_word)?;
+        Ok(Policer { rate, burst })
+    }
+
     /// Takes the overhead of a rate in bytes a packet; 0 where none is given.
     pub(super) fn take_overhead_bytes(&mut self) -> Result<u16, NetemError> {
         let Some(overhead) = self.take_value_if_any(parse_netem_word::<i64>) else {
@@ -119,6 +145,16 @@ impl<'a> NetemWords<'a> {
 
 /// The spelling of a probability in percent in netem's syntax, for errors.
 const PERCENT_SPELLING: &str = "a percentage such as 0.1%, from 0% to 100%";
+
+/// The spelling of CoDel's values, for errors.
+const CODEL_SPELLING: &str = "nothing, or target and interval such as 5ms 100ms";
+
+/// The spelling of RED's values, for errors.
+const RED_SPELLING: &str = "two thresholds of the average queue, a probability at the upper one and \
+                            perhaps a weight, such as 100kB 300kB 10% 0.2%";
+
+/// The spelling of a policer's values, for errors.
+const POLICER_SPELLING: &str = "rate and burst such as 100mbit 150kB";
 
 /// 100 %: the probability of a certain event.
 const PROBABILITY_ONE: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");

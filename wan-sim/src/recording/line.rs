@@ -1,6 +1,6 @@
 //! The lines of a recording that packets make, as both the writer and the replay spell them.
 
-use crate::{Fate, Moved, Packet, PacketFates};
+use crate::{Decided, Fate, FlowKey, Moved, Packet, PacketFates};
 use std::fmt;
 use units::TimeNs;
 
@@ -13,11 +13,16 @@ pub(super) struct PacketLine<'a> {
 }
 
 impl fmt::Display for PacketLine<'_> {
-    /// Writes link, time in ns, bytes, ECN capability and fate, without an end of line.
+    /// Writes link, time in ns, bytes, ECN capability, the flow where one is known, and fate, without
+    /// an end of line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, now, packet, offered } = self;
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
-        write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
+        write!(f, "{index} {} {} {ecn} ", now.ns(), packet.ip_bytes)?;
+        if packet.flow != FlowKey::default() {
+            write!(f, "flow:{} ", packet.flow.number())?;
+        }
+        write!(f, "{}", FateWord(offered.fate))?;
         offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
     }
 }
@@ -37,14 +42,31 @@ impl fmt::Display for MovedLine<'_> {
     }
 }
 
+/// The line of a packet whose fate was decided when it left the queue.
+pub(super) struct DecidedLine<'a> {
+    pub(super) index: usize,
+    pub(super) decided: &'a Decided,
+}
+
+impl fmt::Display for DecidedLine<'_> {
+    /// Writes link, `decided`, time in ns, packet and fate, without an end of line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decided { at, packet, fate, .. } = self.decided;
+        let copy = if packet.copy { " copy" } else { "" };
+        let (index, number, fate) = (self.index, packet.number, FateWord(*fate));
+        write!(f, "{index} decided {} {number}{copy} {fate}", at.ns())
+    }
+}
+
 /// A fate as recordings and traces spell it.
 pub(crate) struct FateWord(pub(crate) Fate);
 
 impl fmt::Display for FateWord {
-    /// Writes `drop:` with the reason, or the arrival time in ns with mark and flipped bit.
+    /// Writes `queued`, or `drop:` with the reason, or the arrival time in ns with mark and flipped bit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
+            Fate::Queued => write!(f, "queued"),
             Fate::Deliver(delivery) => {
                 write!(f, "{}", delivery.at.ns())?;
                 if let Some(mark) = delivery.marked {

@@ -1,8 +1,8 @@
 //! The writer of a recording.
 
-use super::line::{HEADER_LINE, MovedLine, PacketLine};
+use super::line::{DecidedLine, HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
-use crate::{Change, LinkSpec, Moved, Packet, PacketFates, Script};
+use crate::{Change, Conditions, Decided, LinkSpec, Moved, Packet, PacketFates, Script};
 use std::fmt;
 use std::io::{self, Write};
 use units::TimeNs;
@@ -43,6 +43,30 @@ impl Recorder {
         }
         for number in script.dropped() {
             self.write_line(format_args!("{index} drops {number}"));
+        }
+    }
+
+    /// Writes the conditions of link `index`, before its script and its packets.
+    pub fn write_conditions(&mut self, index: usize, conditions: &Conditions) {
+        let Conditions { capacity, parallel, cross } = conditions;
+        let times = capacity.iter().flat_map(|capacity| capacity.times_ms());
+        let times: Vec<_> = times.map(u64::to_string).collect();
+        for part in times.chunks(CAPACITY_TIMES_PER_LINE) {
+            self.write_line(format_args!("{index} delivers {}", part.join(" ")));
+        }
+        for link in parallel {
+            let words = Netem { link: *link, seed: None };
+            self.write_line(format_args!("{index} parallel {words}"));
+        }
+        for traffic in cross {
+            self.write_line(format_args!("{index} cross {traffic}"));
+        }
+    }
+
+    /// Writes the fates that were decided when packets left the queue of link `index`.
+    pub fn write_decided(&mut self, index: usize, decided: &[Decided]) {
+        for decided in decided {
+            self.write_line(format_args!("{}", DecidedLine { index, decided }));
         }
     }
 
@@ -97,3 +121,6 @@ impl fmt::Debug for Recorder {
         f.debug_struct("Recorder").field("error", &self.error).finish_non_exhaustive()
     }
 }
+
+/// 100 deliveries of a recorded capacity on a line, so that none is longer than a replay accepts.
+const CAPACITY_TIMES_PER_LINE: usize = 100;

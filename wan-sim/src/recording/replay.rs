@@ -1,10 +1,14 @@
 //! Reading a recording back through the core.
 
-use super::line::{HEADER_LINE, MovedLine, PacketLine};
+use super::line::{DecidedLine, HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
-use crate::{Change, EmulatedLink, LinkCounters, LinkSpec, Packet, Script};
+use crate::{
+    CapacityRecording, Change, Conditions, EmulatedLink, FlowKey, LinkCounters, LinkSpec, Packet,
+    Script,
+};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
+use std::sync::Arc;
 use units::TimeNs;
 
 /// A recording that replayed to the same fates.
@@ -69,7 +73,9 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
             return Err(ReplayError::Different { line, recorded: text, replayed });
         }
     }
-    let links = links.into_iter().map(|known| (known.name, known.link.counters())).collect();
+    let counters =
+        |link: Option<EmulatedLink>| link.map(|link| link.counters()).unwrap_or_default();
+    let links = links.into_iter().map(|known| (known.name, counters(known.link))).collect();
     Ok(Replay { links })
 }
 
@@ -97,21 +103,58 @@ struct ReplayedLink {
     spec: LinkSpec,
     seed: u64,
     script: Script,
-    link: EmulatedLink,
+    conditions: Conditions,
+    /// The deliveries of the capacity so far, in ms.
+    times_ms: Vec<u64>,
+    /// The link; made anew where lines before its first packet add to it.
+    link: Option<EmulatedLink>,
 }
 
 impl ReplayedLink {
     /// Makes a link as its line of the recording describes it, without a script.
     fn new(name: &str, spec: LinkSpec, seed: u64) -> Self {
-        let (name, script) = (name.to_owned(), Script::default());
-        Self { name, spec, seed, script, link: EmulatedLink::new(spec, seed) }
+        let (name, script, conditions) =
+            (name.to_owned(), Script::default(), Conditions::default());
+        Self { name, spec, seed, script, conditions, times_ms: Vec::new(), link: None }
     }
 
     /// Adds a change or a drop to the script, and makes the link anew.
     fn extend_script(&mut self, change: Option<(TimeNs, Change)>, drop: Option<u64>) {
         let script = &self.script;
         self.script = Script::new(script.changes().chain(change), script.dropped().chain(drop));
-        self.link = EmulatedLink::scripted(self.spec, self.script.clone(), self.seed);
+        self.link = None;
+    }
+
+    /// Adds a part of the conditions, and makes the link anew. Returns [`None`] for a line that is no
+    /// such part.
+    fn extend_conditions(&mut self, rest: &str) -> Option<()> {
+        let (word, rest) = rest.split_once(' ')?;
+        match word {
+            "delivers" => {
+                let times = rest.split(' ').map(str::parse);
+                self.times_ms.extend(times.collect::<Result<Vec<_>, _>>().ok()?);
+            }
+            "parallel" => self.conditions.parallel.push(rest.parse::<Netem>().ok()?.link),
+            "cross" => self.conditions.cross.push(rest.parse().ok()?),
+            _ => return None,
+        }
+        self.link = None;
+        Some(())
+    }
+
+    /// Returns the link; made first where lines have added to it. `None` where it cannot have its
+    /// conditions.
+    fn link(&mut self) -> Option<&mut EmulatedLink> {
+        if self.link.is_none() {
+            if !self.times_ms.is_empty() {
+                let recording = CapacityRecording::new(self.times_ms.clone()).ok()?;
+                self.conditions.capacity = Some(Arc::new(recording));
+            }
+            self.conditions.check(&self.spec).ok()?;
+            let (script, conditions) = (self.script.clone(), &self.conditions);
+            self.link = Some(EmulatedLink::under(self.spec, script, conditions, self.seed));
+        }
+        self.link.as_mut()
     }
 }
 
@@ -148,7 +191,20 @@ fn replay_line(
         known.extend_script(None, Some(number.parse().map_err(|_| "`LINK drops NUMBER`")?));
         return Ok(None);
     }
-    let link = &mut known.link;
+    let word = rest.split(' ').next().unwrap_or_default();
+    if CONDITION_WORDS.contains(&word) {
+        known.extend_conditions(rest).ok_or("`LINK delivers|parallel|cross VALUES`")?;
+        return Ok(None);
+    }
+    let link = known.link().ok_or("a line of a link that can have its conditions")?;
+    if let Some(rest) = rest.strip_prefix("decided ") {
+        let time = rest.split(' ').next().and_then(|time| time.parse().ok());
+        let now = TimeNs::from_ns(time.ok_or("`LINK decided TIME NUMBER FATE`")?);
+        let decided = link.take_decided(now);
+        due.extend(decided.iter().map(|decided| DecidedLine { index, decided }.to_string()));
+        // Where nothing was decided, any line is right but this one.
+        return Ok(Some(due.pop_front().unwrap_or_default()));
+    }
     if let Some(rest) = rest.strip_prefix("set ") {
         /// The accepted form of a line of a recording that changes a link, for errors. TIME is in
         /// nanoseconds.
@@ -194,5 +250,10 @@ fn parse_packet_line(rest: &str) -> Option<(TimeNs, Packet)> {
         "not" => false,
         _ => return None,
     };
-    Some((now, Packet { ip_bytes, ecn_capable }))
+    let flow = parts.next().and_then(|part| part.strip_prefix("flow:"));
+    let flow = flow.map_or(Some(0), |number| number.parse().ok())?;
+    Some((now, Packet { ip_bytes, ecn_capable, flow: FlowKey::new(flow) }))
 }
+
+/// The words of a recording that add to a link before its first packet.
+const CONDITION_WORDS: [&str; 3] = ["delivers", "parallel", "cross"];

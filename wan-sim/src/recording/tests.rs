@@ -36,7 +36,8 @@ fn record() -> String {
     recorder.write_link(1, "west_east", 4, specs[1]);
     for i in 0..5000u64 {
         let index = usize::from(i % 3 == 0);
-        let packet = Packet { ip_bytes: 100 + (i * 37 % 1400) as u32, ecn_capable: i % 2 == 0 };
+        let ip_bytes = 100 + (i * 37 % 1400) as u32;
+        let packet = if i % 2 == 0 { Packet::ecn_capable(ip_bytes) } else { Packet::new(ip_bytes) };
         let now = TimeNs::from_ns(i * 170_001);
         match i {
             2000 => {

@@ -1,6 +1,6 @@
 //! The description of a relay: listening addresses, their targets, and the two links.
 
-use crate::LinkSpec;
+use crate::{Conditions, LinkSpec};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -13,6 +13,8 @@ pub struct RelaySpec {
     pub forward: LinkSpec,
     /// The link from the targets to the clients.
     pub backward: LinkSpec,
+    /// The recorded capacity, parallel paths and cross traffic of either link.
+    pub conditions: Conditions,
     /// Decides every random draw.
     pub seed: u64,
 }

@@ -8,6 +8,7 @@ mod datagram_batch;
 mod forward;
 mod pipe;
 mod pump;
+mod queued_datagrams;
 mod running_relay;
 mod shared;
 mod socket;

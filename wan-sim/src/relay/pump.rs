@@ -2,12 +2,13 @@
 
 use super::datagram_batch::FlowId;
 use super::pipe::{Pipe, ReadBuffer};
+use super::queued_datagrams::{QueuedDatagram, QueuedDatagrams};
 use super::shared::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
 use super::socket::{RelaySocket, Route};
 use crate::clock::{RunClock, thread_cpu_time};
 use crate::lock::lock_ignoring_poison;
 use crate::priority;
-use crate::{Delivery, Packet, PacketName};
+use crate::{Delivery, FlowKey, Packet, PacketName};
 use quinn_udp::RecvMeta;
 use rustix::event::epoll;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -37,6 +38,7 @@ pub(super) struct RelayPump {
     overflowed_before: u64,
     forward: Pipe,
     backward: Pipe,
+    queued: QueuedDatagrams,
     reads: Vec<ReadBuffer>,
     /// The deliveries of the datagrams of one read.
     arrivals: Vec<(PacketName, Delivery)>,
@@ -80,6 +82,7 @@ impl RelayPump {
             flows_made: 0,
             forward: Pipe::default(),
             backward: Pipe::default(),
+            queued: QueuedDatagrams::default(),
             arrivals: Vec::new(),
             reads: (0..quinn_udp::BATCH_SIZE).map(|_| ReadBuffer::default()).collect(),
         })
@@ -96,6 +99,7 @@ impl RelayPump {
         // From here on, a delay of this thread is measured.
         self.life.write_all(&[0])?;
         loop {
+            self.settle_queues();
             self.deliver_due();
             let now = self.now();
             if now.since(reaped) >= FLOW_IDLE_MAX {
@@ -145,8 +149,30 @@ impl RelayPump {
         shared.fidelity.record_drops(more);
     }
 
+    /// Puts the datagrams into the pipe whose delivery a queue has decided, and drops others.
+    fn settle_queues(&mut self) {
+        let waiting: Vec<_> = self.queued.directions().collect();
+        for direction in waiting {
+            let now = self.now();
+            let decided = lock_ignoring_poison(&self.shared).take_decided(direction, now);
+            for decided in decided {
+                let Some(queued) = self.queued.remove(direction, decided.packet) else { continue };
+                let Some(flow) = self.flows.get_mut(&queued.flow) else { continue };
+                flow.batches_under_way -= 1;
+                let Some(delivery) = decided.fate.delivery() else { continue };
+                let forward = direction == FORWARD_LINK;
+                let pipe = if forward { &mut self.forward } else { &mut self.backward };
+                let QueuedDatagram { flow: id, ecn, data } = queued;
+                let began = pipe.push_datagram(id, ecn, &data, decided.packet, delivery);
+                flow.batches_under_way += u32::from(began);
+            }
+        }
+    }
+
     /// Moves packets in flight to the arrival times that changes of the links gave them.
     fn apply_moves(&mut self) {
+        // Those decided before the change may be among the moved ones.
+        self.settle_queues();
         let mut shared = lock_ignoring_poison(&self.shared);
         for (direction, pipe) in
             [(FORWARD_LINK, &mut self.forward), (BACKWARD_LINK, &mut self.backward)]
@@ -201,7 +227,8 @@ impl RelayPump {
             PollFd::new(&self.flows_ready, PollFlags::IN),
         ];
         fds.extend(self.listeners.iter().map(|(port, _)| PollFd::new(port, PollFlags::IN)));
-        let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
+        let due = [self.forward.next_due(), self.backward.next_due(), self.next_decision()];
+        let due = due.into_iter().flatten().min();
         let wait =
             due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
@@ -223,6 +250,14 @@ impl RelayPump {
             sources.extend(events.iter().map(|event| PacketSource::Flow(FlowId(event.data.u64()))));
         }
         Ok(Some(sources))
+    }
+
+    /// Returns when the next queue decides the fate of a datagram that waits for it.
+    fn next_decision(&self) -> Option<TimeNs> {
+        let mut waiting = self.queued.directions().peekable();
+        waiting.peek()?;
+        let shared = lock_ignoring_poison(&self.shared);
+        waiting.filter_map(|direction| shared.links[direction].next_decision()).min()
     }
 
     /// Reads packets that have arrived at `source`, but not so many that deliveries would be late.
@@ -279,9 +314,14 @@ impl RelayPump {
             return;
         };
         flow.used = now;
-        let (direction, pipe) = match source {
-            PacketSource::Listener(_) => (FORWARD_LINK, &mut self.forward),
-            PacketSource::Flow(_) => (BACKWARD_LINK, &mut self.backward),
+        let client = flow.client.address;
+        let (direction, pipe, key) = match source {
+            PacketSource::Listener(_) => {
+                (FORWARD_LINK, &mut self.forward, FlowKey::between(client, flow.target))
+            }
+            PacketSource::Flow(_) => {
+                (BACKWARD_LINK, &mut self.backward, FlowKey::between(flow.target, client))
+            }
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         let (len, segment_bytes) = (read.len, read.segment_bytes);
@@ -292,11 +332,21 @@ impl RelayPump {
         self.arrivals.clear();
         let mut shared = lock_ignoring_poison(&self.shared);
         let first = shared.links[direction].counters().packets;
+        // One path takes all flows, so recordings need not name them.
+        let hashes = shared.links[direction].path_count() > 1;
+        let key = if hashes { key } else { FlowKey::default() };
         for index in 0..datagrams {
             // A datagram is at most 64 KiB.
             let ip_bytes = part(index).len() as u32 + headers;
-            let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
-            self.arrivals.extend(shared.offer(direction, now, packet).deliveries());
+            let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some(), flow: key };
+            let offered = shared.offer(direction, now, packet);
+            self.arrivals.extend(offered.deliveries());
+            for name in offered.queued() {
+                let data = read.buffer[part(index)].to_vec();
+                let queued = QueuedDatagram { flow: id, ecn: meta.ecn, data };
+                self.queued.insert(direction, name, queued);
+                flow.batches_under_way += 1;
+            }
         }
         if pipe.adopt_buffer(id, meta.ecn, read, &self.arrivals) {
             flow.batches_under_way += 1;

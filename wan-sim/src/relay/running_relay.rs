@@ -7,7 +7,7 @@ use super::socket::RelaySocket;
 use crate::clock::RunClock;
 use crate::lock::lock_ignoring_poison;
 use crate::recording::Recorder;
-use crate::{Change, EmulatedLink, Fidelity, FidelityLimits, FidelityReport, LinkSpec};
+use crate::{Change, EmulatedLink, Fidelity, FidelityLimits, FidelityReport, LinkSpec, Script};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -67,12 +67,14 @@ impl Relay {
     /// [`RelayError`]; nothing stays bound then.
     pub fn start_recording(spec: &RelaySpec, mut recorder: Recorder) -> Result<Self, RelayError> {
         recorder.write_link(FORWARD_LINK, "forward", spec.seed, spec.forward);
+        recorder.write_conditions(FORWARD_LINK, &spec.conditions);
         recorder.write_link(
             BACKWARD_LINK,
             "backward",
             spec.seed ^ BACKWARD_SEED_MASK,
             spec.backward,
         );
+        recorder.write_conditions(BACKWARD_LINK, &spec.conditions);
         Self::start_with(spec, Some(recorder))
     }
 
@@ -90,16 +92,20 @@ impl Relay {
             });
             listeners.push((port, target));
         }
+        let link = |link: LinkSpec, seed: u64| {
+            EmulatedLink::under(link, Script::default(), &spec.conditions, seed)
+        };
         let shared = Arc::new(Mutex::new(RelayState {
             links: [
-                EmulatedLink::new(spec.forward, spec.seed),
-                EmulatedLink::new(spec.backward, spec.seed ^ BACKWARD_SEED_MASK),
+                link(spec.forward, spec.seed),
+                link(spec.backward, spec.seed ^ BACKWARD_SEED_MASK),
             ],
             shortest_round_trip: spec.forward.delay() + spec.backward.delay(),
             own: OwnDrops::default(),
             fidelity: Fidelity::default(),
             recorder,
             moved: [Vec::new(), Vec::new()],
+            decided: [Vec::new(), Vec::new()],
             clock: RunClock::start(),
         }));
         let (mut life, pump_life) = UnixStream::pair()?;

@@ -3,7 +3,8 @@
 use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::{
-    Change, EmulatedLink, Fidelity, FidelityLimits, LinkCounters, Moved, Packet, PacketFates,
+    Change, Decided, EmulatedLink, Fidelity, FidelityLimits, LinkCounters, Moved, Packet,
+    PacketFates,
 };
 use units::{Span, TimeNs};
 
@@ -42,6 +43,8 @@ pub(super) struct RelayState {
     pub(super) recorder: Option<Recorder>,
     /// Packets in either direction's pipe that a change of the link moved.
     pub(super) moved: [Vec<Moved>; 2],
+    /// Packets in either direction whose fate was decided before such a change.
+    pub(super) decided: [Vec<Decided>; 2],
     pub(super) clock: RunClock,
 }
 
@@ -55,10 +58,23 @@ impl RelayState {
         offered
     }
 
+    /// Takes the fates that the link with index `direction` has decided by `now`, and records them.
+    pub(super) fn take_decided(&mut self, direction: usize, now: TimeNs) -> Vec<Decided> {
+        let decided = self.links[direction].take_decided(now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write_decided(direction, &decided);
+        }
+        let mut earlier = std::mem::take(&mut self.decided[direction]);
+        earlier.extend(decided);
+        earlier
+    }
+
     /// Changes the link with index `link` now and records the change. Keeps, for the relay thread,
     /// the packets whose arrival time changed.
     pub(super) fn change_link(&mut self, link: usize, change: Change) {
         let now = self.clock.now();
+        // The change moves some of them.
+        self.decided[link] = self.take_decided(link, now);
         let emulated = &mut self.links[link];
         let moved = match change {
             Change::Spec(spec) => emulated.set_spec(now, spec),

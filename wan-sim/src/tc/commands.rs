@@ -2,7 +2,7 @@
 
 use super::words::netem_words;
 use crate::topology::{SitePort, Topology};
-use crate::{LinkSpec, Script};
+use crate::{Conditions, LinkSpec, Script};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -45,8 +45,12 @@ pub fn render_commands(
     let mut hosts = Vec::new();
     for (site, name) in topology.sites.iter().enumerate() {
         let directions = topology.links.iter().filter_map(|link| match site {
-            _ if site == link.a => Some((link.b, &link.a_to_b, &link.a_to_b_script)),
-            _ if site == link.b => Some((link.a, &link.b_to_a, &link.b_to_a_script)),
+            _ if site == link.a => {
+                Some((link.b, &link.a_to_b, (&link.a_to_b_script, &link.a_to_b_conditions)))
+            }
+            _ if site == link.b => {
+                Some((link.a, &link.b_to_a, (&link.b_to_a_script, &link.b_to_a_conditions)))
+            }
             _ => None,
         });
         let directions: Vec<_> = directions.collect();
@@ -65,12 +69,12 @@ pub fn render_commands(
 }
 
 /// Returns the commands for the host of one site. Each of `directions` holds the index of the
-/// receiving site, the link and its script.
+/// receiving site, the link, and its script and conditions.
 fn host_commands(
     topology: &Topology,
     site: usize,
     device: &str,
-    directions: &[(usize, &LinkSpec, &Script)],
+    directions: &[(usize, &LinkSpec, (&Script, &Conditions))],
 ) -> Result<HostCommands, TcError> {
     let mut apply = vec![
         // What goes elsewhere passes unshaped. First, as it is refused where anything else shapes.
@@ -80,11 +84,17 @@ fn host_commands(
         set_segments_command(device, 1),
     ];
     let (mut netems, mut destinations) = (Vec::new(), BTreeMap::new());
-    for (class, (to, spec, script)) in (1..).zip(directions) {
+    for (class, (to, spec, (script, conditions))) in (1..).zip(directions) {
         let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
         let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
         if !script.is_empty() {
             return Err(error("netem keeps no schedule: leave out changes and drops"));
+        }
+        if !conditions.is_empty() {
+            return Err(error(
+                "netem replays no capacity, hashes no flows and makes no traffic: leave out \
+                 capacity, parallel and cross",
+            ));
         }
         let words = netem_words(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");

@@ -1,6 +1,6 @@
 //! A link in words that the kernel's netem takes, or the reason why it takes none.
 
-use crate::{Jitter, LinkSpec, Loss, Order, Shape};
+use crate::{Discipline, Jitter, LinkSpec, Loss, Order, Shape};
 use std::fmt::Write;
 use units::{Fraction, Span};
 
@@ -20,6 +20,12 @@ pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static 
     }
     if spec.mark_above().is_some() {
         return Err("netem does not mark by queue length: leave out mark_above");
+    }
+    if spec.discipline() != Discipline::DropTail {
+        return Err("netem's queue is drop-tail: leave out codel and red");
+    }
+    if spec.policer().is_some() {
+        return Err("netem has no policer: leave it out");
     }
     let mut words = format!(
         "limit {} delay {}",

@@ -1,12 +1,13 @@
 //! Reading a lab or fabric file.
 
+use super::keys::{
+    LinkError, RawLink, build_conditions, build_schedule_script, deserialize_mtu,
+    deserialize_optional_quantity, deserialize_seed,
+};
 use super::link::SiteLink;
 use super::port::{RawPort, SitePort};
 use super::preset;
-use super::raw::{LinkError, RawLink};
-use super::spelling::deserialize_optional_quantity;
-use super::{schedule, whole_number};
-use crate::{LinkSpec, QueueSize, Script};
+use crate::{Conditions, LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -89,9 +90,9 @@ fn escape_controls(text: impl fmt::Display) -> String {
 #[serde(deny_unknown_fields)]
 struct LabFile {
     fabric: Option<PathBuf>,
-    #[serde(default, deserialize_with = "whole_number::deserialize_seed")]
+    #[serde(default, deserialize_with = "deserialize_seed")]
     seed: Option<u64>,
-    #[serde(default, deserialize_with = "whole_number::deserialize_mtu")]
+    #[serde(default, deserialize_with = "deserialize_mtu")]
     mtu: Option<u16>,
     #[serde(default)]
     site: BTreeMap<String, Site>,
@@ -117,7 +118,7 @@ struct Site {
 /// The keys of a fabric that a topology needs; the gateway checks the rest.
 #[derive(Deserialize)]
 struct FabricFile {
-    #[serde(default, deserialize_with = "whole_number::deserialize_mtu")]
+    #[serde(default, deserialize_with = "deserialize_mtu")]
     mtu: Option<u16>,
     region: BTreeMap<String, Region>,
     #[serde(default)]
@@ -291,6 +292,7 @@ fn assemble_topology(
         return Err(impossible(&format!("site.{name}"), message));
     }
     let mtu = mtu.unwrap_or(MTU_DEFAULT);
+    let seed = seed.unwrap_or(SEED_DEFAULT);
     let mut links: Vec<SiteLink> = Vec::new();
     for (name, raw) in raw_links {
         let key = format!("link.{name}");
@@ -302,11 +304,21 @@ fn assemble_topology(
             return Err(impossible(&key, message));
         }
         let direction = |own: &Option<Box<RawLink>>| {
-            build_link_direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
+            build_link_direction(path, seed, &raw, own.as_deref())
+                .map_err(|message| impossible(&key, message))
         };
-        let (a_to_b, a_to_b_script) = direction(&raw.forward)?;
-        let (b_to_a, b_to_a_script) = direction(&raw.backward)?;
-        links.push(SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script });
+        let (a_to_b, a_to_b_script, a_to_b_conditions) = direction(&raw.forward)?;
+        let (b_to_a, b_to_a_script, b_to_a_conditions) = direction(&raw.backward)?;
+        links.push(SiteLink {
+            a,
+            b,
+            a_to_b,
+            a_to_b_script,
+            a_to_b_conditions,
+            b_to_a,
+            b_to_a_script,
+            b_to_a_conditions,
+        });
     }
     links.sort_by_key(|link| (link.a, link.b));
     let ports = raw.iter().enumerate().map(|(site, raw)| {
@@ -317,15 +329,17 @@ fn assemble_topology(
     });
     let ports = ports.collect::<Result<_, _>>()?;
     let hosts = raw.into_iter().map(|site| site.host).collect();
-    Ok(Topology { sites, links, ports, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
+    Ok(Topology { sites, links, ports, seed, mtu, hosts })
 }
 
-/// Builds the link and the script of one direction. The keys `own` of the direction come before
-/// those of `link`, and these before those of the preset.
+/// Builds the link, the script and the conditions of one direction of the file at `path`. The keys
+/// `own` of the direction come before those of `link`, and these before those of the preset.
 fn build_link_direction(
+    path: &Path,
+    seed: u64,
     link: &RawLink,
     own: Option<&RawLink>,
-) -> Result<(LinkSpec, Script), String> {
+) -> Result<(LinkSpec, Script, Conditions), String> {
     if own.is_some_and(|own| own.forward.is_some() || own.backward.is_some()) {
         return Err("a direction has no directions of its own".to_owned());
     }
@@ -336,11 +350,15 @@ fn build_link_direction(
         })?;
         keys = keys.with_defaults_from(preset);
     }
-    let built = keys.build().and_then(|spec| Ok((spec, schedule::build_schedule_script(&keys)?)));
-    built.map_err(|error: LinkError| match error {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let conditions = build_conditions(&mut keys, folder, seed)?;
+    let built = keys.build().and_then(|spec| Ok((spec, build_schedule_script(&keys)?)));
+    let (spec, script) = built.map_err(|error: LinkError| match error {
         LinkError::NoDelay => format!("{error}, or a preset: {}", preset::preset_names()),
         error => error.to_string(),
-    })
+    })?;
+    conditions.check(&spec).map_err(|error| error.to_string())?;
+    Ok((spec, script, conditions))
 }
 
 /// Returns the indexes of the two sites that a link's name joins with a hyphen. Names of sites may

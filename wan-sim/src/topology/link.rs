@@ -1,6 +1,6 @@
 //! A link between two sites.
 
-use crate::{Change, LinkSpec, Script};
+use crate::{Change, Conditions, LinkSpec, Script};
 use units::Span;
 
 /// A link between two sites, each direction by itself.
@@ -14,23 +14,29 @@ pub struct SiteLink {
     pub a_to_b: LinkSpec,
     /// The scripted changes and drops of that direction.
     pub a_to_b_script: Script,
+    /// The recorded capacity, parallel paths and cross traffic of that direction.
+    pub a_to_b_conditions: Conditions,
     /// From `b` to `a`.
     pub b_to_a: LinkSpec,
     /// The scripted changes and drops of that direction.
     pub b_to_a_script: Script,
+    /// The recorded capacity, parallel paths and cross traffic of that direction.
+    pub b_to_a_conditions: Conditions,
 }
 
 impl SiteLink {
     /// Returns the least round trip of the link at any time of its scripts, without queueing.
     pub(super) fn shortest_round_trip(&self) -> Span {
-        let least = |spec: &LinkSpec, script: &Script| {
+        let least = |spec: &LinkSpec, script: &Script, conditions: &Conditions| {
             let changed = script.changes().filter_map(|(_, change)| match change {
                 Change::Spec(spec) => Some(spec.delay()),
                 Change::Cut | Change::Join => None,
             });
-            changed.fold(spec.delay(), Span::min)
+            let parallel = conditions.parallel.iter().map(LinkSpec::delay);
+            changed.chain(parallel).fold(spec.delay(), Span::min)
         };
-        least(&self.a_to_b, &self.a_to_b_script) + least(&self.b_to_a, &self.b_to_a_script)
+        least(&self.a_to_b, &self.a_to_b_script, &self.a_to_b_conditions)
+            + least(&self.b_to_a, &self.b_to_a_script, &self.b_to_a_conditions)
     }
 
     /// Returns the direction from `site` and the direction to `site`; `None` where the link does

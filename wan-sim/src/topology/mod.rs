@@ -4,16 +4,12 @@
 //! well, and the rest of it is the gateway's. A lab file may name a fabric and add to its
 //! links what a fabric does not say.
 
-mod change;
 mod file;
+mod keys;
 mod link;
 mod path;
 mod port;
 mod preset;
-mod raw;
-mod schedule;
-mod spelling;
-mod whole_number;
 
 pub use file::{FileError, Host, Topology, device_of_site};
 pub use link::SiteLink;

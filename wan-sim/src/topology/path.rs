@@ -1,8 +1,7 @@
 //! Every direction of every link and every port, as all front ends number and seed them.
 
 use super::file::Topology;
-use super::link::SiteLink;
-use crate::{EmulatedLink, LinkSpec, Script};
+use crate::{Conditions, EmulatedLink, LinkSpec, Script};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// One direction of a link, or one side of a port.
@@ -18,6 +17,8 @@ pub struct LinkPath {
     pub spec: LinkSpec,
     /// The scripted changes and drops.
     pub script: Script,
+    /// The recorded capacity, parallel paths and cross traffic.
+    pub conditions: Conditions,
 }
 
 /// The place at which packets meet a [`LinkPath`]; sites by index.
@@ -37,9 +38,9 @@ pub enum Place {
 }
 
 impl LinkPath {
-    /// Builds the idle link of this path, with its script and its seed.
+    /// Builds the idle link of this path, with its script, its conditions and its seed.
     pub fn build_link(&self) -> EmulatedLink {
-        EmulatedLink::scripted(self.spec, self.script.clone(), self.seed)
+        EmulatedLink::under(self.spec, self.script.clone(), &self.conditions, self.seed)
     }
 }
 
@@ -48,17 +49,19 @@ impl Topology {
     /// every front end that takes its links from here.
     pub fn paths(&self) -> Vec<LinkPath> {
         let mut paths = Vec::new();
-        let mut add = |place, name, spec, script| {
+        let mut add = |place, name, spec, (script, conditions): (Script, Conditions)| {
             // Every direction draws for itself.
             let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(paths.len() as u64);
-            paths.push(LinkPath { place, name, seed, spec, script });
+            paths.push(LinkPath { place, name, seed, spec, script, conditions });
         };
-        for SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script } in &self.links {
-            for (from, to, spec, script) in
-                [(*a, *b, *a_to_b, a_to_b_script), (*b, *a, *b_to_a, b_to_a_script)]
+        for link in &self.links {
+            let there = (link.a_to_b_script.clone(), link.a_to_b_conditions.clone());
+            let back = (link.b_to_a_script.clone(), link.b_to_a_conditions.clone());
+            for (from, to, spec, rest) in
+                [(link.a, link.b, link.a_to_b, there), (link.b, link.a, link.b_to_a, back)]
             {
                 let name = format!("{}_{}", self.sites[from], self.sites[to]);
-                add(Place::Link { from, to }, name, spec, script.clone());
+                add(Place::Link { from, to }, name, spec, rest);
             }
         }
         for (site, (name, port)) in self.sites.iter().zip(&self.ports).enumerate() {
@@ -67,7 +70,7 @@ impl Topology {
                 (Place::Ingress(site), "ingress", port.ingress),
             ] {
                 if let Some(spec) = spec {
-                    add(place, format!("{name}_{way}"), spec, Script::default());
+                    add(place, format!("{name}_{way}"), spec, Default::default());
                 }
             }
         }

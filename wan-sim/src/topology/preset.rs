@@ -1,6 +1,6 @@
 //! Links with a name, each with its provenance.
 
-use super::raw::RawLink;
+use super::keys::RawLink;
 use crate::LinkSpec;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -5,7 +5,9 @@ use super::medium::Medium;
 use super::net_clock::NetClock;
 use super::socket::VirtualSocket;
 use super::state::{HostPort, Inbox};
-use crate::{EmulatedLink, LinkCounters, LinkSpec, TraceRecord, VirtualTime};
+use crate::{
+    CrossReport, EmulatedLink, LinkCounters, LinkEvent, LinkSpec, TraceRecord, VirtualTime,
+};
 use quinn::AsyncUdpSocket;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -67,6 +69,13 @@ impl VirtualNet {
         state.set_link(a, b, EmulatedLink::new(a_to_b, seed));
     }
 
+    /// Makes `link` the link from `from` to `to`, which may have a script, a recorded capacity,
+    /// parallel paths and cross traffic. Their times count from the start of the network. Replaces an
+    /// earlier link and its counters.
+    pub fn set_link(&self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
+        self.medium.lock_state().set_link(from, to, link);
+    }
+
     /// Gives the host at `ip` a port: the rate of its network card, shared by all its links.
     /// Packets pass `egress` before their link, or `ingress` after it. A port has no delay, so its
     /// queue is given in bytes or time.
@@ -104,6 +113,29 @@ impl VirtualNet {
     /// [`NoLink`].
     pub fn queue_bytes_peak(&self, from: IpAddr, to: IpAddr) -> Result<ByteCount, NoLink> {
         self.with_link(from, to, |link| link.queue_bytes_peak())
+    }
+
+    /// Calls `sink` with every packet that the link from `from` to `to` drops or marks from now on,
+    /// and the true cause. The sink must not call the network.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn send_events_to(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        sink: impl FnMut(&LinkEvent) + Send + 'static,
+    ) -> Result<(), NoLink> {
+        self.with_link(from, to, |link| link.send_events_to(sink))
+    }
+
+    /// Returns the figures of the cross traffic on the link from `from` to `to` until now.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn cross_reports(&self, from: IpAddr, to: IpAddr) -> Result<Vec<CrossReport>, NoLink> {
+        let now = self.now();
+        self.with_link(from, to, |link| link.cross_reports(now))
     }
 
     /// Changes the link from `from` to `to`, as [`EmulatedLink::set_spec`] does.

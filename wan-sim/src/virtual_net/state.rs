@@ -1,12 +1,16 @@
 //! The state of the network: links, ports, and the datagrams in flight.
 
 use super::error::{INBOX_BYTES_MAX, Undelivered};
-use crate::{Delivery, EmulatedLink, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
+use crate::{
+    Decided, Delivery, EmulatedLink, Fate, FlowKey, LinkSpec, Packet, PacketFates, PacketName,
+    TraceHash, TraceRecord,
+};
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Bound;
 use std::task::Waker;
 use units::{Span, TimeNs};
 
@@ -21,6 +25,8 @@ pub(super) struct NetState {
     /// Datagrams that have left their link for an address with a port. They enter it in
     /// order of time, once that time has come.
     arriving: BTreeMap<IpAddr, Arriving>,
+    /// Datagrams whose fate a queue decides when they leave it, with their receivers.
+    queued: BTreeMap<Stage, BTreeMap<PacketName, (SocketAddr, Datagram)>>,
     /// Sockets that nothing reaches or leaves.
     pub(super) muted: BTreeSet<SocketAddr>,
     /// The public addresses of sockets that are not reachable at their own.
@@ -28,6 +34,17 @@ pub(super) struct NetState {
     sent: u64,
     pub(super) undelivered: Undelivered,
     pub(super) trace: NetTrace,
+}
+
+/// A link on the way of a datagram, in the order in which datagrams meet them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The port of the sender's address.
+    Egress(IpAddr),
+    /// The link from an address to another.
+    Link(IpAddr, IpAddr),
+    /// The port of the receiver's address.
+    Ingress(IpAddr),
 }
 
 /// Datagrams with their receivers, by time and then by order of sending.
@@ -108,7 +125,8 @@ impl Datagram {
 
 impl NetState {
     /// Makes or replaces the link from `from` to `to`. Packets in flight on the earlier link lose
-    /// their names, so that no change of the new link moves them.
+    /// their names, so that no change of the new link moves them; those whose fate its queue has not
+    /// decided are dropped.
     pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
         let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
@@ -117,6 +135,8 @@ impl NetState {
         under_way
             .filter(|datagram| datagram.source.ip() == from)
             .for_each(|datagram| datagram.on_link = None);
+        let waited = self.queued.remove(&Stage::Link(from, to)).unwrap_or_default();
+        self.undelivered.dropped += waited.len() as u64;
         self.links.insert((from, to), link);
     }
 
@@ -133,34 +153,130 @@ impl NetState {
             self.undelivered.muted += 1;
             return;
         }
-        let Some(link) = self.links.get_mut(&(from, to)) else {
+        if !self.links.contains_key(&(from, to)) {
             let record = record_of_datagram(now, destination, &datagram);
             self.trace.add_record(&record);
             self.undelivered.no_link += 1;
             return;
+        }
+        self.enter_stage(Stage::Egress(from), now, destination, datagram);
+    }
+
+    /// Offers a datagram to the link of a stage at `now`, and passes it on as its fate has it. A
+    /// stage without a link passes it on at once.
+    fn enter_stage(
+        &mut self,
+        stage: Stage,
+        now: TimeNs,
+        destination: SocketAddr,
+        datagram: Datagram,
+    ) {
+        let Some(link) = link_of_stage(&mut self.links, &mut self.ports, stage) else {
+            return self.leave_stage(stage, now, destination, datagram);
         };
-        let egress = self.ports.get_mut(&from).and_then(|port| port.egress.as_mut());
-        let sent = match egress {
-            Some(egress) => {
-                pass_datagram_through_link(egress, &mut self.trace, now, destination, datagram)
+        let mut record = record_of_datagram(now, destination, &datagram);
+        let flow = FlowKey::between(datagram.source, destination);
+        let ecn_capable = datagram.ecn.is_some();
+        let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable, flow });
+        record.offered = Some(offered);
+        self.trace.add_record(&record);
+        let PacketFates { number, fate, copy } = offered;
+        for (copy, fate) in [(false, Some(fate)), (true, copy)] {
+            let Some(fate) = fate else { continue };
+            let name = PacketName { number, copy };
+            self.take_fate(stage, name, fate, (destination, datagram.clone()));
+        }
+    }
+
+    /// Passes a datagram on as the fate has it that a link gave to the packet `name`.
+    fn take_fate(
+        &mut self,
+        stage: Stage,
+        name: PacketName,
+        fate: Fate,
+        (destination, datagram): (SocketAddr, Datagram),
+    ) {
+        match fate {
+            Fate::Drop(_) => {}
+            Fate::Queued => {
+                let queued = self.queued.entry(stage).or_default();
+                queued.insert(name, (destination, datagram));
             }
-            None => [Some((now, datagram)), None],
-        };
-        let arrived = sent.map(|sent| {
-            sent.map(|(at, datagram)| {
-                pass_datagram_through_link(link, &mut self.trace, at, destination, datagram)
-            })
-        });
-        let to_port = self.ports.get(&to).is_some_and(|port| port.ingress.is_some());
-        for (at, datagram) in arrived.into_iter().flatten().flatten().flatten() {
-            if to_port {
-                self.sent += 1;
-                let arriving = self.arriving.entry(to).or_default();
-                arriving.insert((at, self.sent), (destination, datagram));
-            } else {
+            Fate::Deliver(delivery) => {
+                let after = datagram.after_link(name, delivery);
+                self.leave_stage(stage, delivery.at, destination, after);
+            }
+        }
+    }
+
+    /// Passes a datagram on that leaves a stage at `at`: to the next stage, or to the inbox.
+    fn leave_stage(
+        &mut self,
+        stage: Stage,
+        at: TimeNs,
+        destination: SocketAddr,
+        mut datagram: Datagram,
+    ) {
+        let to = destination.ip();
+        match stage {
+            Stage::Egress(from) => {
+                datagram.on_link = None;
+                self.enter_stage(Stage::Link(from, to), at, destination, datagram);
+            }
+            Stage::Link(..) => {
+                if self.ports.get(&to).is_some_and(|port| port.ingress.is_some()) {
+                    self.sent += 1;
+                    let arriving = self.arriving.entry(to).or_default();
+                    arriving.insert((at, self.sent), (destination, datagram));
+                } else {
+                    self.put_in_inbox(at, destination, datagram);
+                }
+            }
+            Stage::Ingress(_) => {
+                datagram.on_link = None;
                 self.put_in_inbox(at, destination, datagram);
             }
         }
+    }
+
+    /// Passes on the datagrams whose fate queues have decided by `now`.
+    pub(super) fn settle_queues(&mut self, now: TimeNs) {
+        // In the order of the stages, as one may lead to the next.
+        let mut last = None;
+        loop {
+            let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.queued.range((after, Bound::Unbounded)).next();
+            let Some(stage) = next.map(|(stage, _)| *stage) else { break };
+            last = Some(stage);
+            let link = link_of_stage(&mut self.links, &mut self.ports, stage);
+            for Decided { at, packet, ip_bytes, fate } in
+                link.map(|link| link.take_decided(now)).unwrap_or_default()
+            {
+                let queued = self.queued.get_mut(&stage);
+                let Some(held) = queued.and_then(|queued| queued.remove(&packet)) else { continue };
+                let (source, destination) = (held.1.source, held.0);
+                // The datagram's copy has the number of the datagram.
+                let offered = Some(PacketFates { number: packet.number, fate, copy: None });
+                let record = TraceRecord { now: at, source, destination, ip_bytes, offered };
+                self.trace.add_record(&record);
+                self.take_fate(stage, packet, fate, held);
+            }
+        }
+        self.queued.retain(|_, queued| !queued.is_empty());
+    }
+
+    /// Returns when the next queue decides a fate that the host at `ip` may wait for.
+    fn next_decision(&self, ip: IpAddr) -> Option<TimeNs> {
+        let stages = self.queued.keys().filter(|stage| match stage {
+            Stage::Egress(_) => true,
+            Stage::Link(_, to) | Stage::Ingress(to) => *to == ip,
+        });
+        let decisions = stages.filter_map(|stage| match stage {
+            Stage::Egress(from) => self.ports.get(from)?.egress.as_ref()?.next_decision(),
+            Stage::Link(from, to) => self.links.get(&(*from, *to))?.next_decision(),
+            Stage::Ingress(to) => self.ports.get(to)?.ingress.as_ref()?.next_decision(),
+        });
+        decisions.min()
     }
 
     /// Drops the datagrams that are in flight at `now` from `from` to `to`.
@@ -178,7 +294,8 @@ impl NetState {
                 dropped += 1;
             }
         }
-        self.undelivered.dropped += dropped as u64;
+        let waiting = self.queued.remove(&Stage::Link(from, to)).unwrap_or_default();
+        self.undelivered.dropped += (dropped + waiting.len()) as u64;
     }
 
     /// Passes the datagrams that have come to the port of `ip` by `now` through the port. Returns
@@ -190,22 +307,13 @@ impl NetState {
         reader: SocketAddr,
     ) -> Vec<Waker> {
         let mut others = Vec::new();
+        self.settle_queues(now);
         while let Some(arriving) = self.arriving.get_mut(&ip)
             && let Some(entry) = arriving.first_entry()
             && entry.key().0 <= now
         {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
-            let ingress = self.ports.get_mut(&ip).and_then(|port| port.ingress.as_mut());
-            let came = match ingress {
-                Some(ingress) => {
-                    pass_datagram_through_link(ingress, &mut self.trace, at, destination, datagram)
-                }
-                None => [Some((at, datagram)), None],
-            };
-            for (at, mut datagram) in came.into_iter().flatten() {
-                datagram.on_link = None;
-                self.put_in_inbox(at, destination, datagram);
-            }
+            self.enter_stage(Stage::Ingress(ip), at, destination, datagram);
             if destination != reader {
                 others.extend(self.waker_for(destination));
             }
@@ -223,6 +331,7 @@ impl NetState {
         spec: LinkSpec,
     ) -> Option<Vec<Waker>> {
         let moved = self.links.get_mut(&(from, to))?.set_spec(now, spec);
+        self.settle_queues(now);
         let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
         let new_time = |datagram: &Datagram| {
             let name = datagram.on_link.filter(|_| datagram.source.ip() == from)?;
@@ -244,7 +353,8 @@ impl NetState {
         let arrived = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
         let arriving = self.arriving.get(&address.ip());
         let arriving = arriving.and_then(|arriving| arriving.first_key_value());
-        arrived.into_iter().chain(arriving.map(|((at, _), _)| *at)).min()
+        let arriving = arriving.map(|((at, _), _)| *at);
+        arrived.into_iter().chain(arriving).chain(self.next_decision(address.ip())).min()
     }
 
     /// Returns the public address of the socket at `address`, which is its own unless it was moved.
@@ -309,26 +419,17 @@ fn rekey_datagrams<T>(
     }
 }
 
-/// Offers a datagram to a link and traces it. Returns the datagram and its copy with their arrival
-/// times, where they are delivered.
-fn pass_datagram_through_link(
-    link: &mut EmulatedLink,
-    trace: &mut NetTrace,
-    now: TimeNs,
-    destination: SocketAddr,
-    datagram: Datagram,
-) -> [Option<(TimeNs, Datagram)>; 2] {
-    let mut record = record_of_datagram(now, destination, &datagram);
-    let ecn_capable = datagram.ecn.is_some();
-    let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
-    record.offered = Some(offered);
-    trace.add_record(&record);
-    let mut out = [None, None];
-    for (name, delivery) in offered.deliveries() {
-        let after = datagram.clone().after_link(name, delivery);
-        out[usize::from(name.copy)] = Some((delivery.at, after));
+/// Returns the link of a stage; `None` where the stage has none.
+fn link_of_stage<'a>(
+    links: &'a mut BTreeMap<(IpAddr, IpAddr), EmulatedLink>,
+    ports: &'a mut BTreeMap<IpAddr, HostPort>,
+    stage: Stage,
+) -> Option<&'a mut EmulatedLink> {
+    match stage {
+        Stage::Egress(from) => ports.get_mut(&from)?.egress.as_mut(),
+        Stage::Link(from, to) => links.get_mut(&(from, to)),
+        Stage::Ingress(to) => ports.get_mut(&to)?.ingress.as_mut(),
     }
-    out
 }
 
 /// Returns the trace record of a datagram that has met no link yet.

@@ -1,8 +1,8 @@
 //! The flags of `wan-sim relay`.
 
-use crate::QueueSize;
 use crate::netem::Netem;
 use crate::relay::Forward;
+use crate::{CapacitySource, CrossTraffic, QueueSize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
@@ -18,7 +18,12 @@ pub struct RelayArgs {
     #[arg(long, allow_hyphen_values = true, required_unless_present = "netem")]
     pub rtt: Option<Span>,
     /// Rate in IP bytes, each way.
-    #[arg(long, allow_hyphen_values = true, required_unless_present = "netem")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        required_unless_present_any = ["netem", "capacity"],
+        conflicts_with = "capacity"
+    )]
     pub rate: Option<BitRate>,
     /// Probability of losing a packet, each way.
     #[arg(long, default_value = "0 %", allow_hyphen_values = true)]
@@ -37,6 +42,18 @@ pub struct RelayArgs {
     /// The way back in netem's words; default: as the way there.
     #[arg(long, value_name = "WORDS", requires = "netem")]
     pub netem_back: Option<Netem>,
+    /// A recorded capacity instead of the rate, each way: a file in mahimahi's format, or one of
+    /// cellular, satellite, cloud, which are generated.
+    #[arg(long, value_name = "FILE")]
+    pub capacity: Option<CapacitySource>,
+    /// A parallel path beside the link, in netem's words; flows are spread over the paths by their
+    /// addresses and ports. May be given more than once.
+    #[arg(long, value_name = "WORDS")]
+    pub parallel: Vec<Netem>,
+    /// A flow that shares the queue, each way: cubic, newreno, bbr, or
+    /// 'onoff rate 20mbit on 500ms off 2s'. May be given more than once.
+    #[arg(long, value_name = "WORDS")]
+    pub cross: Vec<CrossTraffic>,
     /// Decides every random draw; default 1, or what the netem words say.
     #[arg(long)]
     pub seed: Option<u64>,

@@ -56,10 +56,13 @@ impl RelayControl {
             "fidelity" => return fidelity_json(&relay.fidelity()),
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
-            _ => match self.settings.set_from_command(line) {
-                Ok((forward, backward)) => relay.set_links(forward, backward),
-                Err(error) => return json!({ "error": error }),
-            },
+            _ => {
+                let changed = refuse_fixed(line, args);
+                match changed.and_then(|()| self.settings.set_from_command(line)) {
+                    Ok((forward, backward)) => relay.set_links(forward, backward),
+                    Err(error) => return json!({ "error": error }),
+                }
+            }
         }
         json!({ "done": line })
     }
@@ -109,6 +112,22 @@ impl RelaySettings {
         let links = changed.link_specs().map_err(|error| error.to_string())?;
         *self = changed;
         Ok(links)
+    }
+}
+
+/// Checks that the command `line` sets nothing that a recorded capacity or parallel paths fix.
+fn refuse_fixed(line: &str, args: &RelayArgs) -> Result<(), String> {
+    let key = line.strip_prefix("set ").and_then(|rest| rest.split_whitespace().next());
+    match key {
+        Some(key) if !args.parallel.is_empty() => {
+            Err(format!("`{key}` cannot be set beside --parallel: it is another on each path"))
+        }
+        Some(key @ ("rate" | "netem" | "netem-there" | "netem-back"))
+            if args.capacity.is_some() =>
+        {
+            Err(format!("`{key}` cannot be set beside --capacity, which is the rate"))
+        }
+        _ => Ok(()),
     }
 }
 

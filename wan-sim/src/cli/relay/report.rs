@@ -58,15 +58,19 @@ pub(super) fn print_report(
     {
         report += &format!(
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by the \
-             limit, {} by a cut; {} marked for loss, {} for the queue; {} copied, {} corrupted\n",
+             limit, {} by CoDel, {} by RED, {} by the policer, {} by a cut; {} marked for loss, \
+             {} for the queue; {} copied, {} corrupted\n",
             seen.packets,
             ByteCount::new(seen.ip_bytes).rounded(),
             seen.drops_loss,
             seen.drops_queue,
             seen.drops_limit,
+            seen.drops_codel,
+            seen.drops_red,
+            seen.drops_policer,
             seen.drops_blackhole,
             seen.marked_loss,
-            seen.marked_queue,
+            seen.marked_queue + seen.marked_codel + seen.marked_red,
             seen.duplicated,
             seen.corrupted,
         );

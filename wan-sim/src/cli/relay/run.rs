@@ -4,17 +4,18 @@ use super::args::{RelayArgs, SideNames};
 use super::control::RelayControl;
 use super::report::{announce_listening, print_report};
 use super::settings::RelaySettings;
-use crate::SpecError;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::recording::Recorder;
 use crate::relay::{self, ForwardError, Relay, RelayCounters, RelayError, RelaySpec};
+use crate::{CapacitySourceError, Conditions, ConditionsError, SpecError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Relays packets until a signal or the end of standard input. Returns the exit code.
 pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
@@ -30,6 +31,8 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
                     EXIT_FAILED
                 }
                 RelayFailure::Spec(_)
+                | RelayFailure::Capacity(_)
+                | RelayFailure::Conditions(_)
                 | RelayFailure::Forward(_)
                 | RelayFailure::Seeds
                 | RelayFailure::Record { .. }
@@ -44,6 +47,10 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
 enum RelayFailure {
     #[error("{0}")]
     Spec(#[from] SpecError),
+    #[error("{0}")]
+    Capacity(#[from] CapacitySourceError),
+    #[error("{0}")]
+    Conditions(#[from] ConditionsError),
     #[error("give one seed: by --seed, or in --netem")]
     Seeds,
     #[error("{0}")]
@@ -63,14 +70,17 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     relay::check_no_loop(&args.forwards)?;
-    let settings = RelaySettings::new(args);
-    let (forward, backward) = settings.link_specs()?;
     let seed = relay_seed_from_flags(args)?;
+    let conditions = relay_conditions(args, seed)?;
+    let settings = RelaySettings::new(args, &conditions);
+    let (forward, backward) = settings.link_specs()?;
+    conditions.check(&forward)?;
+    conditions.check(&backward)?;
     // Before the relay runs, so that an early signal ends it cleanly.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
-    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed };
+    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, conditions, seed };
     let relay = match &args.record {
         None => Relay::start(&spec)?,
         Some(path) => {
@@ -93,11 +103,24 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
 fn relay_seed_from_flags(args: &RelayArgs) -> Result<u64, RelayFailure> {
     let there = args.netem.and_then(|words| words.seed);
     let back = args.netem_back.and_then(|words| words.seed);
+    if args.parallel.iter().any(|words| words.seed.is_some()) {
+        return Err(RelayFailure::Seeds);
+    }
     match (args.seed, there, back) {
         (None, None, None) => Ok(SEED_DEFAULT),
         (Some(seed), None, None) | (None, Some(seed), None) => Ok(seed),
         _ => Err(RelayFailure::Seeds),
     }
+}
+
+/// Returns the recorded capacity, parallel paths and cross traffic that the flags describe.
+fn relay_conditions(args: &RelayArgs, seed: u64) -> Result<Conditions, RelayFailure> {
+    let capacity = args.capacity.as_ref().map(|source| source.load(Path::new(""), seed));
+    Ok(Conditions {
+        capacity: capacity.transpose()?.map(Arc::new),
+        parallel: args.parallel.iter().map(|words| words.link).collect(),
+        cross: args.cross.clone(),
+    })
 }
 
 /// Answers commands and shows progress until the relay ends. Returns the exit code.

@@ -1,7 +1,7 @@
 //! The links of a relay: as the flags describe them, and as commands change them.
 
 use super::args::RelayArgs;
-use crate::{Jitter, LinkSpec, QueueSize, SpecError};
+use crate::{Conditions, Jitter, LinkSpec, QueueSize, SpecError};
 use units::{BitRate, Fraction, Span};
 
 /// The links of a relay as they are now.
@@ -14,12 +14,14 @@ pub(super) enum RelaySettings {
 }
 
 impl RelaySettings {
-    /// Returns the links that the flags describe.
-    pub(super) fn new(args: &RelayArgs) -> Self {
+    /// Returns the links that the flags describe. The mean of a recorded capacity among `conditions`
+    /// stands for the rate.
+    pub(super) fn new(args: &RelayArgs, conditions: &Conditions) -> Self {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
         }
         let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
+        let rate = rate.or(conditions.capacity.as_ref().map(|capacity| capacity.mean_rate()));
         // Clap requires both where there are no words.
         let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(RATE_MISSING));
         Self::Flags { rtt, rate, loss, jitter, queue }

@@ -9,6 +9,8 @@ use super::header::{
     IPV6_HEADER_BYTES, NEEDS_CHECKSUM, TCP_CWR, TCP_FIN, TCP_HEADER_BYTES, TCP_PSH,
     UDP_HEADER_BYTES, VIRTIO_HEADER_BYTES, VirtioHeader,
 };
+use crate::FlowKey;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 /// A buffer read from the device.
@@ -78,6 +80,27 @@ impl<'a> FrameBuffer<'a> {
             4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
             _ => Destination::V6(std::array::from_fn(|i| self.packet[24 + i])),
         }
+    }
+
+    /// Returns the flow of the packet, by its addresses and by the ports of TCP and UDP.
+    pub(in crate::lab) fn flow(&self) -> FlowKey {
+        let (source, destination, protocol, ports_at) = match self.packet[0] >> 4 {
+            4 => {
+                let ip = |at: usize| -> [u8; 4] { std::array::from_fn(|i| self.packet[at + i]) };
+                let headers = usize::from(self.packet[0] & 15) * 4;
+                (IpAddr::from(ip(12)), IpAddr::from(ip(16)), self.packet[9], headers)
+            }
+            _ => {
+                let ip = |at: usize| -> [u8; 16] { std::array::from_fn(|i| self.packet[at + i]) };
+                (IpAddr::from(ip(8)), IpAddr::from(ip(24)), self.packet[6], IPV6_HEADER_BYTES)
+            }
+        };
+        let port = |at: usize| match (protocol, self.packet.get(at..at + 2)) {
+            (IPPROTO_TCP | IPPROTO_UDP, Some(bytes)) => u16::from_be_bytes([bytes[0], bytes[1]]),
+            _ => 0,
+        };
+        let (from, to) = (port(ports_at), port(ports_at + 2));
+        FlowKey::between(SocketAddr::new(source, from), SocketAddr::new(destination, to))
     }
 
     /// Makes a buffer with the segments of `run` and the damage of the link, to write to a device.

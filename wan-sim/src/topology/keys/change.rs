@@ -7,14 +7,14 @@ use units::{BitRate, Fraction, Span};
 /// A change of a link at a time after the lab's start. Missing keys stay as they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawChange {
+pub(in crate::topology) struct RawChange {
     #[serde(deserialize_with = "deserialize_quantity")]
-    pub(super) at: Span,
+    pub(in crate::topology) at: Span,
     #[serde(default, deserialize_with = "deserialize_optional_quantity")]
-    pub(super) rate: Option<BitRate>,
+    pub(in crate::topology) rate: Option<BitRate>,
     #[serde(default, deserialize_with = "deserialize_optional_quantity")]
-    pub(super) delay: Option<Span>,
+    pub(in crate::topology) delay: Option<Span>,
     #[serde(default, deserialize_with = "deserialize_optional_quantity")]
-    pub(super) loss: Option<Fraction>,
-    pub(super) cut: Option<bool>,
+    pub(in crate::topology) loss: Option<Fraction>,
+    pub(in crate::topology) cut: Option<bool>,
 }

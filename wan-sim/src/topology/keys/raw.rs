@@ -1,10 +1,14 @@
 //! A link as a file spells it, before defaults.
 
 use super::change::RawChange;
+use super::raw_queue::{RawCodel, RawPolicer, RawRed};
 use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
 use super::whole_number;
 use crate::netem::{Netem, NetemError};
-use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
+use crate::{
+    CapacitySource, Discipline, GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder,
+    Shape, SpecError,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::num::NonZeroU32;
@@ -13,30 +17,37 @@ use units::{BitRate, ByteCount, Fraction, Span};
 /// The keys of a link, of one direction of it, and of a preset.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct RawLink {
-    pub(super) preset: Option<String>,
+pub(in crate::topology) struct RawLink {
+    pub(in crate::topology) preset: Option<String>,
     netem: Option<String>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
-    pub(super) rtt: Option<Span>,
+    pub(in crate::topology) rtt: Option<Span>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
-    pub(super) delay: Option<Span>,
+    pub(in crate::topology) delay: Option<Span>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
     jitter: Option<Span>,
     distribution: Option<Distribution>,
     reordering: Option<bool>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
-    pub(super) rate: Option<BitRate>,
+    pub(in crate::topology) rate: Option<BitRate>,
     #[serde(deserialize_with = "whole_number::deserialize_overhead_bytes")]
     overhead_bytes: Option<u16>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
-    pub(super) queue: Option<QueueSize>,
+    pub(in crate::topology) queue: Option<QueueSize>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
     mark_above: Option<ByteCount>,
+    codel: Option<RawCodel>,
+    red: Option<RawRed>,
+    policer: Option<RawPolicer>,
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    pub(in crate::topology) capacity: Option<CapacitySource>,
+    pub(in crate::topology) parallel: Option<Vec<String>>,
+    pub(in crate::topology) cross: Option<Vec<String>>,
     #[serde(deserialize_with = "whole_number::deserialize_limit_packets")]
     limit_packets: Option<NonZeroU32>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
-    pub(super) loss: Option<Fraction>,
-    pub(super) bursts: Option<Bursts>,
+    pub(in crate::topology) loss: Option<Fraction>,
+    pub(in crate::topology) bursts: Option<Bursts>,
     mark_losses: Option<bool>,
     #[serde(deserialize_with = "deserialize_optional_quantity")]
     duplicate: Option<Fraction>,
@@ -46,11 +57,11 @@ pub(super) struct RawLink {
     reorder: Option<Fraction>,
     #[serde(deserialize_with = "whole_number::deserialize_gap")]
     gap: Option<NonZeroU32>,
-    pub(super) changes: Option<Vec<RawChange>>,
+    pub(in crate::topology) changes: Option<Vec<RawChange>>,
     #[serde(deserialize_with = "whole_number::deserialize_drops")]
-    pub(super) drops: Option<Vec<u64>>,
-    pub(super) forward: Option<Box<RawLink>>,
-    pub(super) backward: Option<Box<RawLink>>,
+    pub(in crate::topology) drops: Option<Vec<u64>>,
+    pub(in crate::topology) forward: Option<Box<RawLink>>,
+    pub(in crate::topology) backward: Option<Box<RawLink>>,
     /// The gateways' policy for the link, ignored here; allowed in a fabric only.
     schedule: Option<IgnoredAny>,
     controller: Option<IgnoredAny>,
@@ -67,7 +78,7 @@ enum Distribution {
 /// The keys of losses in bursts.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bursts {
+pub(in crate::topology) struct Bursts {
     #[serde(deserialize_with = "deserialize_quantity")]
     to_bad: Fraction,
     #[serde(deserialize_with = "deserialize_quantity")]
@@ -80,11 +91,19 @@ pub(super) struct Bursts {
 
 /// Why a link's keys make no link. The caller's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LinkError {
+pub(in crate::topology) enum LinkError {
     #[error("`{one}` and `{other}` say the same thing: give one")]
     Both { one: &'static str, other: &'static str },
+    #[error("`{one}` and `{other}`: a queue has one discipline, so give one")]
+    Disciplines { one: &'static str, other: &'static str },
     #[error("`{key}` has no effect without `{needed}`")]
     Without { key: &'static str, needed: &'static str },
+    #[error("changes: `{key}` cannot change beside `{by}`: leave it out, or give only cuts")]
+    Fixed { key: &'static str, by: &'static str },
+    #[error(
+        "`red` has no effect: its lower threshold of {min} is not less than the queue of {queue}"
+    )]
+    RedMin { min: ByteCount, queue: ByteCount },
     #[error("changes: the one at {at} has none of rate, delay, loss, cut")]
     NoChange { at: Span },
     #[error("give `rtt`, or `delay` one way")]
@@ -101,17 +120,20 @@ pub(super) enum LinkError {
 
 impl RawLink {
     /// Returns the first of these keys that only the link of a fabric may have.
-    pub(super) fn gateway_key(&self) -> Option<&'static str> {
+    pub(in crate::topology) fn gateway_key(&self) -> Option<&'static str> {
         let own = [("schedule", self.schedule), ("controller", self.controller)];
         own.into_iter().find_map(|(key, given)| given.map(|_| key))
     }
 
     /// Returns these keys, with the keys of `base` where one is missing.
-    pub(super) fn with_defaults_from(self, base: &Self) -> Self {
+    pub(in crate::topology) fn with_defaults_from(self, base: &Self) -> Self {
         if self.netem.is_some() {
             let changes = self.changes.or_else(|| base.changes.clone());
             let drops = self.drops.or_else(|| base.drops.clone());
-            return Self { changes, drops, ..self };
+            let capacity = self.capacity.or_else(|| base.capacity.clone());
+            let parallel = self.parallel.or_else(|| base.parallel.clone());
+            let cross = self.cross.or_else(|| base.cross.clone());
+            return Self { changes, drops, capacity, parallel, cross, ..self };
         }
         let (rtt, delay) = match (self.rtt, self.delay) {
             (None, None) => (base.rtt, base.delay),
@@ -133,6 +155,12 @@ impl RawLink {
             overhead_bytes: self.overhead_bytes.or(base.overhead_bytes),
             queue: self.queue.or(base.queue),
             mark_above: self.mark_above.or(base.mark_above),
+            codel: self.codel.or(base.codel),
+            red: self.red.or(base.red),
+            policer: self.policer.or(base.policer),
+            capacity: self.capacity.or_else(|| base.capacity.clone()),
+            parallel: self.parallel.or_else(|| base.parallel.clone()),
+            cross: self.cross.or_else(|| base.cross.clone()),
             limit_packets: self.limit_packets.or(base.limit_packets),
             loss,
             bursts,
@@ -151,7 +179,7 @@ impl RawLink {
     }
 
     /// Returns whether netem's words describe the link, in place of keys.
-    pub(super) fn is_in_netem_words(&self) -> bool {
+    pub(in crate::topology) fn is_in_netem_words(&self) -> bool {
         self.netem.is_some()
     }
 
@@ -159,11 +187,17 @@ impl RawLink {
     ///
     /// # Errors
     /// [`LinkError`], where keys are missing, have no effect or contradict each other.
-    pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
+    pub(in crate::topology) fn build(&self) -> Result<LinkSpec, LinkError> {
         self.check_keys()?;
         let link = self.build_unchecked()?;
         if self.netem.is_none() {
             link.check_queue(self.queue)?;
+        }
+        match link.discipline() {
+            Discipline::Red(red) if red.min >= link.queue() => {
+                return Err(LinkError::RedMin { min: red.min, queue: link.queue() });
+            }
+            _ => {}
         }
         match link.mark_above() {
             Some(above) if !link.marks_by_queue() => {
@@ -175,7 +209,7 @@ impl RawLink {
 
     /// Builds the link of one direction without a check of the keys together. A change may leave a
     /// key without another that it needs.
-    pub(super) fn build_unchecked(&self) -> Result<LinkSpec, LinkError> {
+    pub(in crate::topology) fn build_unchecked(&self) -> Result<LinkSpec, LinkError> {
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;
             return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
@@ -199,6 +233,15 @@ impl RawLink {
         }
         if let Some(bytes) = self.mark_above {
             link = link.with_marking_above(bytes);
+        }
+        if let Some(codel) = self.codel {
+            link = link.with_discipline(Discipline::Codel(codel.into()))?;
+        }
+        if let Some(red) = self.red {
+            link = link.with_discipline(Discipline::Red(red.into()))?;
+        }
+        if let Some(policer) = self.policer {
+            link = link.with_policer(policer.into())?;
         }
         if let Some(packets) = self.limit_packets {
             link = link.with_limit(packets);
@@ -241,6 +284,9 @@ impl RawLink {
             (self.overhead_bytes.is_some(), "overhead_bytes"),
             (self.queue.is_some(), "queue"),
             (self.mark_above.is_some(), "mark_above"),
+            (self.codel.is_some(), "codel"),
+            (self.red.is_some(), "red"),
+            (self.policer.is_some(), "policer"),
             (self.limit_packets.is_some(), "limit_packets"),
             (self.loss.is_some(), "loss"),
             (self.bursts.is_some(), "bursts"),
@@ -261,6 +307,15 @@ impl RawLink {
         if self.loss.is_some() && self.bursts.is_some() {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
+        let disciplines = [
+            (self.codel.is_some(), "codel"),
+            (self.red.is_some(), "red"),
+            (self.mark_above.is_some(), "mark_above"),
+        ];
+        let mut given = disciplines.into_iter().filter(|(given, _)| *given);
+        if let (Some((_, one)), Some((_, other))) = (given.next(), given.next()) {
+            return Err(LinkError::Disciplines { one, other });
+        }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
         let losses = self.loss.is_some_and(is_above_zero)
             || self.bursts.is_some_and(|bursts| bursts.loss_model().is_lossy());
@@ -271,6 +326,8 @@ impl RawLink {
             (self.reordering.is_some(), "reordering", jitters, "jitter"),
             (self.queue.is_some(), "queue", self.rate.is_some(), "rate"),
             (self.mark_above.is_some(), "mark_above", self.rate.is_some(), "rate"),
+            (self.codel.is_some(), "codel", self.rate.is_some(), "rate"),
+            (self.red.is_some(), "red", self.rate.is_some(), "rate"),
             (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
             (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
             (self.gap.is_some(), "gap", reorders, "reorder"),

@@ -7,7 +7,7 @@ use units::TimeNs;
 
 /// Builds the script of one direction from the keys `changes` and `drops` of `link`, whose other
 /// keys hold at first.
-pub(super) fn build_schedule_script(link: &RawLink) -> Result<Script, LinkError> {
+pub(in crate::topology) fn build_schedule_script(link: &RawLink) -> Result<Script, LinkError> {
     let mut keys = link.clone();
     let mut changes = link.changes.clone().unwrap_or_default();
     changes.sort_by_key(|change| change.at);

@@ -1,103 +1,129 @@
-//! The rate limit and the byte-limited drop-tail queue before it.
+//! The rate limit or the recorded capacity, and the byte-limited queue before it.
 
-use super::delay::Arrival;
-use super::fate::PacketName;
-use super::spec::LinkSpec;
+use super::super::capacity::{CapacityRecording, RecordingUse};
+use super::super::delay::Arrival;
+use super::super::fate::Owner;
+use super::super::spec::LinkSpec;
 use std::collections::VecDeque;
-use units::{BitRate, ByteCount, TimeNs};
+use std::sync::Arc;
+use units::{BitRate, TimeNs};
 
 /// One sender working at a rate. Sending times carry their remainder, so that a thousand
 /// packets take exactly as long as their bits.
 #[derive(Debug)]
-pub(super) struct Bottleneck {
+pub(in crate::link) struct Bottleneck {
     /// When everything accepted so far has been sent, rounded down.
     clear_at: TimeNs,
     /// Work done after `clear_at` and before the rounding, in billionths of a bit.
     spent: u64,
+    /// The recorded capacity, which then counts in place of the rate.
+    recorded: Option<RecordingUse>,
     /// The packet whose sending began last.
     sending: Option<UnsentPacket>,
     /// Packets whose sending has not begun: at most the queue's bytes of them.
     waiting: VecDeque<UnsentPacket>,
     waiting_bytes: u64,
-    waiting_bytes_peak: u64,
 }
 
 /// A packet that is not sent yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct UnsentPacket {
-    pub(super) name: PacketName,
+pub(in crate::link) struct UnsentPacket {
+    pub(in crate::link) owner: Owner,
     entered: TimeNs,
     sent_from: TimeNs,
-    pub(super) sent: TimeNs,
+    pub(in crate::link) sent: TimeNs,
     ip_bytes: u32,
     work_bytes: u64,
     /// The result of the delay line.
-    pub(super) arrival: Arrival,
+    pub(in crate::link) arrival: Arrival,
 }
 
 /// A packet to send.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transmission {
-    pub(super) name: PacketName,
-    pub(super) entered: TimeNs,
-    pub(super) ip_bytes: u32,
+pub(in crate::link) struct Transmission {
+    pub(in crate::link) owner: Owner,
+    pub(in crate::link) entered: TimeNs,
+    pub(in crate::link) ip_bytes: u32,
 }
 
 /// A change of the rate; `None` is without a limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RateChange {
-    pub(super) before: Option<BitRate>,
-    pub(super) after: Option<BitRate>,
+pub(in crate::link) struct RateChange {
+    pub(in crate::link) before: Option<BitRate>,
+    pub(in crate::link) after: Option<BitRate>,
 }
 
 /// A packet that the bottleneck took.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Accepted {
+pub(in crate::link) struct Accepted {
     /// When its last bit leaves.
-    pub(super) sent: TimeNs,
+    pub(in crate::link) sent: TimeNs,
     /// Bytes that wait now, itself included.
-    pub(super) waiting_bytes: u64,
+    pub(in crate::link) waiting_bytes: u64,
 }
 
 impl Bottleneck {
-    /// Makes a bottleneck that has nothing to send, with its clock at zero.
-    pub(super) fn new() -> Self {
+    /// Makes a bottleneck that has nothing to send, with its clock at zero. A recorded capacity
+    /// counts in place of the rate.
+    pub(in crate::link) fn new(recorded: Option<Arc<CapacityRecording>>) -> Self {
         Self {
             clear_at: TimeNs::default(),
             spent: 0,
+            recorded: recorded.map(RecordingUse::new),
             sending: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            waiting_bytes_peak: 0,
         }
+    }
+
+    /// Returns when the sending of a packet would begin that comes at `entered`.
+    pub(in crate::link) fn next_start(&self, entered: TimeNs) -> TimeNs {
+        match &self.recorded {
+            Some(recorded) => recorded.first_byte_at(entered),
+            None => self.clear_at.max(entered),
+        }
+    }
+
+    /// Returns when everything accepted so far has been sent.
+    pub(in crate::link) fn clear_at(&self) -> TimeNs {
+        self.clear_at
+    }
+
+    /// Returns the rate, or the mean of the recorded capacity; `None` without a limit.
+    pub(in crate::link) fn mean_rate(&self, spec: &LinkSpec) -> Option<BitRate> {
+        let recorded = self.recorded.as_ref().map(|used| used.recording().mean_rate());
+        recorded.or(spec.rate())
     }
 
     /// Queues a packet for sending; returns `None` when the queue has no room. `later` holds the
     /// changes of the rate after the packet enters, in order of time.
-    pub(super) fn accept_packet(
+    pub(in crate::link) fn accept_packet(
         &mut self,
         transmission: Transmission,
         spec: &LinkSpec,
         later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
     ) -> Option<Accepted> {
-        let Transmission { name, entered, ip_bytes } = transmission;
+        let Transmission { owner, entered, ip_bytes } = transmission;
         self.remove_started(entered);
-        let waits = self.clear_at > entered;
+        let sent_from = self.next_start(entered);
+        let waits = sent_from > entered;
         if waits {
             let waiting_bytes = self.waiting_bytes + u64::from(ip_bytes);
             if waiting_bytes > spec.queue().get() {
                 return None;
             }
             self.waiting_bytes = waiting_bytes;
-            self.waiting_bytes_peak = self.waiting_bytes_peak.max(waiting_bytes);
         }
         let work_bytes = u64::from(ip_bytes) + u64::from(spec.overhead_bytes());
         let arrival = Arrival::default();
-        let sent_from = self.clear_at.max(entered);
-        let work = u128::from(work_bytes) * 8 * NS_PER_SECOND;
-        self.add_work(entered, work, spec.rate(), later);
+        if let Some(recorded) = &mut self.recorded {
+            self.clear_at = recorded.deliver(entered, work_bytes);
+        } else {
+            let work = u128::from(work_bytes) * 8 * NS_PER_SECOND;
+            self.add_work(entered, work, spec.rate(), later);
+        }
         let sent = self.clear_at;
-        let held = UnsentPacket { name, entered, sent_from, sent, ip_bytes, work_bytes, arrival };
+        let held = UnsentPacket { owner, entered, sent_from, sent, ip_bytes, work_bytes, arrival };
         if waits {
             self.waiting.push_back(held);
         } else {
@@ -107,25 +133,29 @@ impl Bottleneck {
     }
 
     /// Returns the packet that was accepted last; `None` if all packets have been sent.
-    pub(super) fn newest_packet(&mut self) -> Option<&mut UnsentPacket> {
+    pub(in crate::link) fn newest_packet(&mut self) -> Option<&mut UnsentPacket> {
         self.waiting.back_mut().or(self.sending.as_mut())
     }
 
-    /// Changes the rate at `now`. Packets accepted before and not sent yet are sent at the new
-    /// rate. Returns these packets in order, each with the sending time that it had before.
-    pub(super) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
+    /// Changes the rate at `now`, which has no effect on a recorded capacity. Packets accepted
+    /// before and not sent yet are sent at the new rate. Returns these packets in order, each with
+    /// the sending time that it had before.
+    pub(in crate::link) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
         &mut self,
         now: TimeNs,
         change: RateChange,
         later: impl Fn() -> I,
     ) -> Vec<(&mut UnsentPacket, TimeNs)> {
         let RateChange { before, after } = change;
+        if self.recorded.is_some() {
+            return Vec::new();
+        }
         self.remove_started(now);
         self.spent = 0;
         let begun = self.sending.iter_mut().filter(|held| held.sent > now);
         let unsent = begun.chain(&mut self.waiting).map(|held| (held.sent, held));
         let mut unsent: Vec<_> = unsent.map(|(was, held)| (held, was)).collect();
-        let mut clock = Self::new();
+        let mut clock = Self::new(None);
         clock.clear_at = unsent.first().map_or(now, |(first, _)| first.sent_from.max(now));
         for (held, _) in &mut unsent {
             let work = if held.sent_from <= now {
@@ -144,14 +174,9 @@ impl Bottleneck {
     }
 
     /// Returns the bytes of IP packets that wait at `now`, without the one being sent.
-    pub(super) fn waiting_bytes(&mut self, now: TimeNs) -> ByteCount {
+    pub(in crate::link) fn waiting_bytes(&mut self, now: TimeNs) -> u64 {
         self.remove_started(now);
-        ByteCount::new(self.waiting_bytes)
-    }
-
-    /// Returns the most bytes of IP packets that ever waited at once.
-    pub(super) fn waiting_bytes_peak(&self) -> ByteCount {
-        ByteCount::new(self.waiting_bytes_peak)
+        self.waiting_bytes
     }
 
     /// Removes from the queue the packets whose sending has begun by `now`.

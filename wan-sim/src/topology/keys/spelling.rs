@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// Reads an optional quantity from a quoted text with its unit.
-pub(super) fn deserialize_optional_quantity<'de, D: Deserializer<'de>, T>(
+pub(in crate::topology) fn deserialize_optional_quantity<'de, D: Deserializer<'de>, T>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error>
 where
@@ -15,7 +15,7 @@ where
 }
 
 /// Reads a quantity from a quoted text with its unit.
-pub(super) fn deserialize_quantity<'de, D: Deserializer<'de>, T>(
+pub(in crate::topology) fn deserialize_quantity<'de, D: Deserializer<'de>, T>(
     deserializer: D,
 ) -> Result<T, D::Error>
 where

@@ -1,0 +1,79 @@
+//! The source of a recorded capacity, as files and flags spell it.
+
+use super::recording::{CapacityError, CapacityRecording};
+use super::synthetic::SyntheticCapacity;
+use std::convert::Infallible;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where a recorded capacity comes from: a kind of the generator, or a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CapacitySource {
+    /// A recording of the generator.
+    Synthetic(SyntheticCapacity),
+    /// A file in mahimahi's format.
+    File(PathBuf),
+}
+
+/// A file that holds no recording of a capacity. The caller's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum CapacitySourceError {
+    /// The file cannot be read.
+    #[error(
+        "capacity {path}: {source}; give a file, or one of cellular, satellite, cloud",
+        path = .path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The text is no recording.
+    #[error("capacity {path}: {source}", path = .path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        source: CapacityError,
+    },
+}
+
+impl CapacitySource {
+    /// Reads the file, relative to `folder`, or generates the recording from `seed`.
+    ///
+    /// # Errors
+    /// [`CapacitySourceError`].
+    pub fn load(&self, folder: &Path, seed: u64) -> Result<CapacityRecording, CapacitySourceError> {
+        let path = match self {
+            Self::Synthetic(kind) => return Ok(kind.generate(seed)),
+            Self::File(path) => folder.join(path),
+        };
+        let mut text = String::new();
+        let read = std::fs::File::open(&path).and_then(|file| {
+            // One more than may be, so that more is noticed.
+            file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+            if text.len() as u64 > FILE_BYTES_MAX {
+                return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
+            }
+            Ok(())
+        });
+        match read {
+            Err(source) => Err(CapacitySourceError::Unreadable { path, source }),
+            Ok(()) => text.parse().map_err(|source| CapacitySourceError::Wrong { path, source }),
+        }
+    }
+}
+
+impl FromStr for CapacitySource {
+    type Err = Infallible;
+    /// Takes the word of a generated kind as such, and all else as a path.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let kind = text.trim().parse().map(Self::Synthetic);
+        Ok(kind.unwrap_or_else(|()| Self::File(PathBuf::from(text))))
+    }
+}
+
+/// 64 MiB: the longest file of a recording, some ten million deliveries.
+const FILE_BYTES_MAX: u64 = 64 << 20;

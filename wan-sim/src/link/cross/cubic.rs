@@ -1,0 +1,140 @@
+//! A window that is a cubic function of the time since the last loss: RFC 9438.
+
+use super::ack_sample::AckSample;
+use super::new_reno::{WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN};
+use units::{Span, TimeNs};
+
+/// The window of a CUBIC-like flow, in packets and seconds.
+#[derive(Debug)]
+pub(super) struct Cubic {
+    window: f64,
+    threshold: f64,
+    /// The window before the last loss, to which the curve leads back.
+    window_max: f64,
+    /// The window before the last loss, up to which a NewReno flow would be slower.
+    window_prior: f64,
+    epoch: Option<Epoch>,
+}
+
+/// A period of growth between two losses.
+#[derive(Debug, Clone, Copy)]
+struct Epoch {
+    began: TimeNs,
+    /// Seconds until the curve reaches `window_max`.
+    time_to_max: f64,
+    /// The window that a NewReno flow would have.
+    window_friendly: f64,
+}
+
+impl Cubic {
+    /// Makes the window of a new flow, in slow start.
+    pub(super) fn new() -> Self {
+        Self {
+            window: WINDOW_PACKETS_INITIAL,
+            threshold: f64::INFINITY,
+            window_max: 0.0,
+            window_prior: 0.0,
+            epoch: None,
+        }
+    }
+
+    /// Returns the window in packets.
+    pub(super) fn window(&self) -> f64 {
+        self.window
+    }
+
+    /// Grows the window for an acknowledged packet.
+    pub(super) fn on_ack(&mut self, ack: &AckSample) {
+        if ack.in_recovery {
+            return;
+        }
+        if self.window < self.threshold {
+            self.window += 1.0;
+            return;
+        }
+        let mut epoch = self.epoch.unwrap_or_else(|| self.begin_epoch(ack.now));
+        let faster = epoch.window_friendly >= self.window_prior;
+        let slope = if faster { 1.0 } else { FRIENDLY_SLOPE };
+        epoch.window_friendly += slope / self.window;
+        self.epoch = Some(epoch);
+        let since = ack.now.since(epoch.began);
+        if self.curve(&epoch, since) < epoch.window_friendly {
+            self.window = self.window.max(epoch.window_friendly);
+            return;
+        }
+        let ahead = self.curve(&epoch, since + ack.rtt);
+        let target = ahead.clamp(self.window, 1.5 * self.window);
+        self.window += (target - self.window) / self.window;
+    }
+
+    /// Shrinks the window to 0.7 of itself, at most once a round trip.
+    pub(super) fn on_congestion(&mut self) {
+        // Fast convergence: a flow whose window shrinks makes room for a new one.
+        self.window_max = if self.window < self.window_max {
+            self.window * (1.0 + DECREASE) / 2.0
+        } else {
+            self.window
+        };
+        self.window_prior = self.window;
+        self.threshold = (self.window * DECREASE).max(WINDOW_PACKETS_MIN);
+        self.window = self.threshold;
+        self.epoch = None;
+    }
+
+    /// Begins anew with one packet after a timeout.
+    pub(super) fn on_timeout(&mut self) {
+        self.on_congestion();
+        self.window = 1.0;
+    }
+
+    /// Begins a period of growth at `now`.
+    fn begin_epoch(&mut self, now: TimeNs) -> Epoch {
+        self.window_max = self.window_max.max(self.window);
+        let time_to_max = cube_root((self.window_max - self.window) / SCALE);
+        Epoch { began: now, time_to_max, window_friendly: self.window }
+    }
+
+    /// Returns the window of the curve this long after the epoch began.
+    fn curve(&self, epoch: &Epoch, since: Span) -> f64 {
+        let from_max = since.as_secs_f64() - epoch.time_to_max;
+        SCALE * from_max * from_max * from_max + self.window_max
+    }
+}
+
+/// Returns the cube root of a number from zero, in operations that every machine rounds alike.
+fn cube_root(x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    // Newton's method from above falls until rounding stops it.
+    let mut root = x.max(1.0);
+    loop {
+        let next = (2.0 * root + x / (root * root)) / 3.0;
+        if next >= root {
+            return root;
+        }
+        root = next;
+    }
+}
+
+/// 0.4 packets a cubed second: the scale of the curve, C in RFC 9438.
+const SCALE: f64 = 0.4;
+/// 0.7: the factor of the window at a loss, beta in RFC 9438.
+const DECREASE: f64 = 0.7;
+/// 0.53 packets a round trip: the growth at which a flow with [`DECREASE`] has the mean window of
+/// NewReno, as RFC 9438 has it.
+const FRIENDLY_SLOPE: f64 = 3.0 * (1.0 - DECREASE) / (1.0 + DECREASE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cube_root_is_one() {
+        for i in 0..1000 {
+            let root = f64::from(i) / 7.0;
+            let found = cube_root(root * root * root);
+            assert!((found - root).abs() <= 1e-12 * root, "{root} {found}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A sender with a window: it counts what is in flight, finds losses and measures rates.
+
+use super::ack_sample::AckSample;
+use super::controller::Controller;
+use std::collections::BTreeMap;
+use units::{Span, TimeNs};
+
+/// A sender that always has data, and sends as its controller lets it.
+#[derive(Debug)]
+pub(super) struct WindowFlow {
+    controller: Controller,
+    start: TimeNs,
+    next_number: u64,
+    in_flight: BTreeMap<u64, Sent>,
+    /// Packets acknowledged so far, and when the last one was.
+    delivered: u64,
+    delivered_at: TimeNs,
+    /// When the packet was sent that was acknowledged last.
+    first_sent_at: TimeNs,
+    largest_acked: u64,
+    /// Packets below this number were sent before the last loss was found; `None` when all of them
+    /// are settled.
+    recovery_until: Option<u64>,
+    round_trip: Option<RoundTrip>,
+    /// Timeouts in a row.
+    timeouts: u32,
+    deadline: TimeNs,
+    /// When the next packet may leave.
+    paced_until: TimeNs,
+}
+
+/// A packet in flight, with the state of its flow when it was sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: TimeNs,
+    delivered: u64,
+    delivered_at: TimeNs,
+    first_sent_at: TimeNs,
+}
+
+/// The smoothed round trip and its deviation, as RFC 6298 has them.
+#[derive(Debug, Clone, Copy)]
+struct RoundTrip {
+    smoothed_ns: u64,
+    deviation_ns: u64,
+}
+
+impl WindowFlow {
+    /// Makes a sender that starts at `start`.
+    pub(super) fn new(controller: Controller, start: TimeNs) -> Self {
+        Self {
+            controller,
+            start,
+            next_number: 0,
+            in_flight: BTreeMap::new(),
+            delivered: 0,
+            delivered_at: start,
+            first_sent_at: start,
+            largest_acked: 0,
+            recovery_until: None,
+            round_trip: None,
+            timeouts: 0,
+            deadline: start,
+            paced_until: start,
+        }
+    }
+
+    /// Returns the packets in flight.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.len() as u64
+    }
+
+    /// Takes the acknowledgement of the packet `number` at `now`.
+    pub(super) fn on_ack(&mut self, now: TimeNs, number: u64) {
+        let Some(sent) = self.in_flight.remove(&number) else {
+            // Given up as lost, and only late.
+            return;
+        };
+        let rtt = now.since(sent.at);
+        self.add_round_trip(rtt);
+        self.timeouts = 0;
+        self.delivered += 1;
+        self.delivered_at = now;
+        self.first_sent_at = sent.at;
+        let interval = now.since(sent.delivered_at).max(sent.at.since(sent.first_sent_at));
+        let delivered = (self.delivered - sent.delivered) as f64;
+        let rate = (interval > Span::ZERO).then(|| delivered / interval.as_secs_f64());
+        self.largest_acked = self.largest_acked.max(number);
+        let found_losses = self.give_up_overtaken();
+        if self.recovery_until.is_some_and(|until| number >= until) {
+            self.recovery_until = None;
+            self.controller.on_recovered();
+        }
+        if found_losses && self.recovery_until.is_none() {
+            self.recovery_until = Some(self.next_number);
+            self.controller.on_congestion(self.in_flight());
+        }
+        self.controller.on_ack(&AckSample {
+            now,
+            rtt,
+            in_flight: self.in_flight(),
+            delivered: self.delivered,
+            delivered_before: sent.delivered,
+            rate,
+            found_losses,
+            in_recovery: self.recovery_until.is_some(),
+        });
+        self.deadline = now + self.timeout();
+    }
+
+    /// Gives up all packets in flight where no acknowledgement came until the deadline.
+    pub(super) fn on_timer(&mut self, now: TimeNs) {
+        if self.in_flight.is_empty() || now < self.deadline {
+            return;
+        }
+        self.in_flight.clear();
+        self.timeouts += 1;
+        self.recovery_until = None;
+        self.controller.on_timeout();
+        self.deadline = now + self.timeout();
+    }
+
+    /// Takes the numbers of the packets that leave at `now`.
+    pub(super) fn take_sends(&mut self, now: TimeNs) -> Vec<u64> {
+        let mut sends = Vec::new();
+        while now >= self.start && self.has_room() && now >= self.paced_until {
+            if let Some(rate) = self.controller.pacing_rate() {
+                let gap = Span::from_secs_f64(1.0 / rate).max(Span::from_ns(1));
+                self.paced_until = self.paced_until.max(now) + gap;
+            }
+            if self.in_flight.is_empty() {
+                (self.first_sent_at, self.delivered_at) = (now, now);
+                self.deadline = now + self.timeout();
+            }
+            self.in_flight.insert(
+                self.next_number,
+                Sent {
+                    at: now,
+                    delivered: self.delivered,
+                    delivered_at: self.delivered_at,
+                    first_sent_at: self.first_sent_at,
+                },
+            );
+            sends.push(self.next_number);
+            self.next_number += 1;
+        }
+        sends
+    }
+
+    /// Returns when the flow wants to be woken; `None` while it waits for acknowledgements alone.
+    pub(super) fn next_wake(&self) -> Option<TimeNs> {
+        let send_at = self.has_room().then(|| self.paced_until.max(self.start));
+        let deadline = (!self.in_flight.is_empty()).then_some(self.deadline);
+        send_at.into_iter().chain(deadline).min()
+    }
+
+    /// Returns whether the window has room for a packet.
+    fn has_room(&self) -> bool {
+        self.in_flight() < self.controller.window().max(1)
+    }
+
+    /// Gives up packets that so many later ones have overtaken. Returns whether there were any.
+    fn give_up_overtaken(&mut self) -> bool {
+        let kept = self.in_flight.split_off(&self.largest_acked.saturating_sub(OVERTAKEN_MAX - 1));
+        let lost = std::mem::replace(&mut self.in_flight, kept);
+        !lost.is_empty()
+    }
+
+    /// Updates the smoothed round trip with one sample.
+    fn add_round_trip(&mut self, rtt: Span) {
+        let rtt_ns = rtt.ns();
+        self.round_trip = Some(match self.round_trip {
+            None => RoundTrip { smoothed_ns: rtt_ns, deviation_ns: rtt_ns / 2 },
+            Some(old) => RoundTrip {
+                smoothed_ns: (7 * old.smoothed_ns + rtt_ns) / 8,
+                deviation_ns: (3 * old.deviation_ns + old.smoothed_ns.abs_diff(rtt_ns)) / 4,
+            },
+        });
+    }
+
+    /// Returns the time after which a missing acknowledgement means loss; twice as long after each
+    /// timeout in a row.
+    fn timeout(&self) -> Span {
+        let once = self.round_trip.map_or(TIMEOUT_INITIAL, |known| {
+            Span::from_ns(known.smoothed_ns + 4 * known.deviation_ns).max(TIMEOUT_MIN)
+        });
+        Span::from_ns(once.ns().saturating_mul(1 << self.timeouts.min(TIMEOUT_DOUBLINGS_MAX)))
+    }
+}
+
+/// 3 packets: one that so many later ones overtake counts as lost, as RFC 9002 has it.
+const OVERTAKEN_MAX: u64 = 3;
+/// 1 s: the timeout while no round trip is known, as RFC 6298 has it.
+const TIMEOUT_INITIAL: Span = Span::from_secs(1);
+/// 200 ms: the shortest timeout, as in Linux.
+const TIMEOUT_MIN: Span = Span::from_ms(200);
+/// 6 doublings of the timeout at most: a minute after the first second.
+const TIMEOUT_DOUBLINGS_MAX: u32 = 6;

@@ -1,0 +1,63 @@
+//! The disciplines of a queue, by which it drops or marks packets.
+
+use units::{ByteCount, Fraction, Span};
+
+/// How a queue decides which packets it drops or marks. Every queue also drops what it has no room
+/// for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discipline {
+    /// Nothing but what has no room.
+    DropTail,
+    /// By the time that packets have waited, decided when they leave the queue.
+    Codel(Codel),
+    /// By the average length of the queue, decided when packets come.
+    Red(Red),
+}
+
+/// Controlled delay, as RFC 8289 has it. Packets that can be ECN-marked are marked instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Codel {
+    /// The wait that is acceptable for ever.
+    pub target: Span,
+    /// The time for which packets may wait longer before one is dropped: about one round trip.
+    pub interval: Span,
+}
+
+impl Codel {
+    /// The values that RFC 8289 recommends for the open internet: 5 ms and 100 ms.
+    pub const RECOMMENDED: Self = Self { target: Span::from_ms(5), interval: Span::from_ms(100) };
+}
+
+/// Random early detection, with the gentle slope above the upper threshold. Packets that can be
+/// ECN-marked are marked instead, as RFC 3168 has it, below twice that threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Red {
+    /// The average length below which no packet is dropped.
+    pub min: ByteCount,
+    /// The average length at which packets are dropped with `probability`.
+    pub max: ByteCount,
+    /// The probability at `max`; from there it rises to 1 at twice `max`.
+    pub probability: Fraction,
+    /// The weight of each new length in the average.
+    pub weight: Fraction,
+}
+
+impl Red {
+    /// Returns the probability of a drop or mark at this average length of the queue, in bytes.
+    pub fn probability_at(&self, average_bytes: f64) -> f64 {
+        let (min, max) = (self.min.get() as f64, self.max.get() as f64);
+        let most = self.probability.as_f64();
+        if average_bytes < min {
+            0.0
+        } else if average_bytes < max {
+            most * (average_bytes - min) / (max - min)
+        } else if average_bytes < 2.0 * max {
+            most + (1.0 - most) * (average_bytes - max) / max
+        } else {
+            1.0
+        }
+    }
+}
+
+/// 0.2 %: the weight of a new length in the average of RED, as its authors recommend.
+pub(crate) const RED_WEIGHT_DEFAULT: Fraction = Fraction::from_ppb(2_000_000).expect("below one");

@@ -1,0 +1,15 @@
+//! The keys of a link as files spell them, and the links, scripts and conditions they make.
+
+mod change;
+mod conditions;
+mod raw;
+mod raw_queue;
+mod schedule;
+mod spelling;
+mod whole_number;
+
+pub(super) use conditions::build_conditions;
+pub(super) use raw::{LinkError, RawLink};
+pub(super) use schedule::build_schedule_script;
+pub(super) use spelling::deserialize_optional_quantity;
+pub(super) use whole_number::{deserialize_mtu, deserialize_seed};

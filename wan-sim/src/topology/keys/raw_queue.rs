@@ -1,0 +1,66 @@
+//! The queue disciplines and the policer of a link as a file spells them.
+
+use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
+use crate::link::RED_WEIGHT_DEFAULT;
+use crate::{Codel, Policer, Red};
+use serde::Deserialize;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// The keys of CoDel: `{}` for the recommended values.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::topology) struct RawCodel {
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    target: Option<Span>,
+    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    interval: Option<Span>,
+}
+
+/// The keys of RED.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::topology) struct RawRed {
+    #[serde(deserialize_with = "deserialize_quantity")]
+    min: ByteCount,
+    #[serde(deserialize_with = "deserialize_quantity")]
+    max: ByteCount,
+    #[serde(deserialize_with = "deserialize_quantity")]
+    probability: Fraction,
+    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    weight: Option<Fraction>,
+}
+
+/// The keys of a policer.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::topology) struct RawPolicer {
+    #[serde(deserialize_with = "deserialize_quantity")]
+    rate: BitRate,
+    #[serde(deserialize_with = "deserialize_quantity")]
+    burst: ByteCount,
+}
+
+impl From<RawCodel> for Codel {
+    /// Fills in the values that RFC 8289 recommends.
+    fn from(raw: RawCodel) -> Self {
+        Self {
+            target: raw.target.unwrap_or(Self::RECOMMENDED.target),
+            interval: raw.interval.unwrap_or(Self::RECOMMENDED.interval),
+        }
+    }
+}
+
+impl From<RawRed> for Red {
+    /// Fills in the weight that the authors of RED recommend.
+    fn from(raw: RawRed) -> Self {
+        let RawRed { min, max, probability, weight } = raw;
+        Self { min, max, probability, weight: weight.unwrap_or(RED_WEIGHT_DEFAULT) }
+    }
+}
+
+impl From<RawPolicer> for Policer {
+    /// Takes the keys as they are.
+    fn from(raw: RawPolicer) -> Self {
+        Self { rate: raw.rate, burst: raw.burst }
+    }
+}
