@@ -259,3 +259,39 @@ fn a_taken_address_is_the_callers_fault() {
         assert!(text.parse::<Forward>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_relay_marks_and_delays_as_codel_decides() {
+    let target = socket();
+    let words: Netem = "delay 1ms rate 2mbit queue 1MB codel 1ms 5ms".parse().unwrap();
+    let relay = start(&[&target], words.link);
+    let client = socket();
+    let client_state = UdpSocketState::new((&client).into()).unwrap();
+    let target_state = UdpSocketState::new((&target).into()).unwrap();
+    [&client, &target].into_iter().for_each(|socket| socket.set_nonblocking(false).unwrap());
+    let packets = 200;
+    for _ in 0..packets {
+        let transmit = Transmit {
+            destination: relay.listening()[0].address,
+            ecn: Some(EcnCodepoint::Ect0),
+            contents: &[1; 972],
+            segment_size: None,
+            src_ip: None,
+        };
+        client_state.try_send((&client).into(), &transmit).unwrap();
+    }
+    let (mut arrived, mut marked) = (0, 0);
+    while arrived < packets {
+        let mut buffer = vec![0; 65_536];
+        let mut meta = [RecvMeta::default()];
+        let mut buffers = [IoSliceMut::new(&mut buffer)];
+        target_state.recv((&target).into(), &mut buffers, &mut meta).unwrap();
+        let segments = meta[0].len.div_ceil(972) as u64;
+        arrived += segments;
+        marked += if meta[0].ecn == Some(EcnCodepoint::Ce) { segments } else { 0 };
+    }
+    let counters = relay.stop().unwrap().forward;
+    assert_eq!((counters.packets, counters.drops()), (packets, 0));
+    assert_eq!(counters.marked_codel, marked);
+    assert!(marked > 5, "{marked}");
+}

@@ -131,7 +131,7 @@ impl ReplayedLink {
         let (word, rest) = rest.split_once(' ')?;
         match word {
             "delivers" => {
-                let times = rest.split(' ').map(str::parse);
+                let times = rest.split(' ').map(str::parse::<u64>);
                 self.times_ms.extend(times.collect::<Result<Vec<_>, _>>().ok()?);
             }
             "parallel" => self.conditions.parallel.push(rest.parse::<Netem>().ok()?.link),

@@ -1,7 +1,9 @@
 use super::line::HEADER_LINE;
 use super::*;
 use crate::netem::Netem;
-use crate::{Change, EmulatedLink, LinkSpec, Packet, Script};
+use crate::{
+    CapacityRecording, Change, Conditions, EmulatedLink, FlowKey, LinkSpec, Packet, Script,
+};
 use proptest::prelude::*;
 use std::io::{self, BufReader, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -141,6 +143,43 @@ fn scripted_changes_replay() {
     assert_eq!((seen.drops_script, seen.drops_blackhole), (2, 10));
     let changed = text.replacen("at 20000000 cut", "at 21000000 cut", 1);
     assert!(matches!(replay(changed.as_bytes()), Err(ReplayError::Different { .. })));
+}
+
+#[test]
+fn conditions_and_late_decisions_replay() {
+    let sink = Sink::default();
+    let mut recorder = Recorder::new(Box::new(sink.clone()));
+    let spec = link("delay 5ms rate 8mbit queue 1MB codel 2ms 20ms duplicate 5%");
+    let times: Vec<_> = (1..=300).collect();
+    let conditions = Conditions {
+        capacity: Some(Arc::new(CapacityRecording::new(times).unwrap())),
+        parallel: vec![link("delay 1ms rate 4mbit queue 10kB")],
+        cross: vec!["cubic".parse().unwrap(), "onoff rate 1mbit on 9ms off 5ms".parse().unwrap()],
+    };
+    recorder.write_link(0, "a_b", 1, spec);
+    recorder.write_conditions(0, &conditions);
+    let mut recorded = EmulatedLink::under(spec, Script::default(), &conditions, 1);
+    let ns = TimeNs::from_ns;
+    for i in 0..2000u64 {
+        let packet = Packet::ecn_capable(1000).with_flow(FlowKey::new(i % 7));
+        let offered = recorded.offer(ns(i * 700_001), packet);
+        recorder.write_packet(0, ns(i * 700_001), packet, &offered);
+        // The front end looks when it wakes up, not when packets come.
+        let decided = recorded.take_decided(ns(i * 700_001 + i % 5 * 99_999));
+        recorder.write_decided(0, &decided);
+    }
+    recorder.write_decided(0, &recorded.take_decided(ns(9_000_000_000)));
+    recorder.finish().unwrap();
+    let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+    for part in [" queued", "0 decided ", "marked:codel", "flow:3", "drop:queue", " copy queued"] {
+        assert!(text.contains(part), "{part} is not in the recording");
+    }
+    let [(_, seen)] = replay(text.as_bytes()).unwrap().links[..] else { panic!("one link") };
+    assert_eq!(seen, recorded.counters());
+    let changed = text.replacen("0 cross cubic", "0 cross bbr", 1);
+    assert!(matches!(replay(changed.as_bytes()), Err(ReplayError::Different { .. })));
+    let changed = text.replacen("0 delivers 1 2", "0 delivers 2 1", 1);
+    assert!(matches!(replay(changed.as_bytes()), Err(ReplayError::Malformed { .. })));
 }
 
 proptest! {

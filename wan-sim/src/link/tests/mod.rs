@@ -3,6 +3,11 @@ use proptest::prelude::*;
 use std::num::NonZeroU32;
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
+mod capacity;
+mod cross;
+mod disciplines;
+mod paths;
+
 fn spec(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
 }
