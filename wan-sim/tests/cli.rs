@@ -65,7 +65,8 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
         serde_json::json!({
             "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0,
             "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked_loss": 0, "marked_queue": 0,
-            "duplicated": 0, "corrupted": 0,
+            "duplicated": 0, "corrupted": 0, "drops_burst": 0, "drops_codel": 0, "drops_red": 0,
+            "drops_policer": 0, "marked_codel": 0, "marked_red": 0,
         })
     };
     let expected = serde_json::json!({ "east_west": seen(1, 1000), "west_east": seen(1, 100) });
@@ -296,6 +297,70 @@ fn files_and_presets_are_shown_in_netems_words() {
     assert!(presets.contains("km-1000: delay 5ms limit none"), "{presets}");
     let output = run(&["show", "/nonexistent.toml"]);
     assert_eq!(output.status.code(), Some(64));
+}
+
+#[test]
+fn a_capacity_is_printed_and_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cell.trace");
+    let generated = run(&["capacity", "cellular", "--seed", "7"]);
+    assert_eq!(generated.status.code(), Some(0));
+    std::fs::write(&path, &generated.stdout).unwrap();
+    let file = path.to_str().unwrap();
+    assert_eq!(run(&["capacity", file]).stdout, generated.stdout);
+    let missing = run(&["capacity", "lte"]);
+    assert_eq!(missing.status.code(), Some(64));
+    let words = String::from_utf8(missing.stderr).unwrap();
+    assert!(words.contains("cellular, satellite, cloud"), "{words}");
+}
+
+#[test]
+fn a_relay_takes_capacity_paths_and_cross_traffic() {
+    let target = socket();
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let parallel = "delay 1ms rate 50mbit queue 100kB";
+    let arguments = [
+        "relay",
+        "--forward",
+        &forward,
+        "--rtt=2ms",
+        "--queue",
+        "100 kB",
+        "--capacity",
+        "cloud",
+        "--parallel",
+        parallel,
+        "--cross",
+        "cubic",
+        "--control",
+    ];
+    let mut child = wan_sim(&arguments).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = json(&mut lines);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let mut buffer = [0; 2000];
+    // One of them may meet a full queue.
+    for _ in 0..20 {
+        socket().send_to(&[7; 972], listener).unwrap();
+    }
+    assert_eq!(target.recv_from(&mut buffer).unwrap().0, 972);
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "set rate 1mbit").unwrap();
+    let refused = json(&mut lines)["error"].to_string();
+    assert!(refused.contains("--parallel"), "{refused}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    for (wrong, part) in [
+        (&["--rtt=2ms", "--rate=1 Gbit/s", "--capacity", "cloud"][..], "--rate"),
+        (&["--netem", "delay 1ms", "--capacity", "cloud"], "rate"),
+        (&["--netem", "delay 1ms", "--cross", "cubic"], "rate"),
+        (&["--rtt=2ms", "--capacity", "lte"], "cellular"),
+        (&["--rtt=2ms", "--rate=1 Gbit/s", "--cross", "vegas"], "vegas"),
+    ] {
+        let output = run(&[&["relay", "--forward", &forward][..], wrong].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(64) && error.contains(part), "{wrong:?}: {error}");
+    }
 }
 
 /// Returns the two ends of a terminal: of the one who looks at it, and of a program.

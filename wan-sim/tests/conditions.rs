@@ -162,7 +162,7 @@ fn real_flows_share_a_link_with_cross_traffic() {
         let mut shares: Vec<_> =
             reports.iter().map(|flow| flow.delivered_between(begin, end) as f64).collect();
         let counters = seen.counters(from, to).unwrap();
-        assert!(counters.drops_queue > 0);
+        assert!(counters.drops_queue > 0, "{counters:?}");
         shares.push((25.0 / 30.6) * 1500.0 * (counters.packets - counters.drops()) as f64);
         let total = shares.iter().sum::<f64>();
         assert!((55e6..63e6).contains(&total), "{shares:?}");

@@ -24,7 +24,8 @@ fn fates(spec: LinkSpec, seed: u64) -> impl Iterator<Item = Fate> {
 }
 
 fn losses(spec: LinkSpec, seed: u64) -> Vec<bool> {
-    fates(spec, seed).map(|fate| fate == Fate::Drop(DropReason::Loss)).collect()
+    let lost = |fate| matches!(fate, Fate::Drop(DropReason::Loss | DropReason::Burst));
+    fates(spec, seed).map(lost).collect()
 }
 
 fn count(events: &[bool]) -> u64 {

@@ -4,6 +4,7 @@ use super::lab::{self, LabCommand};
 use super::relay::{self, RelayArgs};
 use super::show;
 use super::tc::{self, TcArgs};
+use crate::CapacitySource;
 use std::path::PathBuf;
 
 /// The commands of `wan-sim`.
@@ -28,6 +29,14 @@ pub enum Command {
     },
     /// Print the links that files can name.
     Presets,
+    /// Print a recorded capacity, one delivery a line in ms, as `relay --capacity` takes it.
+    Capacity {
+        /// One of cellular, satellite, cloud, which are generated; or a file, which is checked.
+        source: CapacitySource,
+        /// Decides the generated rates.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 /// Runs a command of `wan-sim` until it ends or is interrupted. Returns the exit code.
@@ -39,5 +48,6 @@ pub fn run_command(command: &Command) -> u8 {
         Command::Replay { file } => show::run_replay(file),
         Command::Show { file } => show::show_topology(file),
         Command::Presets => show::show_presets(),
+        Command::Capacity { source, seed } => show::show_capacity(source, *seed),
     }
 }

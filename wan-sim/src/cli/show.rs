@@ -5,7 +5,7 @@ use super::output::print_report;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
-use crate::{Change, Conditions, Script};
+use crate::{CapacitySource, Change, Conditions, Script};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -100,6 +100,17 @@ fn describe_script(script: &Script) -> String {
         text += &format!("    drops packets {}\n", dropped.join(", "));
     }
     text
+}
+
+/// Prints a recorded capacity, one delivery a line. Returns the exit code.
+pub(super) fn show_capacity(source: &CapacitySource, seed: u64) -> u8 {
+    match source.load(Path::new(""), seed) {
+        Ok(recording) => print_report(&recording.to_string(), EXIT_GOOD),
+        Err(error) => {
+            stdio::print_message(format_args!("wan-sim capacity: {error}"));
+            EXIT_USAGE
+        }
+    }
 }
 
 /// Prints every preset in netem's words with its provenance. Returns the exit code.

@@ -1,7 +1,7 @@
 //! An emulated link takes packets in order of time and decides the fate of each.
 
 use super::conditions::Conditions;
-use super::cross::{CrossEngine, CrossPacket, CrossReport};
+use super::cross::{CrossEngine, CrossPacket, CrossReport, CrossStep};
 use super::event::{EventSink, Label, LinkEvent};
 use super::fate::{
     Decided, DropReason, Fate, FlowKey, LinkCounters, Moved, Owner, Packet, PacketFates, PacketName,
@@ -211,11 +211,16 @@ impl EmulatedLink {
             match occurrence {
                 Occurrence::Script => self.follow_script(at),
                 Occurrence::Decision(path) => self.decide(at, path),
-                Occurrence::Cross => {
-                    for packet in self.cross.process_event() {
-                        self.offer_cross(at, packet);
+                Occurrence::Cross => match self.cross.process_event() {
+                    CrossStep::Left(packets) => {
+                        for packet in packets {
+                            let path = self.path_of(packet.packet.flow);
+                            let approach = self.paths[path].draw_approach();
+                            self.cross.schedule_entry(packet, at + approach);
+                        }
                     }
-                }
+                    CrossStep::Enters(packet) => self.offer_cross(at, packet),
+                },
             }
         }
     }

@@ -22,6 +22,7 @@ pub(super) struct Path {
     copies: Chances,
     /// The draws of the cross traffic, so that it leaves those of others alone.
     cross: Chances,
+    approach: RandomStream,
     bucket: TokenBucket,
     red: RedAverage,
     codel: CodelQueue<Undecided>,
@@ -59,6 +60,7 @@ impl Path {
             originals: Chances::new(seed),
             copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
             cross: Chances::new(RandomStream::new(seed, "cross").next_u64()),
+            approach: RandomStream::new(seed, "approach"),
             bucket: TokenBucket::new(),
             red: RedAverage::new(RandomStream::new(seed, "red")),
             codel: CodelQueue::new(),
@@ -186,6 +188,15 @@ impl Path {
         moved
     }
 
+    /// Draws the time that a packet of cross traffic takes from its sender to the queue: up to the
+    /// time of a packet.
+    ///
+    /// Without it, packets would come exactly when others leave, and always find room.
+    pub(super) fn draw_approach(&mut self) -> Span {
+        let most = self.full_packet_time().unwrap_or_default().ns();
+        Span::from_ns(self.approach.random_below(most + 1))
+    }
+
     /// Returns the bytes of IP packets that wait at `now`.
     pub(super) fn queue_bytes(&mut self, now: TimeNs) -> u64 {
         self.codel.bytes() + self.bottleneck.waiting_bytes(now)
@@ -255,9 +266,14 @@ impl Path {
     /// full length; `None` while it works or without a limit of its rate.
     fn idleness(&self, now: TimeNs) -> Option<Idleness> {
         let since = self.bottleneck.clear_at();
-        let rate = self.bottleneck.mean_rate(&self.spec).filter(|_| since < now)?;
-        let ns = FULL_PACKET_BITS * NS_PER_SECOND / rate.bits_per_second().max(1);
-        Some(Idleness { since, packet_time: Span::from_ns(ns) })
+        let packet_time = self.full_packet_time().filter(|_| since < now)?;
+        Some(Idleness { since, packet_time })
+    }
+
+    /// Returns how long the sender takes for a packet of full length; `None` without a limit.
+    fn full_packet_time(&self) -> Option<Span> {
+        let rate = self.bottleneck.mean_rate(&self.spec)?;
+        Some(Span::from_ns(FULL_PACKET_BITS * NS_PER_SECOND / rate.bits_per_second().max(1)))
     }
 }
 

@@ -29,10 +29,20 @@ pub(in crate::link) struct CrossPacket {
     pub(in crate::link) packet: Packet,
 }
 
+/// The outcome of an event.
+#[derive(Debug)]
+pub(in crate::link) enum CrossStep {
+    /// These packets left their sender.
+    Left(Vec<CrossPacket>),
+    /// This packet enters the link.
+    Enters(CrossPacket),
+}
+
 /// An event of one flow.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Timer { flow: usize },
+    Entry(CrossPacket),
     Ack { name: CrossName, arrived: TimeNs },
 }
 
@@ -47,6 +57,7 @@ struct CrossFlow {
     /// The event of each acknowledgement to come, and the time that it takes back.
     acks: BTreeMap<u64, ((TimeNs, u64), Span)>,
     sent: u64,
+    last_entry: TimeNs,
     delivered_bytes: Vec<u64>,
 }
 
@@ -73,16 +84,17 @@ impl CrossEngine {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Processes the next event. Returns the packets that enter the link at its time.
-    pub(in crate::link) fn process_event(&mut self) -> Vec<CrossPacket> {
+    /// Processes the next event. Schedule the entry of each packet that left by it.
+    pub(in crate::link) fn process_event(&mut self) -> CrossStep {
         let Some(((now, _), event)) = self.events.pop_first() else {
-            return Vec::new();
+            return CrossStep::Left(Vec::new());
         };
         let index = match event {
+            Event::Entry(packet) => return CrossStep::Enters(packet),
             Event::Timer { flow } => {
                 let known = &mut self.flows[flow];
                 if known.armed != Some(now) {
-                    return Vec::new();
+                    return CrossStep::Left(Vec::new());
                 }
                 known.armed = None;
                 if let Sender::Window(window) = &mut known.sender {
@@ -104,7 +116,15 @@ impl CrossEngine {
         self.arm(index, now);
         let packet = Packet::new(SEGMENT_BYTES).with_flow(self.flows[index].key);
         let named = |number| CrossPacket { name: CrossName { flow: index, number }, packet };
-        numbers.into_iter().map(named).collect()
+        CrossStep::Left(numbers.into_iter().map(named).collect())
+    }
+
+    /// Lets a packet enter the link at `at`, but not before the packets ahead of it in its flow.
+    pub(in crate::link) fn schedule_entry(&mut self, packet: CrossPacket, at: TimeNs) {
+        let known = &mut self.flows[packet.name.flow];
+        known.last_entry = known.last_entry.max(at);
+        let at = known.last_entry;
+        self.schedule(at, Event::Entry(packet));
     }
 
     /// Takes the fate of a packet. Its acknowledgement takes `way_back`.
@@ -184,7 +204,8 @@ impl CrossFlow {
     /// Makes a flow that has sent nothing.
     fn with_sender(traffic: CrossTraffic, key: FlowKey, sender: Sender) -> Self {
         let (armed, acks, delivered_bytes) = (None, BTreeMap::new(), Vec::new());
-        Self { traffic, key, sender, armed, acks, sent: 0, delivered_bytes }
+        let last_entry = TimeNs::default();
+        Self { traffic, key, sender, armed, acks, sent: 0, last_entry, delivered_bytes }
     }
 
     /// Takes the numbers of the packets that leave at `now`; none once the flow has stopped.

@@ -14,6 +14,6 @@ mod report;
 mod traffic;
 mod window_flow;
 
-pub(super) use engine::{CrossEngine, CrossPacket};
+pub(super) use engine::{CrossEngine, CrossPacket, CrossStep};
 pub use report::{CrossReport, jain_index};
 pub use traffic::{CrossKind, CrossTraffic, CrossTrafficError};

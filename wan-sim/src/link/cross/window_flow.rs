@@ -18,9 +18,11 @@ pub(super) struct WindowFlow {
     /// When the packet was sent that was acknowledged last.
     first_sent_at: TimeNs,
     largest_acked: u64,
-    /// Packets below this number were sent before the last loss was found; `None` when all of them
-    /// are settled.
-    recovery_until: Option<u64>,
+    /// Packets below this number were sent before the last congestion was found. Their losses are
+    /// part of it.
+    recovery_until: u64,
+    /// Whether no later packet has been acknowledged yet.
+    in_recovery: bool,
     round_trip: Option<RoundTrip>,
     /// Timeouts in a row.
     timeouts: u32,
@@ -57,7 +59,8 @@ impl WindowFlow {
             delivered_at: start,
             first_sent_at: start,
             largest_acked: 0,
-            recovery_until: None,
+            recovery_until: 0,
+            in_recovery: false,
             round_trip: None,
             timeouts: 0,
             deadline: start,
@@ -86,13 +89,13 @@ impl WindowFlow {
         let delivered = (self.delivered - sent.delivered) as f64;
         let rate = (interval > Span::ZERO).then(|| delivered / interval.as_secs_f64());
         self.largest_acked = self.largest_acked.max(number);
-        let found_losses = self.give_up_overtaken();
-        if self.recovery_until.is_some_and(|until| number >= until) {
-            self.recovery_until = None;
+        let latest_lost = self.give_up_overtaken();
+        if self.in_recovery && number >= self.recovery_until {
+            self.in_recovery = false;
             self.controller.on_recovered();
         }
-        if found_losses && self.recovery_until.is_none() {
-            self.recovery_until = Some(self.next_number);
+        if latest_lost.is_some_and(|lost| lost >= self.recovery_until) {
+            (self.recovery_until, self.in_recovery) = (self.next_number, true);
             self.controller.on_congestion(self.in_flight());
         }
         self.controller.on_ack(&AckSample {
@@ -102,8 +105,8 @@ impl WindowFlow {
             delivered: self.delivered,
             delivered_before: sent.delivered,
             rate,
-            found_losses,
-            in_recovery: self.recovery_until.is_some(),
+            found_losses: latest_lost.is_some(),
+            in_recovery: self.in_recovery,
         });
         self.deadline = now + self.timeout();
     }
@@ -115,7 +118,7 @@ impl WindowFlow {
         }
         self.in_flight.clear();
         self.timeouts += 1;
-        self.recovery_until = None;
+        (self.recovery_until, self.in_recovery) = (self.next_number, false);
         self.controller.on_timeout();
         self.deadline = now + self.timeout();
     }
@@ -159,11 +162,11 @@ impl WindowFlow {
         self.in_flight() < self.controller.window().max(1)
     }
 
-    /// Gives up packets that so many later ones have overtaken. Returns whether there were any.
-    fn give_up_overtaken(&mut self) -> bool {
+    /// Gives up packets that so many later ones have overtaken. Returns the latest of them.
+    fn give_up_overtaken(&mut self) -> Option<u64> {
         let kept = self.in_flight.split_off(&self.largest_acked.saturating_sub(OVERTAKEN_MAX - 1));
         let lost = std::mem::replace(&mut self.in_flight, kept);
-        !lost.is_empty()
+        lost.last_key_value().map(|(number, _)| *number)
     }
 
     /// Updates the smoothed round trip with one sample.

@@ -8,12 +8,16 @@ const BDP_BYTES: u64 = 100_000;
 const SECOND: u64 = 1_000_000_000;
 
 fn link_with(cross: &[CrossKind], queue: u64) -> EmulatedLink {
+    seeded_link_with(cross, queue, 1)
+}
+
+fn seeded_link_with(cross: &[CrossKind], queue: u64, seed: u64) -> EmulatedLink {
     let starts = (0..).map(|index| Span::from_ms(700 * index));
     let cross = cross.iter().zip(starts);
     let cross = cross.map(|(kind, start)| CrossTraffic::new(*kind).starting_at(start)).collect();
     let conditions = Conditions { cross, ..Conditions::default() };
     let link = spec(RATE, "20 ms").with_queue(ByteCount::new(queue));
-    EmulatedLink::under(link, Script::default(), &conditions, 1)
+    EmulatedLink::under(link, Script::default(), &conditions, seed)
 }
 
 /// Bytes that each flow delivered in these seconds.
@@ -41,8 +45,9 @@ fn cubic_fills_a_drop_tail_queue() {
 
 #[test]
 fn two_flows_of_a_kind_share_fairly() {
-    for kind in [CrossKind::Cubic, CrossKind::NewReno, CrossKind::Bbr] {
-        let mut link = link_with(&[kind; 2], BDP_BYTES);
+    let kinds = [CrossKind::Cubic, CrossKind::NewReno, CrossKind::Bbr];
+    for (kind, seed) in kinds.into_iter().flat_map(|kind| (1..=3).map(move |seed| (kind, seed))) {
+        let mut link = seeded_link_with(&[kind; 2], BDP_BYTES, seed);
         let shares = delivered(&mut link, 0, 60);
         let jain = jain_index(&shares);
         let total = shares.iter().sum::<f64>() / capacity(60);
