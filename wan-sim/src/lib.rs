@@ -14,6 +14,8 @@
 // They panic or wait where a stream is closed, full or not read: use `stdio`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "topology")]
+mod capacity_source;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(any(feature = "lab", feature = "relay"))]
@@ -41,14 +43,16 @@ mod virtual_net;
 #[cfg(feature = "virtual-net")]
 mod virtual_time;
 
+#[cfg(feature = "topology")]
+pub use capacity_source::{CapacitySource, CapacitySourceError};
 pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
-    CapacityError, CapacityRecording, CapacitySource, CapacitySourceError, Change, Codel,
-    Conditions, ConditionsError, CrossKind, CrossReport, CrossTraffic, CrossTrafficError,
-    DELAY_MAX, DELIVERY_BYTES, Decided, Delivery, Discipline, DropReason, EmulatedLink, Fate,
-    FlowKey, GilbertElliott, Jitter, Label, LinkCounters, LinkEvent, LinkSpec, Loss, MarkReason,
-    Moved, Order, Packet, PacketFates, PacketName, Policer, QueueSize, Red, Reorder, Script, Shape,
-    SpecError, SyntheticCapacity, jain_index,
+    CapacityError, CapacityRecording, Change, Codel, Conditions, ConditionsError, CrossKind,
+    CrossReport, CrossTraffic, CrossTrafficError, DELAY_MAX, DELIVERY_BYTES, Decided, Delivery,
+    Discipline, DropReason, EmulatedLink, Fate, FlowKey, GilbertElliott, Jitter, Label,
+    LinkCounters, LinkEvent, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates,
+    PacketName, Policer, QueueSize, Red, Reorder, Script, Shape, SpecError, SyntheticCapacity,
+    jain_index,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]

@@ -155,6 +155,14 @@ fn links_that_netem_cannot_express_are_refused_by_name() {
         ("delay = '1500 ns'\nrate = '1 Gbit/s'\nqueue = '1 MB'", "microseconds"),
         ("delay = '1 ms'\nrate = '1 Gbit/s'\nchanges = [{ at = '1 s', cut = true }]", "schedule"),
         ("delay = '1 ms'\nrate = '1 Gbit/s'\ndrops = [1]", "schedule"),
+        ("delay = '1 ms'\nrate = '1 Gbit/s'\ncodel = {}", "codel"),
+        ("delay = '1 ms'\nrate = '1 Gbit/s'\ncross = ['cubic']", "cross"),
+        ("delay = '1 ms'\nqueue = '1 MB'\ncapacity = 'cellular'", "capacity"),
+        (
+            "delay = '1 ms'\nlimit_packets = 9\n\
+             policer = { rate = '1 Gbit/s', burst = '1 MB' }",
+            "policer",
+        ),
     ] {
         let error = rendered(keys).unwrap_err().to_string();
         assert!(error.contains(named) && error.starts_with("a to b: "), "{keys}: {error}");

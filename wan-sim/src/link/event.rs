@@ -49,9 +49,12 @@ impl fmt::Display for Label {
     }
 }
 
+/// A function that gets every event of a link.
+type TakeEvent = Box<dyn FnMut(&LinkEvent) + Send>;
+
 /// The function that gets every event of a link; none at first.
 #[derive(Default)]
-pub(super) struct EventSink(Option<Box<dyn FnMut(&LinkEvent) + Send>>);
+pub(super) struct EventSink(Option<TakeEvent>);
 
 impl EventSink {
     /// Makes a sink that calls `sink`.

@@ -15,10 +15,7 @@ mod queue;
 mod script;
 mod spec;
 
-pub use capacity::{
-    CapacityError, CapacityRecording, CapacitySource, CapacitySourceError, DELIVERY_BYTES,
-    SyntheticCapacity,
-};
+pub use capacity::{CapacityError, CapacityRecording, DELIVERY_BYTES, SyntheticCapacity};
 pub use conditions::{Conditions, ConditionsError};
 pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_index};
 pub use emulated_link::EmulatedLink;

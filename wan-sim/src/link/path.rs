@@ -18,10 +18,7 @@ use units::{Span, TimeNs};
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) spec: LinkSpec,
-    originals: Chances,
-    copies: Chances,
-    /// The draws of the cross traffic, so that it leaves those of others alone.
-    cross: Chances,
+    chances: ChancesByOwner,
     approach: RandomStream,
     bucket: TokenBucket,
     red: RedAverage,
@@ -32,6 +29,35 @@ pub(super) struct Path {
     last_arrival: TimeNs,
     /// Arrivals to come; kept only for a limit on packets.
     inside: BTreeSet<(TimeNs, Owner)>,
+}
+
+/// The random processes of packets, of their copies and of the cross traffic, so that none of them
+/// shifts the draws of another.
+#[derive(Debug)]
+struct ChancesByOwner {
+    originals: Chances,
+    copies: Chances,
+    cross: Chances,
+}
+
+impl ChancesByOwner {
+    /// Makes the random processes of a path from its seed.
+    fn new(seed: u64) -> Self {
+        Self {
+            originals: Chances::new(seed),
+            copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
+            cross: Chances::new(RandomStream::new(seed, "cross").next_u64()),
+        }
+    }
+
+    /// Returns the random processes that packets of this owner meet.
+    fn of_owner(&mut self, owner: Owner) -> &mut Chances {
+        match owner {
+            Owner::Offered(name) if name.copy => &mut self.copies,
+            Owner::Offered(_) => &mut self.originals,
+            Owner::Cross(_) => &mut self.cross,
+        }
+    }
 }
 
 /// A packet that waits for the decision of CoDel.
@@ -57,9 +83,7 @@ impl Path {
     pub(super) fn new(spec: LinkSpec, capacity: Option<Arc<CapacityRecording>>, seed: u64) -> Self {
         Self {
             spec,
-            originals: Chances::new(seed),
-            copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
-            cross: Chances::new(RandomStream::new(seed, "cross").next_u64()),
+            chances: ChancesByOwner::new(seed),
             approach: RandomStream::new(seed, "approach"),
             bucket: TokenBucket::new(),
             red: RedAverage::new(RandomStream::new(seed, "red")),
@@ -73,8 +97,7 @@ impl Path {
 
     /// Draws loss, corruption and delay of the next packet of the kind that `owner` is.
     pub(super) fn draw(&mut self, owner: Owner) -> Draws {
-        let spec = self.spec;
-        self.chances_of(owner).draw(&spec)
+        self.chances.of_owner(owner).draw(&self.spec)
     }
 
     /// Decides the fate of a packet that enters at `now`: random loss, MTU, policer, limit of
@@ -207,15 +230,6 @@ impl Path {
         self.queue_bytes_peak
     }
 
-    /// Returns the random processes that packets of this owner meet.
-    fn chances_of(&mut self, owner: Owner) -> &mut Chances {
-        match owner {
-            Owner::Offered(name) if name.copy => &mut self.copies,
-            Owner::Offered(_) => &mut self.originals,
-            Owner::Cross(_) => &mut self.cross,
-        }
-    }
-
     /// Sends a packet at once where none is ahead of it; else lets it wait for its fate.
     fn wait_or_send(&mut self, now: TimeNs, undecided: Undecided, script: &Script) -> Fate {
         if self.codel.first_entered().is_none() && self.bottleneck.next_start(now) <= now {
@@ -246,9 +260,8 @@ impl Path {
         let long = self.spec.discipline() == Discipline::DropTail
             && threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
         let marked = marked.or((packet.ecn_capable && long).then_some(MarkReason::Queue));
-        let (spec, latest) = (self.spec, self.last_arrival);
-        let delay = &mut self.chances_of(owner).delay;
-        let arrival = delay.decide_arrival(&spec, draws.transit, latest);
+        let delay = &mut self.chances.of_owner(owner).delay;
+        let arrival = delay.decide_arrival(&self.spec, draws.transit, self.last_arrival);
         let at = arrival.arrival_time(accepted.sent);
         if let Some(held) = self.bottleneck.newest_packet() {
             held.arrival = arrival;

@@ -144,3 +144,48 @@ fn links_share_their_sites_port_and_recordings_replay() {
     let seen = |name: &str| replayed.links.iter().find(|(known, _)| known == name).unwrap().1;
     assert_eq!((seen("c_egress").packets, seen("c_ingress").packets), (100, 100));
 }
+
+#[test]
+fn streams_over_codel_and_parallel_paths_arrive_and_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lab.toml");
+    let text = "[site.a]\n[site.b]\n[link.a-b]\ndelay = '2 ms'\nrate = '50 Mbit/s'\n\
+                queue = '1 MB'\ncodel = { target = '1 ms', interval = '10 ms' }\n\
+                parallel = ['delay 3ms rate 40mbit queue 1MB codel 1ms 10ms duplicate 1%']\n\
+                cross = ['onoff rate 5mbit on 10ms off 20ms']\n";
+    fs::write(&file, text).unwrap();
+    let topology = Topology::load(&file).unwrap();
+    let prefix = prefix();
+    let recording = directory.path().join("recording");
+    let out = BufWriter::new(File::create(&recording).unwrap());
+    let Some(lab) = start(&topology, &prefix, Some(Recorder::new(Box::new(out)))) else {
+        return;
+    };
+    let listener = at(&prefix, "b", || TcpListener::bind((B, 7001)).unwrap());
+    let address = listener.local_addr().unwrap();
+    let data: Vec<u8> = (0..1_000_000u32).map(|i| (i ^ i >> 8 ^ i >> 16) as u8).collect();
+    std::thread::scope(|scope| {
+        // Ports, and with them paths, differ from stream to stream.
+        for _ in 0..6 {
+            let (mut sender, data) =
+                (at(&prefix, "a", || TcpStream::connect(address).unwrap()), &data);
+            let (mut stream, _) = listener.accept().unwrap();
+            scope.spawn(move || sender.write_all(data).unwrap());
+            scope.spawn(move || {
+                let mut came = Vec::new();
+                stream.read_to_end(&mut came).unwrap();
+                assert!(came == *data, "the stream differs");
+            });
+        }
+    });
+    let counters = seen(&lab, "a").counters;
+    assert!(counters.packets > 4_000, "{counters:?}");
+    assert!(counters.drops_codel + counters.marked_codel > 0, "{counters:?}");
+    lab.stop().unwrap();
+    let recording = fs::read_to_string(recording).unwrap();
+    for part in ["0 parallel ", "0 cross onoff", " queued", "0 decided ", "flow:"] {
+        assert!(recording.contains(part), "{part} is not in the recording");
+    }
+    let replayed = replay(recording.as_bytes()).unwrap();
+    assert!(replayed.links.iter().all(|(_, counters)| counters.packets > 100));
+}

@@ -6,6 +6,7 @@ use units::{BitRate, Fraction, Span};
 
 /// The links of a relay as they are now.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "a relay has one")]
 pub(super) enum RelaySettings {
     /// Described by flags, equal both ways.
     Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },

@@ -184,12 +184,12 @@ impl Bbr {
             (self.round_trip, self.round_trip_at) = (ack.rtt, ack.now);
         }
         match self.phase {
-            Phase::ProbeRoundTrip { done_at: None, .. } => {
-                if ack.in_flight as f64 <= WINDOW_PACKETS_LEAST {
-                    let done_at = Some(ack.now + ROUND_TRIP_PROBE);
-                    self.round_ends_at = ack.delivered;
-                    self.phase = Phase::ProbeRoundTrip { done_at, round_passed: false };
-                }
+            Phase::ProbeRoundTrip { done_at: None, .. }
+                if ack.in_flight as f64 <= WINDOW_PACKETS_LEAST =>
+            {
+                let done_at = Some(ack.now + ROUND_TRIP_PROBE);
+                self.round_ends_at = ack.delivered;
+                self.phase = Phase::ProbeRoundTrip { done_at, round_passed: false };
             }
             Phase::ProbeRoundTrip { done_at: Some(at), round_passed } => {
                 let round_passed = round_passed || new_round;

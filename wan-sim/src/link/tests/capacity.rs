@@ -1,7 +1,6 @@
 //! Recorded capacity: the format, its use, and the generator.
 
 use super::*;
-use std::path::Path;
 use std::sync::Arc;
 
 fn recorded(times_ms: &[u64], queue: u64) -> EmulatedLink {
@@ -106,22 +105,4 @@ fn generated_recordings_differ_by_kind_and_seed() {
     assert!((1..=40).contains(&means[0]), "{means:?}");
     assert!((40..=160).contains(&means[1]), "{means:?}");
     assert!((600..=1000).contains(&means[2]), "{means:?}");
-}
-
-#[test]
-fn a_capacity_comes_from_a_word_or_a_file() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("cell.trace"), "4\n8\n").unwrap();
-    std::fs::write(folder.path().join("wrong.trace"), "4\nfive\n").unwrap();
-    let load = |text: &str| text.parse::<CapacitySource>().unwrap().load(folder.path(), 5);
-    assert_eq!(load("cell.trace").unwrap().times_ms(), [4, 8]);
-    assert_eq!(load("satellite").unwrap(), SyntheticCapacity::Satellite.generate(5));
-    for (text, part) in
-        [("missing", "cellular, satellite, cloud"), ("wrong.trace", "wrong.trace: line 2")]
-    {
-        let error = load(text).unwrap_err().to_string();
-        assert!(error.contains(part), "{error}");
-    }
-    let endless = CapacitySource::File("/dev/zero".into()).load(Path::new(""), 1).unwrap_err();
-    assert!(endless.to_string().contains("longer than"), "{endless}");
 }

@@ -1,7 +1,6 @@
 //! The source of a recorded capacity, as files and flags spell it.
 
-use super::recording::{CapacityError, CapacityRecording};
-use super::synthetic::SyntheticCapacity;
+use crate::{CapacityError, CapacityRecording, SyntheticCapacity};
 use std::convert::Infallible;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -77,3 +76,26 @@ impl FromStr for CapacitySource {
 
 /// 64 MiB: the longest file of a recording, some ten million deliveries.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_comes_from_a_word_or_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cell.trace"), "4\n8\n").unwrap();
+        std::fs::write(folder.path().join("wrong.trace"), "4\nfive\n").unwrap();
+        let load = |text: &str| text.parse::<CapacitySource>().unwrap().load(folder.path(), 5);
+        assert_eq!(load("cell.trace").unwrap().times_ms(), [4, 8]);
+        assert_eq!(load("satellite").unwrap(), SyntheticCapacity::Satellite.generate(5));
+        for (text, part) in
+            [("missing", "cellular, satellite, cloud"), ("wrong.trace", "wrong.trace: line 2")]
+        {
+            let error = load(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let endless = CapacitySource::File("/dev/zero".into()).load(Path::new(""), 1).unwrap_err();
+        assert!(endless.to_string().contains("longer than"), "{endless}");
+    }
+}
