@@ -244,6 +244,19 @@ fn the_examples_and_every_fabric_are_good() {
     }
 }
 
+#[test]
+fn every_direction_generates_its_own_capacity() {
+    let text = "[site.a]\n[site.b]\n[link.a-b]\nrtt = '40 ms'\ncapacity = 'cellular'";
+    let topology = load(text).unwrap();
+    assert_eq!(load(text).unwrap(), topology);
+    let link = &topology.links[0];
+    assert_ne!(link.a_to_b_conditions, link.b_to_a_conditions);
+    let capacity = link.a_to_b_conditions.capacity.as_ref().unwrap();
+    assert_eq!(link.a_to_b.rate(), Some(capacity.mean_rate()));
+    let other = load(&format!("seed = 2\n{text}")).unwrap();
+    assert_ne!(other.links[0].a_to_b_conditions, link.a_to_b_conditions);
+}
+
 /// Policies of gateways do not change the link.
 #[test]
 fn only_fabric_files_may_set_gateway_policies() {

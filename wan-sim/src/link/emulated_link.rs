@@ -16,10 +16,10 @@ use units::{ByteCount, TimeNs};
 ///
 /// Offer each packet with the time it enters; its fate is returned at once, except
 /// [`Fate::Queued`]: a queue under CoDel decides when packets leave it, and
-/// [`EmulatedLink::take_decided`] returns those. Times must not go back. A packet meets the loss and
-/// the delay of the time it is offered, and the rate of the time it is sent. A [`Script`] is known
-/// ahead, so fates take it into account; [`EmulatedLink::set_spec`] is not known ahead, and returns
-/// the arrivals that it moves.
+/// [`EmulatedLink::take_decided`] returns those. Times must not go back. A packet meets the loss
+/// and the delay of the time it is offered, and the rate of the time it is sent. A [`Script`] is
+/// known ahead, so fates take it into account; [`EmulatedLink::set_spec`] is not known ahead, and
+/// returns the arrivals that it moves.
 ///
 /// Each impairment has a random stream of its own and draws for every packet offered, so
 /// switching one on leaves the others' draws alone. Copies and cross traffic draw from streams of
@@ -133,7 +133,8 @@ impl EmulatedLink {
     /// packet. Parallel paths all get these properties; a recorded capacity stays.
     ///
     /// Packets that wait are sent at the new rate. Returns the packets whose arrival that moves, in
-    /// the order they were offered. No packet is dropped, however small the new queue.
+    /// the order they were offered. No packet is dropped, however small the new queue. Take the
+    /// decided fates first, for some of those packets may be among them.
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
         // What happens until now comes before this change.
         self.advance(now);
@@ -177,6 +178,9 @@ impl EmulatedLink {
 
     /// Returns the index of the path that packets of `flow` take, from 0.
     pub fn path_of(&self, flow: FlowKey) -> usize {
+        if self.paths.len() == 1 {
+            return 0;
+        }
         let hash = mix_bits(self.path_seed ^ flow.number());
         ((u128::from(hash) * self.paths.len() as u128) >> 64) as usize
     }

@@ -55,8 +55,8 @@ impl LossProcess {
         Self { stream, bad: false }
     }
 
-    /// Draws whether the next packet is lost, and whether in a burst; `None` where it is not. `loss`
-    /// may differ from packet to packet.
+    /// Draws whether the next packet is lost, and whether in a burst; `None` where it is not.
+    /// `loss` may differ from packet to packet.
     pub(super) fn draw(&mut self, loss: &Loss) -> Option<DropReason> {
         match loss {
             Loss::Random(probability) => {

@@ -154,7 +154,8 @@ impl Path {
         }
     }
 
-    /// Returns when the next packet that waits for its fate leaves the queue; `None` when none does.
+    /// Returns when the next packet that waits for its fate leaves the queue; `None` when none
+    /// does.
     pub(super) fn next_decision(&self) -> Option<TimeNs> {
         self.codel.first_entered().map(|entered| self.bottleneck.next_start(entered))
     }

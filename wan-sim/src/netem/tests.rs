@@ -201,7 +201,8 @@ prop_compose! {
         if discipline > 0 && rate.is_some() {
             let (min, max) = (ByteCount::new(queue / 3), ByteCount::new(queue / 2));
             let red = Red { min, max, probability: b, weight: c };
-            let codel = Codel { target: Span::from_ns(delay + 1), interval: Span::from_ns(delay + 2) };
+            let (target, interval) = (Span::from_ns(delay + 1), Span::from_ns(delay + 2));
+            let codel = Codel { target, interval };
             let discipline =
                 if discipline == 1 { Discipline::Red(red) } else { Discipline::Codel(codel) };
             link = link.with_discipline(discipline).unwrap_or(link);

@@ -13,8 +13,8 @@ pub(super) struct PacketLine<'a> {
 }
 
 impl fmt::Display for PacketLine<'_> {
-    /// Writes link, time in ns, bytes, ECN capability, the flow where one is known, and fate, without
-    /// an end of line.
+    /// Writes link, time in ns, bytes, ECN capability, the flow where one is known, and fate,
+    /// without an end of line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, now, packet, offered } = self;
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
@@ -62,7 +62,8 @@ impl fmt::Display for DecidedLine<'_> {
 pub(crate) struct FateWord(pub(crate) Fate);
 
 impl fmt::Display for FateWord {
-    /// Writes `queued`, or `drop:` with the reason, or the arrival time in ns with mark and flipped bit.
+    /// Writes `queued`, or `drop:` with the reason, or the arrival time in ns with mark and flipped
+    /// bit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),

@@ -125,8 +125,8 @@ impl ReplayedLink {
         self.link = None;
     }
 
-    /// Adds a part of the conditions, and makes the link anew. Returns [`None`] for a line that is no
-    /// such part.
+    /// Adds a part of the conditions, and makes the link anew. Returns [`None`] for a line that is
+    /// no such part.
     fn extend_conditions(&mut self, rest: &str) -> Option<()> {
         let (word, rest) = rest.split_once(' ')?;
         match word {

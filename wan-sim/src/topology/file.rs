@@ -303,12 +303,15 @@ fn assemble_topology(
             let message = format!("{} and {} are linked already", sites[a], sites[b]);
             return Err(impossible(&key, message));
         }
-        let direction = |own: &Option<Box<RawLink>>| {
+        // Every direction generates a capacity of its own.
+        let seed = seed.wrapping_mul(0x1_0001).wrapping_add(2 * links.len() as u64);
+        let direction = |own: &Option<Box<RawLink>>, seed| {
             build_link_direction(path, seed, &raw, own.as_deref())
                 .map_err(|message| impossible(&key, message))
         };
-        let (a_to_b, a_to_b_script, a_to_b_conditions) = direction(&raw.forward)?;
-        let (b_to_a, b_to_a_script, b_to_a_conditions) = direction(&raw.backward)?;
+        let (a_to_b, a_to_b_script, a_to_b_conditions) = direction(&raw.forward, seed)?;
+        let (b_to_a, b_to_a_script, b_to_a_conditions) =
+            direction(&raw.backward, seed.wrapping_add(1))?;
         links.push(SiteLink {
             a,
             b,
@@ -332,8 +335,9 @@ fn assemble_topology(
     Ok(Topology { sites, links, ports, seed, mtu, hosts })
 }
 
-/// Builds the link, the script and the conditions of one direction of the file at `path`. The keys
-/// `own` of the direction come before those of `link`, and these before those of the preset.
+/// Builds the link, the script and the conditions of one direction of the file at `path`. `seed`
+/// decides a generated capacity. The keys `own` of the direction come before those of `link`, and
+/// these before those of the preset.
 fn build_link_direction(
     path: &Path,
     seed: u64,

@@ -70,8 +70,8 @@ impl VirtualNet {
     }
 
     /// Makes `link` the link from `from` to `to`, which may have a script, a recorded capacity,
-    /// parallel paths and cross traffic. Their times count from the start of the network. Replaces an
-    /// earlier link and its counters.
+    /// parallel paths and cross traffic. Their times count from the start of the network. Replaces
+    /// an earlier link and its counters.
     pub fn set_link(&self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
         self.medium.lock_state().set_link(from, to, link);
     }

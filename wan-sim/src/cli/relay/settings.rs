@@ -15,8 +15,8 @@ pub(super) enum RelaySettings {
 }
 
 impl RelaySettings {
-    /// Returns the links that the flags describe. The mean of a recorded capacity among `conditions`
-    /// stands for the rate.
+    /// Returns the links that the flags describe. The mean of a recorded capacity among
+    /// `conditions` stands for the rate.
     pub(super) fn new(args: &RelayArgs, conditions: &Conditions) -> Self {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);

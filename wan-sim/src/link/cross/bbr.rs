@@ -65,7 +65,8 @@ impl Bbr {
         self.window
     }
 
-    /// Returns the rate at which packets may leave, in packets a second; `None` while none is known.
+    /// Returns the rate at which packets may leave, in packets a second; `None` while none is
+    /// known.
     pub(super) fn pacing_rate(&self) -> Option<f64> {
         let gain = match self.phase {
             Phase::Startup => STARTUP_GAIN,

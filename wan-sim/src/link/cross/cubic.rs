@@ -130,6 +130,50 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_window_follows_the_curve_of_the_rfc() {
+        let mut cubic = Cubic::new();
+        let rtt = Span::from_ms(100);
+        let mut now_s = 0.0;
+        let mut ack = |cubic: &mut Cubic| {
+            // A window of acknowledgements in each round trip.
+            now_s += rtt.as_secs_f64() / cubic.window();
+            let now = TimeNs::from_ns((now_s * 1e9) as u64);
+            cubic.on_ack(&AckSample {
+                now,
+                rtt,
+                in_flight: cubic.window() as u64,
+                delivered: 0,
+                delivered_before: 0,
+                rate: None,
+                found_losses: false,
+                in_recovery: false,
+            });
+            now_s
+        };
+        while cubic.window() < 200.0 {
+            ack(&mut cubic);
+        }
+        cubic.on_congestion();
+        assert_eq!(cubic.window(), 140.0);
+        let began = ack(&mut cubic);
+        // K of the RFC: the cube root of 60 packets over C.
+        let time_to_max = (60.0f64 / 0.4).cbrt();
+        loop {
+            let since = ack(&mut cubic) - began;
+            if since > 9.0 {
+                break;
+            }
+            let curve = 0.4 * (since - time_to_max).powi(3) + 200.0;
+            assert!((cubic.window() - curve).abs() < 2.0, "{since}: {} {curve}", cubic.window());
+        }
+        // A second loss below the last one makes room for others.
+        let window = cubic.window();
+        cubic.on_congestion();
+        cubic.on_congestion();
+        assert!((cubic.window_max - 0.7 * window * 0.85).abs() < 1e-9);
+    }
+
+    #[test]
     fn the_cube_root_is_one() {
         for i in 0..1000 {
             let root = f64::from(i) / 7.0;

@@ -76,8 +76,8 @@ impl<T> CodelQueue<T> {
         self.waiting.push_back(packet);
     }
 
-    /// Takes the next packet to send at `now`, and those dropped before it. Without `codel`, which a
-    /// change of the link may take away, none is dropped.
+    /// Takes the next packet to send at `now`, and those dropped before it. Without `codel`, which
+    /// a change of the link may take away, none is dropped.
     pub(in crate::link) fn take_next(&mut self, now: TimeNs, codel: Option<Codel>) -> Departure<T> {
         let mut dropped = Vec::new();
         let Some(codel) = codel else {
@@ -149,6 +149,6 @@ impl<T> CodelQueue<T> {
     }
 }
 
-/// 16 intervals: a dropping state that ended less long ago is a good guess for the next, as RFC 8289
-/// has it.
+/// 16 intervals: a dropping state that ended less long ago is a good guess for the next, as RFC
+/// 8289 has it.
 const RECENT_INTERVALS: u64 = 16;

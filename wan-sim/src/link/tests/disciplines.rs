@@ -70,7 +70,8 @@ impl Pseudocode {
         packet
     }
 
-    /// Serves a packet each millisecond; returns when each was sent, and the drops with their times.
+    /// Serves a packet each millisecond; returns when each was sent, and the drops with their
+    /// times.
     fn run(&mut self, arrivals: &[u64]) -> (Vec<Option<u64>>, Vec<(usize, u64)>) {
         let (mut sent, mut drops) = (vec![None; arrivals.len()], Vec::new());
         let (mut free, mut next) = (0, 0);
@@ -200,6 +201,25 @@ fn a_discipline_taken_away_lets_the_queue_out() {
     assert_eq!(arrivals, (2..=11).map(|ms| ms * 1_000_000).collect::<Vec<_>>());
     assert_eq!(link.next_decision(), None);
     assert_eq!(link.fate(20_000_000, 1000), at(21_000_000));
+}
+
+#[test]
+fn packets_under_codel_are_sent_at_a_new_rate() {
+    let mut link = codel_link();
+    let fates: Vec<_> = (0..4).map(|_| link.fate(0, 1000)).collect();
+    assert_eq!(fates, [at(1_000_000), Fate::Queued, Fate::Queued, Fate::Queued]);
+    assert_eq!(link.next_decision(), Some(ns(1_000_000)));
+    let fast = spec("16 Mbit/s", "0 ns").with_queue(ByteCount::new(100_000_000));
+    let fast = fast.with_discipline(Discipline::Codel(Codel::RECOMMENDED)).unwrap();
+    // The second is half sent, by a decision that nobody has taken yet.
+    let moved = link.set_spec(ns(1_500_000), fast);
+    let second = PacketName { number: 1, copy: false };
+    assert_eq!(moved, [Moved { packet: second, at: ns(1_750_000) }]);
+    let decided = link.take_decided(ns(3_000_000));
+    let arrivals: Vec<_> = decided.iter().map(|decided| (decided.at.ns(), decided.fate)).collect();
+    let expected =
+        [(1_000_000, at(2_000_000)), (1_750_000, at(2_250_000)), (2_250_000, at(2_750_000))];
+    assert_eq!(arrivals, expected);
 }
 
 const RED: Red = Red {

@@ -6,8 +6,8 @@ use crate::{Conditions, CrossTraffic, LinkSpec};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Builds the conditions of one direction from its keys. The mean of a recorded capacity becomes the
-/// `rate` of `keys`, which then decides the size of the queue. Files are found from `folder`.
+/// Builds the conditions of one direction from its keys. The mean of a recorded capacity becomes
+/// the `rate` of `keys`, which then decides the size of the queue. Files are found from `folder`.
 pub(in crate::topology) fn build_conditions(
     keys: &mut RawLink,
     folder: &Path,
