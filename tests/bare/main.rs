@@ -6,6 +6,7 @@ use gateway::wan::connect::gso_limit;
 use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
+use scenarios::testbed::counters::Counters;
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use tokio::sync::Barrier;
 use units::ByteCount;
 
 /// Exchange a buffer with a peer over quinn, add what comes, and print a line of JSON to begin with,
-/// and one for each exchange with its post, its result and its processor time.
+/// and one for each exchange with its post, its result, its processor time and its wake-ups.
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = "Example: bare-quinn --keys keys --fabric bench --me east-0 --peer west-0 \
                         --at 127.0.0.1:7000 --dial 127.0.0.1:7100 --size '64 MiB'")]
@@ -78,18 +79,21 @@ fn main() -> ExitCode {
         .collect();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("no driver").block_on(warm.wait());
-    let mut before = cpu_seconds();
+    let mut before = Counters::of(std::process::id()).ok();
+    let mut cpu_before = cpu_seconds();
     println!("{}", json!({ "posted_ns": [], "ready_ns": [] }));
     for _ in 0..command.iterations {
         let of_lane = |(spans, _): &(Receiver<[u64; 2]>, _)| spans.recv().ok();
         let last = |a: [u64; 2], b: Option<[u64; 2]>| b.map(|b| [a[0].max(b[0]), a[1].max(b[1])]);
         let Some([posted, ready]) = lanes.iter().map(of_lane).try_fold([0; 2], last) else { break };
-        let now = cpu_seconds();
-        let cpu_seconds = now - before;
-        let line =
-            json!({ "posted_ns": [posted], "ready_ns": [ready], "cpu_seconds": cpu_seconds });
+        let (now, counters) = (cpu_seconds(), Counters::of(std::process::id()).ok());
+        let spent = counters.as_ref().zip(before.as_ref()).map(|(now, before)| now.since(before));
+        let line = json!({
+            "posted_ns": [posted], "ready_ns": [ready], "cpu_seconds": now - cpu_before,
+            "wakeups": spent.map(|spent| spent.wakeups),
+        });
         println!("{line}");
-        before = now;
+        (cpu_before, before) = (now, counters);
     }
     let whole = lanes.into_iter().all(|(_, lane)| lane.join().is_ok());
     if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }

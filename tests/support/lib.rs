@@ -4,6 +4,7 @@ pub mod collectives;
 pub mod faults;
 pub mod lab;
 pub mod observe;
+pub mod testbed;
 
 pub use gateway::simulate::{address, lan_address};
 pub use lab::jobs::{JOB, TOKEN};

@@ -2,13 +2,13 @@
 
 use crate::cell::Cell;
 use crate::contenders::contender::Contender;
-use crate::lab::error::LabError;
-use crate::lab::interrupt;
 use crate::measured::Measured;
 use crate::report::figures::is_bounded;
 use crate::report::pages;
 use crate::row::Row;
 use indicatif::ProgressBar;
+use scenarios::testbed::error::LabError;
+use scenarios::testbed::interrupt;
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! The results of one contender with one size over one link.
 
 use serde::Serialize;
+use std::time::Duration;
 use units::Fraction;
 
 /// The results of one contender with one size over one link.
@@ -10,8 +11,8 @@ pub struct Cell {
     /// `virtual`, `lab` or `netem`.
     pub arm: &'static str,
     pub bytes: u64,
-    /// The median, in which one that was cut after [`CUT_AFTER_S`] is the slowest; `None` where it is
-    /// of such a one.
+    /// The median, in which one that was cut after [`CUT_AFTER_S`] is the slowest; `None` where it
+    /// is of such a one.
     pub seconds: Option<f64>,
     /// How many were done in time.
     pub runs: usize,
@@ -20,6 +21,8 @@ pub struct Cell {
     pub goodput_mbit: f64,
     /// Processor seconds for each gigabyte, of the processes that move the bytes on both sides.
     pub cpu_seconds_per_gb: Option<f64>,
+    /// Processor time of the emulator over that of all cores while the cell was measured, 0 to 1.
+    pub emulator_share: Option<f64>,
     pub retransmitted_bytes: Option<u64>,
     /// At the bottleneck, either way.
     pub queue_bytes_peak: Option<u64>,
@@ -33,6 +36,9 @@ pub struct Cell {
 
 /// 20 s, after which the runs of a cell are cut.
 pub const CUT_AFTER_S: u64 = 20;
+
+/// [`CUT_AFTER_S`] as a duration.
+pub const CUT_AFTER: Duration = Duration::from_secs(CUT_AFTER_S);
 
 impl Cell {
     /// From the seconds that each run took, `INFINITY` where it was cut.
@@ -56,6 +62,7 @@ impl Cell {
             eta: median.map(|seconds| bound / seconds),
             goodput_mbit: goodput,
             cpu_seconds_per_gb: None,
+            emulator_share: None,
             retransmitted_bytes: None,
             queue_bytes_peak: None,
             void: None,
@@ -67,10 +74,12 @@ impl Cell {
     /// The cell for a row with more loss, where no run finished in time.
     pub fn with_more_loss(&self, less: Fraction) -> Option<Self> {
         let from = self.cut_from.clone().unwrap_or_else(|| less.to_string());
-        let (cpu_seconds_per_gb, retransmitted_bytes, queue_bytes_peak) = (None, None, None);
+        let (cpu_seconds_per_gb, emulator_share) = (None, None);
+        let (retransmitted_bytes, queue_bytes_peak) = (None, None);
         let cut_from = Some(from);
         (self.runs == 0 && self.void.is_none()).then(|| Self {
             cpu_seconds_per_gb,
+            emulator_share,
             retransmitted_bytes,
             queue_bytes_peak,
             cut_from,

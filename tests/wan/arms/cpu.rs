@@ -1,14 +1,14 @@
 //! The processor time of both gateways for each gigabyte, beside quinn alone.
 
-use crate::cell::CUT_AFTER_S;
-use crate::contenders::gateways::{bench, gateways};
-use crate::contenders::quinn::{self, Setting};
-use crate::contenders::tools::Tools;
-use crate::lab::error::LabError;
-use crate::lab::processes::Processes;
+use crate::cell::{CUT_AFTER, CUT_AFTER_S};
+use crate::contenders::peers::Tools;
 use crate::lab::testbed::Lab;
 use crate::row::Row;
 use hier_collectives::plan;
+use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
+use scenarios::testbed::error::LabError;
+use scenarios::testbed::gateways::{all_reduce, start_gateways};
+use scenarios::testbed::processes::{Begins, Processes};
 use serde::Serialize;
 
 /// 64 MiB: the buffer that both are measured with.
@@ -53,14 +53,15 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let (mtu, window) = (Some(payload), Some(window));
     let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };
     let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
-    let gateways = gateways(&lab, &[])?;
+    let gateways = start_gateways(&lab, &[], CUT_AFTER)?;
     // Memory of the gateways' own is there from here on.
-    bench(&lab, BYTES, 1)?;
+    all_reduce(&lab, BYTES, 1, CUT_AFTER)?;
     for _ in 0..ROUNDS {
         let (seconds, cpu) = of_gateways(&lab, &gateways)?;
         ours.push(cpu);
         gbit[0].extend(seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
-        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?;
+        let exchanges = start_exchanges(&lab, &tools.quinn, &set)?;
+        let ran = exchanges.run_times(Begins::WithALine, CUT_AFTER)?;
         let cpu = ran.cpu_seconds_per_gb(BYTES).ok_or_else(|| cut("quinn alone"))?;
         theirs.push(cpu);
         gbit[1].extend(ran.seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
@@ -76,7 +77,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
 fn of_gateways(lab: &Lab, gateways: &Processes) -> Result<(Vec<f64>, f64), LabError> {
     let cpu_of = |iterations| {
         let before = gateways.cpu_seconds();
-        let seconds = bench(lab, BYTES, iterations)?;
+        let seconds = all_reduce(lab, BYTES, iterations, CUT_AFTER)?.seconds;
         if seconds.len() < iterations as usize {
             return Err(cut("the gateways"));
         }

@@ -1,15 +1,17 @@
 //! The contenders of the lab: Landbridge and its peers, each as its users run it.
 
-use super::gateways::{bench, gateways, lost_packets};
-use super::peer_runs::{RUNS, gloo, iperf, open_mpi};
-use super::quinn;
-use super::tools::{Tools, is_installed};
+use super::peer_runs::{RUNS, gloo, iperf, lost_packets, open_mpi};
+use super::peers::Tools;
 use crate::arms::simulated;
-use crate::cell::Cell;
-use crate::lab::error::LabError;
-use crate::lab::program_output::RunTimes;
+use crate::cell::{CUT_AFTER, Cell};
 use crate::lab::testbed::{Ground, Lab};
 use crate::row::{COMMON, Row};
+use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
+use scenarios::testbed::error::LabError;
+use scenarios::testbed::gateways::{all_reduce, start_gateways};
+use scenarios::testbed::processes::Begins;
+use scenarios::testbed::programs::is_installed;
+use scenarios::testbed::run_times::RunTimes;
 use std::path::Path;
 use units::ByteCount;
 
@@ -131,16 +133,18 @@ impl Contender {
         sizes: &[u64],
         arguments: &[&str],
     ) -> Result<Vec<Cell>, LabError> {
-        let gateways = gateways(lab, arguments)?;
+        let gateways = start_gateways(lab, arguments, CUT_AFTER)?;
         let (mut cells, mut lost) = (Vec::new(), lost_packets(lab));
         for bytes in sizes {
             let once = *bytes > COMMON || self != Self::Landbridge;
             let iterations = if once { 1 } else { RUNS };
-            let cpu = gateways.cpu_seconds();
-            let seconds = bench(lab, *bytes, iterations)?;
+            let (cpu, emulator) = (gateways.cpu_seconds(), lab.emulator_meter());
+            let seconds = all_reduce(lab, *bytes, iterations, CUT_AFTER)?.seconds;
             let cpu = gateways.cpu_seconds() - cpu;
             let is_cut = seconds.is_empty();
+            let emulator_share = emulator.map(|meter| meter.share());
             let mut cell = self.cell(lab, row, *bytes, seconds)?;
+            cell.emulator_share = emulator_share;
             if is_cut {
                 cells.push(cell);
                 break;
@@ -163,8 +167,10 @@ impl Contender {
         row: &Row,
         window: Option<u64>,
     ) -> Result<Vec<Cell>, LabError> {
-        let set = quinn::Setting { bytes: COMMON, iterations: 1, lanes: 1, mtu: None, window };
-        Ok(vec![self.common_cell(lab, row, quinn::exchanges(lab, &tools.quinn, &set)?)?])
+        let set = Setting { bytes: COMMON, iterations: 1, lanes: 1, mtu: None, window };
+        Ok(vec![self.common_cell(lab, row, |lab| {
+            start_exchanges(lab, &tools.quinn, &set)?.run_times(Begins::WithALine, CUT_AFTER)
+        })?])
     }
 
     /// Measures a peer, with the common size alone.
@@ -175,18 +181,26 @@ impl Contender {
         run: impl FnOnce(&Lab) -> Result<RunTimes, LabError>,
     ) -> Result<Vec<Cell>, LabError> {
         let before = lab.tcp_resent();
-        let times = run(lab)?;
-        let runs = times.seconds.len().max(1) as u64;
-        let mut cell = self.common_cell(lab, row, times)?;
+        let mut cell = self.common_cell(lab, row, run)?;
+        let runs = cell.runs.max(1) as u64;
         let resent = lab.tcp_resent().zip(before).map(|(after, before)| after - before);
         cell.retransmitted_bytes = resent.map(|segments| segments * 1448 / runs);
         Ok(vec![cell])
     }
 
-    /// Returns the cell of a contender that measures its own processor time.
-    fn common_cell(self, lab: &Lab, row: &Row, times: RunTimes) -> Result<Cell, LabError> {
+    /// Runs a contender that measures its own processor time, with the common size.
+    fn common_cell(
+        self,
+        lab: &Lab,
+        row: &Row,
+        run: impl FnOnce(&Lab) -> Result<RunTimes, LabError>,
+    ) -> Result<Cell, LabError> {
+        let emulator = lab.emulator_meter();
+        let times = run(lab)?;
+        let emulator_share = emulator.map(|meter| meter.share());
         let cpu_seconds_per_gb = times.cpu_seconds_per_gb(COMMON);
-        Ok(Cell { cpu_seconds_per_gb, ..self.cell(lab, row, COMMON, times.seconds)? })
+        let cell = self.cell(lab, row, COMMON, times.seconds)?;
+        Ok(Cell { cpu_seconds_per_gb, emulator_share, ..cell })
     }
 
     fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {

@@ -1,8 +1,5 @@
 //! The programs that are measured: Landbridge, quinn alone, and peers as their users run them.
 
 pub mod contender;
-pub mod gateways;
 pub mod peer_runs;
 pub mod peers;
-pub mod quinn;
-pub mod tools;

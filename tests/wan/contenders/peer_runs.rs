@@ -1,11 +1,15 @@
-//! The runs of peers: iperf3, PyTorch's Gloo and Open MPI.
+//! The runs of peers: iperf3, PyTorch's Gloo and Open MPI; and the packets that lanes of ours lost.
 
-use super::gateways::parsed;
-use crate::lab::error::LabError;
-use crate::lab::processes::{Begins, Processes};
-use crate::lab::program_output::RunTimes;
-use crate::lab::testbed::{LAB_NETWORK, Lab, SITES};
+use crate::arms::simulated;
+use crate::cell::CUT_AFTER;
+use crate::lab::testbed::{DEVICE, LAB_NETWORK, Lab, SITES};
 use crate::row::COMMON;
+use scenarios::testbed::controls::gloo::start_gloo;
+use scenarios::testbed::error::LabError;
+use scenarios::testbed::processes::{Begins, Processes};
+use scenarios::testbed::run_times::RunTimes;
+use scenarios::testbed::site::Testbed;
+use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,13 +19,13 @@ pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
     let iperf3 = Path::new("iperf3");
     let mut server = lab.at(SITES[1], iperf3);
     server.args(["-s", "-1", "--forceflush"]);
-    let _server = Processes::start(lab, vec![server], "server")?;
+    let _server = Processes::start(lab.folder(), vec![server], "server")?;
     std::thread::sleep(Duration::from_millis(300));
     let mut client = lab.at(SITES[0], iperf3);
     client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
     client.args(["-t", IPERF_SECONDS]);
-    let client = Processes::start(lab, vec![client], "iperf")?;
-    let outputs = client.outputs(lab, "iperf", Begins::WithoutAWord)?;
+    let client = Processes::start(lab.folder(), vec![client], "iperf")?;
+    let outputs = client.outputs(Begins::WithoutAWord, CUT_AFTER)?;
     let end = &parsed(&outputs.texts[0])["end"];
     let rate = end["sum_received"]["bits_per_second"].as_f64();
     if outputs.complete && rate.is_none() {
@@ -33,32 +37,14 @@ pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
     let percent = sides.map(|side| end["cpu_utilization_percent"][side].as_f64());
     let percent: Option<f64> = percent.into_iter().sum();
     let cpu_seconds = percent.map(|percent| percent / 100.0 * seconds.iter().sum::<f64>());
-    Ok(RunTimes { seconds, cpu_seconds })
+    Ok(RunTimes { seconds, cpu_seconds, wakeups: None })
 }
 
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
 
-/// The all-reduce of PyTorch's Gloo.
-const GLOO: &str = include_str!("gloo.py");
-
 pub fn gloo(lab: &Lab, python: &Path) -> Result<RunTimes, LabError> {
-    let script = lab.path("gloo.py");
-    std::fs::write(&script, GLOO)?;
-    let command = |(rank, site): (usize, &&str)| {
-        let mut command = lab.at(site, python);
-        command.arg(&script).args([
-            &rank.to_string(),
-            lab.addresses[0],
-            &COMMON.to_string(),
-            &RUNS.to_string(),
-        ]);
-        command.env("GLOO_SOCKET_IFNAME", "wan0");
-        command
-    };
-    let commands = SITES.iter().enumerate().map(command).collect();
-    let ranks = Processes::start(lab, commands, "gloo")?;
-    ranks.run_times(lab, "gloo", Begins::WithALine)
+    start_gloo(lab, python, DEVICE, COMMON, RUNS)?.run_times(Begins::WithALine, CUT_AFTER)
 }
 
 pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
@@ -82,9 +68,26 @@ pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
         command.args(["--mca", name, value]);
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
-    let ranks = Processes::start(lab, vec![command], "mpi")?;
-    ranks.run_times(lab, "mpi", Begins::WithALine)
+    let ranks = Processes::start(lab.folder(), vec![command], "mpi")?;
+    ranks.run_times(Begins::WithALine, CUT_AFTER)
 }
 
 /// 3 runs of Landbridge and its peers, up to the common size; controls run once.
 pub const RUNS: u32 = 3;
+
+/// Packets that the lanes of both gateways have lost so far.
+pub fn lost_packets(lab: &Lab) -> Option<u64> {
+    std::thread::sleep(simulated::COUNTED_WITHIN);
+    let of_site = |site: &&str| {
+        let mut command = lab.landbridge_at(site);
+        command.args(["status", "--json", "--config"]).arg(lab.config(site));
+        let status = parsed(&String::from_utf8_lossy(&command.output().ok()?.stdout));
+        let peers = status["peers"].as_array()?.clone();
+        peers.iter().map(|peer| peer["lost_packets"].as_u64()).sum::<Option<u64>>()
+    };
+    SITES.iter().map(of_site).sum()
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text.trim()).unwrap_or_default()
+}

@@ -1,6 +1,6 @@
 //! The kernel's list of congestion controls that sites may choose among.
 
-use super::error::LabError;
+use scenarios::testbed::error::LabError;
 use std::fs;
 use std::io;
 

@@ -1,9 +1,12 @@
 //! The testbeds of real processes: two sites with a link between them, as `wan-sim lab` makes
 //! them, or as the kernel's netem does by the commands that `wan-sim tc` renders.
 
-use super::error::{LabError, check};
+use super::emulator::EmulatorMeter;
 use super::link_state::LinkState;
 use crate::row::Row;
+use scenarios::testbed::error::{LabError, check};
+use scenarios::testbed::site::{FabricText, Testbed};
+use serde_json::Value;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,9 +24,6 @@ pub const LAB_NETWORK: &str = "10.77.0.0/16";
 /// The sites, which are also the regions.
 pub const SITES: [&str; 2] = ["east", "west"];
 
-/// Name of every fabric here.
-pub const FABRIC: &str = "bench";
-
 /// Most that TCP may hold for one socket: several of the largest BDP.
 const SOCKET_BYTES: &str = "4096 1048576 268435456";
 
@@ -33,6 +33,8 @@ pub struct Lab {
     pub landbridge: PathBuf,
     pub addresses: [&'static str; 2],
     pub ground: Ground,
+    /// Process of `wan-sim lab`; `None` on other grounds.
+    emulator: Option<u32>,
 }
 
 /// The kind of path between the sites.
@@ -58,7 +60,7 @@ impl Ground {
 }
 
 /// The sites' device.
-const DEVICE: &str = "wan0";
+pub const DEVICE: &str = "wan0";
 
 /// 1500 bytes: the MTU of Ethernet.
 const MTU: u16 = 1500;
@@ -73,7 +75,8 @@ impl Lab {
     ) -> Result<Self, LabError> {
         let folder = tempfile::tempdir()?;
         let (landbridge, addresses) = (landbridge.to_owned(), ADDRESSES);
-        let mut lab = Self { folder, landbridge, addresses, ground: Ground::Loopback };
+        let (ground_so_far, emulator) = (Ground::Loopback, None);
+        let mut lab = Self { folder, landbridge, addresses, ground: ground_so_far, emulator };
         fs::write(lab.path("fabric.toml"), fabric(row, MTU, addresses, controller))?;
         match ground {
             Ground::Loopback => {}
@@ -81,6 +84,7 @@ impl Lab {
                 check(&lab.wan_sim("up", &[])?)?;
                 // From here on there is something to take down.
                 lab.ground = ground;
+                lab.emulator = lab.emulator_process()?;
             }
             Ground::Netem => {
                 lab.ground = ground;
@@ -122,40 +126,16 @@ impl Lab {
     /// Sites on loopback, whose fabric file describes the link of `row`.
     pub fn loopback(landbridge: &Path, row: &Row, mtu: u16) -> io::Result<Self> {
         let (folder, landbridge) = (tempfile::tempdir()?, landbridge.to_owned());
-        let lab = Self { folder, landbridge, addresses: LOOPBACK, ground: Ground::Loopback };
+        let (addresses, ground, emulator) = (LOOPBACK, Ground::Loopback, None);
+        let lab = Self { folder, landbridge, addresses, ground, emulator };
         fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK, "link-share"))?;
         Ok(lab)
-    }
-
-    /// A file of the lab's folder.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
     }
 
     /// Both sites send TCP with this congestion control.
     pub fn tcp(&self, congestion: &str) -> Result<(), LabError> {
         let setting = format!("net.ipv4.tcp_congestion_control={congestion}");
         SITES.iter().try_for_each(|site| self.set(site, &setting))
-    }
-
-    /// A program at a site. The process is the program's own.
-    pub fn at(&self, site: &str, program: &Path) -> Command {
-        let mut command = match self.ground {
-            Ground::Loopback => Command::new(program),
-            Ground::Lab => {
-                let mut command = Command::new(&self.landbridge);
-                command.args(["wan-sim", "lab", "exec"]).arg(self.path("fabric.toml")).arg(site);
-                command.arg("--").arg(program);
-                command
-            }
-            Ground::Netem => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", &namespace(site)]).arg(program);
-                command
-            }
-        };
-        command.stdin(Stdio::null());
-        command
     }
 
     /// A shell script that runs a command line, from the second argument on, at the site that is
@@ -176,11 +156,6 @@ impl Lab {
         format!("#!/bin/sh\nsite=$1\nshift\nexec {enter} sh -c \"$*\"\n")
     }
 
-    /// A program of ours at a site.
-    pub fn landbridge_at(&self, site: &str) -> Command {
-        self.at(site, &self.landbridge)
-    }
-
     /// Segments that TCP has retransmitted so far, both sites.
     pub fn tcp_resent(&self) -> Option<u64> {
         SITES.iter().map(|site| self.resent_at(site)).sum()
@@ -194,6 +169,18 @@ impl Lab {
         let output = self.wan_sim("status", &[])?;
         let status = output.status.success().then_some(output.stdout);
         Ok(LinkState::of(&status.unwrap_or_default()))
+    }
+
+    /// Begins to measure the emulator, where there is one.
+    pub fn emulator_meter(&self) -> Option<EmulatorMeter> {
+        self.emulator.map(EmulatorMeter::start)
+    }
+
+    /// Returns the process of the emulator, as its status tells it.
+    fn emulator_process(&self) -> io::Result<Option<u32>> {
+        let status: Value =
+            serde_json::from_slice(&self.wan_sim("status", &[])?.stdout).unwrap_or_default();
+        Ok(status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()))
     }
 
     fn resent_at(&self, site: &str) -> Option<u64> {
@@ -221,6 +208,47 @@ impl Lab {
     }
 }
 
+impl Testbed for Lab {
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn landbridge(&self) -> &Path {
+        &self.landbridge
+    }
+
+    fn sites(&self) -> &[&'static str] {
+        &SITES
+    }
+
+    fn addresses(&self) -> &[&'static str] {
+        &self.addresses
+    }
+
+    fn at(&self, site: &str, program: &Path) -> Command {
+        let mut command = match self.ground {
+            Ground::Loopback => Command::new(program),
+            Ground::Lab => {
+                let mut command = Command::new(&self.landbridge);
+                command.args(["wan-sim", "lab", "exec"]).arg(self.path("fabric.toml")).arg(site);
+                command.arg("--").arg(program);
+                command
+            }
+            Ground::Netem => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &namespace(site)]).arg(program);
+                command
+            }
+        };
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn has_segmentation_offload(&self) -> bool {
+        self.ground != Ground::Netem
+    }
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         match self.ground {
@@ -243,17 +271,8 @@ fn namespace(site: &str) -> String {
     format!("lbbench{}-{site}", std::process::id())
 }
 
-fn fabric(row: &Row, mtu: u16, addresses: [&str; 2], controller: &str) -> String {
-    let Row { rate, rtt, loss, .. } = row;
-    let regions = SITES.iter().zip(addresses).map(|(name, address)| {
-        format!(
-            "[region.{name}]\nranks = 1\n[region.{name}.gateway.{name}-0]\n\
-             wan = \"{address}:7400\"\negress = \"{rate}\"\ningress = \"{rate}\"\n"
-        )
-    });
-    format!(
-        "name = \"{FABRIC}\"\nmtu = {mtu}\n{}[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
-         loss = \"{loss}\"\ncontroller = \"{controller}\"\n",
-        regions.collect::<String>()
-    )
+/// Returns the text of the fabric file with the link of `row`.
+fn fabric(row: &Row, mtu: u16, addresses: [&'static str; 2], controller: &str) -> String {
+    let Row { rate, rtt, loss, .. } = *row;
+    FabricText { sites: &SITES, addresses: &addresses, mtu, rate, rtt, loss, controller }.to_toml()
 }

@@ -77,7 +77,7 @@ pub fn markdown(measured: &Measured) -> String {
         writeln!(
             text,
             "### {row}\n\n| who | arm | size | runs | s | eta | Mbit/s | CPU s/GB | \
-             retransmitted MB | queue peak MB | |\n|---|---|---|---|---|---|---|---|---|---|---|"
+             emulator | retransmitted MB | queue peak MB | |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
         )
         .expect("a string takes all");
         for (_, cell) in measured.cells.iter().filter(|(of, _)| *of == row) {
@@ -166,7 +166,7 @@ pub fn line(cell: &Cell) -> String {
         None => format!("< {:.0}", cell.goodput_mbit),
     };
     format!(
-        "| {} | {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} |\n",
+        "| {} | {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} | {} |\n",
         cell.who,
         cell.arm,
         units::ByteCount::new(cell.bytes),
@@ -174,6 +174,7 @@ pub fn line(cell: &Cell) -> String {
         cell.seconds.map_or(format!("> {CUT_AFTER_S}"), |seconds| format!("{seconds:.4}")),
         or_not(cell.eta.map(|eta| format!("{eta:.3}"))),
         or_not(cell.cpu_seconds_per_gb.map(|seconds| format!("{seconds:.2}"))),
+        or_not(cell.emulator_share.map(|share| format!("{:.0} %", 100.0 * share))),
         or_not(cell.retransmitted_bytes.map(megabytes)),
         or_not(cell.queue_bytes_peak.map(megabytes)),
         remarks(cell),

@@ -152,7 +152,8 @@ fn lab_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
         .collect();
     let fidelity = fidelity_json(&lab.fidelity());
     let status = json!({
-        "links": links, "unreachable": lab.unreachable_packets(), "fidelity": fidelity,
+        "pid": std::process::id(), "links": links, "unreachable": lab.unreachable_packets(),
+        "fidelity": fidelity,
     });
     format!("{status}\n")
 }

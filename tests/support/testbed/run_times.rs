@@ -9,6 +9,9 @@ pub struct RunTimes {
     pub seconds: Vec<f64>,
     /// Processor seconds of all programs in all runs; `None` where one does not report them.
     pub cpu_seconds: Option<f64>,
+    /// Voluntary context switches of all programs in all runs; `None` where one does not report
+    /// them.
+    pub wakeups: Option<f64>,
 }
 
 /// Instants of runs, as `landbridge bench --json` has them.
@@ -17,11 +20,12 @@ struct Line {
     posted_ns: Vec<u64>,
     ready_ns: Vec<u64>,
     cpu_seconds: Option<f64>,
+    wakeups: Option<f64>,
 }
 
 impl RunTimes {
-    /// The times of the runs that all programs reported; a program that timed out may have reported
-    /// fewer.
+    /// Reads the times of the runs that all programs reported; a program that timed out may have
+    /// reported fewer.
     pub fn of(outputs: &[String]) -> Self {
         let parsed = |text: &String| -> Vec<Line> {
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -38,24 +42,32 @@ impl RunTimes {
         let runs = last(|line| &line.posted_ns).into_iter().zip(last(|line| &line.ready_ns));
         let seconds = |(posted, ready): (u64, u64)| ready.saturating_sub(posted) as f64 / 1e9;
         let seconds: Vec<f64> = runs.map(seconds).collect();
-        let cpu_seconds = programs.iter().map(|lines| cpu_seconds(lines, seconds.len())).sum();
-        Self { seconds, cpu_seconds }
+        let spent = |of: fn(&Line) -> Option<f64>| -> Option<f64> {
+            programs.iter().map(|lines| spent_in_first(lines, seconds.len(), of)).sum()
+        };
+        let (cpu_seconds, wakeups) = (spent(|line| line.cpu_seconds), spent(|line| line.wakeups));
+        Self { seconds, cpu_seconds, wakeups }
     }
 
-    /// Processor time for each gigabyte of the runs' buffers of `bytes`.
+    /// Returns the gigabytes of the runs' buffers of `bytes`.
+    pub fn gigabytes(&self, bytes: u64) -> f64 {
+        bytes as f64 * self.seconds.len() as f64 / 1e9
+    }
+
+    /// Returns the processor time for each gigabyte of the runs' buffers of `bytes`.
     pub fn cpu_seconds_per_gb(&self, bytes: u64) -> Option<f64> {
-        let moved = bytes as f64 * self.seconds.len() as f64 / 1e9;
+        let moved = self.gigabytes(bytes);
         self.cpu_seconds.filter(|_| moved > 0.0).map(|seconds| seconds / moved)
     }
 }
 
-/// Processor seconds of one program in its first `runs`.
-fn cpu_seconds(lines: &[Line], runs: usize) -> Option<f64> {
+/// Returns the sum of a figure of one program over its first `runs`.
+fn spent_in_first(lines: &[Line], runs: usize, of: fn(&Line) -> Option<f64>) -> Option<f64> {
     let (mut counted, mut sum) = (0, 0.0);
     for line in lines.iter().filter(|line| !line.ready_ns.is_empty()) {
         if counted < runs {
             counted += line.ready_ns.len();
-            sum += line.cpu_seconds?;
+            sum += of(line)?;
         }
     }
     Some(sum)
@@ -79,9 +91,10 @@ mod tests {
         let one = BEGUN.to_owned() + &run(10, 11, Some(0.5)) + "noise\n" + &run(20, 22, Some(0.25));
         let other = BEGUN.to_owned() + &run(10, 13, Some(1.0));
         let alone = RunTimes::of(std::slice::from_ref(&one));
-        assert_eq!(alone, RunTimes { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75) });
+        let wakeups = None;
+        assert_eq!(alone, RunTimes { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75), wakeups });
         let both = RunTimes::of(&[one, other]);
-        assert_eq!(both, RunTimes { seconds: vec![3.0], cpu_seconds: Some(1.5) });
+        assert_eq!(both, RunTimes { seconds: vec![3.0], cpu_seconds: Some(1.5), wakeups });
         assert_eq!(both.cpu_seconds_per_gb(500_000_000), Some(3.0));
         let at_once =
             "{\"posted_ns\": [1, 2], \"ready_ns\": [3, 4], \"cpu_seconds\": 4}".to_owned();
@@ -93,6 +106,13 @@ mod tests {
     fn a_run_lasts_from_last_post_to_last_result() {
         let both = RunTimes::of(&[run(10, 16, None), run(13, 15, None)]);
         assert_eq!(both.seconds, [3.0]);
+    }
+
+    #[test]
+    fn wakeups_of_all_programs_are_added() {
+        let line = r#"{"posted_ns": [1], "ready_ns": [2], "cpu_seconds": 1, "wakeups": 40}"#;
+        let both = RunTimes::of(&[line.to_owned(), line.to_owned()]);
+        assert_eq!(both.wakeups, Some(80.0));
     }
 
     #[test]

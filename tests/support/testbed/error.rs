@@ -1,15 +1,15 @@
-//! The errors of making a lab and of running programs in it.
+//! The errors of making a testbed and of running programs in it.
 
 use std::io;
 use std::process::Output;
 
-/// Why a lab is not up.
+/// Why a testbed is not up, or a program in it did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// This machine cannot run the lab.
+    /// This machine cannot run it.
     #[error("{0}")]
     Unavailable(String),
-    /// The lab or a program failed.
+    /// The testbed or a program failed.
     #[error("{0}")]
     Failed(String),
     /// The system returned an error.
@@ -20,8 +20,11 @@ pub enum LabError {
     Interrupted,
 }
 
-/// Returns an error with the output of a command that failed.
-pub(super) fn check(output: &Output) -> Result<(), LabError> {
+/// Checks the status of a command that has ended.
+///
+/// # Errors
+/// The output of a command that failed.
+pub fn check(output: &Output) -> Result<(), LabError> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {
         Some(0) => Ok(()),
@@ -30,5 +33,5 @@ pub(super) fn check(output: &Output) -> Result<(), LabError> {
     }
 }
 
-/// 77: the exit code for what this machine cannot do.
+/// 77: the exit code for a request that this machine cannot fulfil.
 pub const UNAVAILABLE: u8 = 77;
