@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)
         }
+        ["bench", "cost", ref flags @ ..] => bench::bench_cost(flags),
         ["bench", "wan", "--quick"] => {
             bench::run_bench("wan --quick").unwrap_or_else(print_usage_error)
         }
@@ -67,6 +68,10 @@ Commands:
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
+  bench cost        What moving a byte costs: processor time, wake-ups, system calls and packets per
+                    call of gateways, beside bare quinn, TCP, TLS and Gloo; writes
+                    docs/results/cost/whole.md. With --quick less of it, to quick.md; --before BINARY
+                    measures an older binary too; with other flags it shows, and writes nothing.
   bench efficiency  What distance costs a training step of a large model, in virtual time, writes
                     docs/results/efficiency.md.
   bench faults      Runs `faults` at five points of each fault, writes docs/results/faults.md.

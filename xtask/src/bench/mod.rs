@@ -5,14 +5,14 @@ mod efficiency;
 mod faults;
 mod fuzz;
 mod hostile;
+mod network;
 mod page;
 mod quickstart;
 mod simulate;
 mod train;
-mod wan;
-mod wan_sim;
 
 use crate::command::Failure;
+use network::{cost, wan, wan_sim};
 use page::{Page, git_commit, machine_description};
 use std::path::Path;
 use std::process::ExitCode;
@@ -113,11 +113,34 @@ pub fn show_train_quick() -> ExitCode {
     }
 }
 
-/// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
-pub fn show_wan_parts(flags: &[&str]) -> ExitCode {
+/// Runs the bench `cost`. With no flags but `--quick` and `--before BINARY` it writes its page;
+/// with others it prints the figures.
+pub fn bench_cost(flags: &[&str]) -> ExitCode {
+    let (quick, before) = match flags {
+        [] => (false, None),
+        ["--quick"] => (true, None),
+        ["--before", binary] => (false, Some(*binary)),
+        ["--quick", "--before", binary] | ["--before", binary, "--quick"] => (true, Some(*binary)),
+        _ => return show(|root| cost::show_cost(root, flags)),
+    };
+    let page = if quick { "cost/quick" } else { "cost/whole" };
+    let mut name = String::from(if quick { "cost --quick" } else { "cost" });
+    if before.is_some() {
+        name += " --before BINARY";
+    }
+    write_bench_page(page, &name, |root| cost::measure_cost(root, quick, before))
+}
+
+/// Runs a part of a bench that writes no page.
+fn show(run: impl Fn(&Path) -> Result<ExitCode, Failure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    wan::show_wan(root, flags).unwrap_or_else(|failure| {
+    run(root).unwrap_or_else(|failure| {
         eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
         ExitCode::FAILURE
     })
+}
+
+/// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
+pub fn show_wan_parts(flags: &[&str]) -> ExitCode {
+    show(|root| wan::show_wan(root, flags))
 }

@@ -1,20 +1,21 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
-use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use super::scenario_command;
+use crate::bench::page::Page;
+use crate::command::Failure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs `cargo xtask bench wan`: all rows, to `whole.md`, `whole.json` and `whole.svg` in
 /// `docs/results/wan`.
-pub(super) fn measure_wan(root: &Path) -> Result<Page, Failure> {
+pub(in crate::bench) fn measure_wan(root: &Path) -> Result<Page, Failure> {
     measure_wan_page(root, "whole", &[])
 }
 
 /// Runs `cargo xtask bench wan --quick`: a few rows, to `quick.md`, `quick.json` and `quick.svg` in
 /// `docs/results/wan`.
-pub(super) fn measure_wan_quick(root: &Path) -> Result<Page, Failure> {
+pub(in crate::bench) fn measure_wan_quick(root: &Path) -> Result<Page, Failure> {
     measure_wan_page(root, "quick", &["--quick"])
 }
 
@@ -24,7 +25,7 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Fai
     let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::workspace::target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
-    let line = wan_command(root, &[&to, flags].concat())?;
+    let line = scenario_command(root, "wan", &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));
@@ -44,6 +45,8 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Fai
          seven times while there is time, and marked if they still are. \
          Processor time is that of both gateways over whole runs; the others measure their own, of \
          both sides, while they are timed; what is too little for the kernel's clock is left out. \
+         The emulator's share is its processor time over that of all cores meanwhile: it is no \
+         contender's cost, but takes the processor from all of them. \
          Retransmitted is, of one run and both ways, what QUIC took for lost, at 1,433 bytes a packet, or \
          the segments that TCP retransmitted; the queue's peak is over all runs, and in the lab \
          over all that the lab has seen until then: sizes are measured in ascending order. \
@@ -57,22 +60,8 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Fai
 }
 
 /// Runs the program `wan` with `flags` and its output shown; no page is written.
-pub fn show_wan(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
-    let code = wan_command(root, flags)?.run_to_exit_code(root)?;
+pub(in crate::bench) fn show_wan(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+    let code = scenario_command(root, "wan", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
-}
-
-/// Builds `landbridge` and the program `wan` for release. Returns the command line of `wan` with
-/// `flags`.
-fn wan_command(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
-    // Speed is what is measured.
-    let built =
-        ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
-    CommandLine::cargo(&built).run_to_success(root)?;
-    let release = crate::workspace::target_folder().join("release");
-    let landbridge = release.join("landbridge").display().to_string();
-    let peers = crate::workspace::target_folder().join("peers").display().to_string();
-    let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
-    Ok(CommandLine::program(&release.join("wan"), &all))
 }
