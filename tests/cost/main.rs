@@ -20,7 +20,9 @@ use row::{ETHERNET_MTU, Row};
 use scenarios::testbed::controls::bare_quinn;
 use scenarios::testbed::error::LabError;
 use scenarios::testbed::interrupt::{self, Deferred};
-use scenarios::testbed::programs::{find_torch, first_line, install_torch, torch_version};
+use scenarios::testbed::programs::{
+    find_torch, first_line, install_torch, openssl_version, torch_version,
+};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -148,11 +150,8 @@ fn prepare(command: &Command, measured: &mut Measured) -> Result<Bench, LabError
     let peers = std::path::absolute(&command.peers)?;
     // Installing takes minutes, which `--quick` does not have.
     let torch = if command.quick { find_torch(&peers) } else { install_torch(&peers) };
-    let versions = [
-        version(Path::new("iperf3")),
-        version(Path::new("openssl")),
-        torch.as_deref().and_then(torch_version),
-    ];
+    let versions =
+        [version(Path::new("iperf3")), openssl_version(), torch.as_deref().and_then(torch_version)];
     measured.notes.extend(versions.into_iter().flatten());
     let ground = Ground::enter_namespace().unwrap_or_else(|error| {
         measured.skip(format!("a device of the bench's own: {error}"));

@@ -12,7 +12,7 @@ use crate::report::flame_graph;
 use crate::row::{Contender, FULL, Row};
 use scenarios::testbed::error::LabError;
 use scenarios::testbed::interrupt;
-use scenarios::testbed::programs::is_installed;
+use scenarios::testbed::programs::{is_installed, openssl_version};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ pub struct Bench {
 impl Bench {
     /// Returns why a contender cannot be measured here, if so.
     fn missing(&self, who: Contender) -> Option<&'static str> {
-        let stream = |program: &str, why| match (is_installed(program), self.ground) {
+        let over_tcp = |is_there: bool, why| match (is_there, self.ground) {
             (false, _) => Some(why),
             (true, Ground::MachineDevice) => {
                 Some("TCP follows the MTU of the device, which is not ours to set: needs root")
@@ -52,12 +52,12 @@ impl Bench {
         match who {
             Contender::Landbridge | Contender::Quinn => None,
             Contender::Before => self.programs.before.is_none().then_some("no --before"),
-            Contender::Tcp => stream("iperf3", "install iperf3"),
-            Contender::Tls => stream("openssl", "install openssl"),
-            Contender::Gloo if self.programs.torch.is_none() => {
-                Some("no torch in target/peers/torch: the whole bench, or `bench wan`, installs it")
-            }
-            Contender::Gloo => stream("python3", "install python3"),
+            Contender::Tcp => over_tcp(is_installed("iperf3"), "install iperf3"),
+            Contender::Tls => over_tcp(openssl_version().is_some(), "install openssl"),
+            Contender::Gloo => over_tcp(
+                self.programs.torch.is_some(),
+                "no torch in target/peers/torch: the whole bench, or `bench wan`, installs it",
+            ),
         }
     }
 

@@ -90,8 +90,11 @@ pub const MANY_PEERS: usize = 4;
 /// 5 runs of rows that a bound is about; an odd number has a median of its own.
 const HELD_RUNS: usize = 5;
 
-/// 3 runs of other rows, as many as the time allows.
+/// 3 runs of other rows.
 const RUNS: usize = 3;
+
+/// 2 runs of rows with many gateways or beside busy processes, which take longest.
+const FEW_RUNS: usize = 2;
 
 /// 3 runs of the rows of `--quick` that a bound is about.
 const QUICK_HELD_RUNS: usize = 3;
@@ -121,10 +124,12 @@ impl Row {
         for mtu in MTUS {
             for busy in [false, true] {
                 for peers in PEERS {
-                    let of = |mbit| Self { mtu, busy, peers, ..Self::plain(mbit) };
+                    let runs = if busy || peers > 1 { FEW_RUNS } else { RUNS };
+                    let of = |mbit| Self { mtu, busy, peers, runs, ..Self::plain(mbit) };
                     rows.extend(RATES.map(of));
                 }
-                let of = |who| Self { who, mtu, busy, ..Self::plain(FULL) };
+                let runs = if busy { FEW_RUNS } else { RUNS };
+                let of = |who| Self { who, mtu, busy, runs, ..Self::plain(FULL) };
                 rows.extend(Contender::CONTROLS.map(of));
             }
         }

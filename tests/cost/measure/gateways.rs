@@ -54,8 +54,7 @@ struct Cost {
 }
 
 impl Gateways {
-    /// Starts the gateways of a row and waits until they have met and have all memory that an
-    /// all-reduce needs.
+    /// Starts the gateways of a row and waits until they have met.
     ///
     /// # Errors
     /// A gateway does not start.
@@ -95,6 +94,8 @@ impl Running for Gateways {
     /// Subtracts the cost of one all-reduce, which is also that of a rank that attaches: its memory
     /// is mapped then.
     fn sample(&mut self) -> Result<Sample, LabError> {
+        // Memory of the gateways' own is there from here on.
+        self.run(1)?;
         let before = self.sent();
         let first = self.run(1)?;
         let all = self.run(1 + self.iterations)?;

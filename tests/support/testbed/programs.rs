@@ -8,6 +8,11 @@ pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
+/// Returns the version of openssl, which has no such option; `None` without it.
+pub fn openssl_version() -> Option<String> {
+    first_line(Path::new("openssl"), &["version"])
+}
+
 /// Returns the first line that a program prints; `None` if it fails.
 pub fn first_line(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
