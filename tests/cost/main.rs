@@ -1,6 +1,7 @@
 //! `cargo xtask bench cost`: the processor time, wake-ups and system calls of gateways, beside
 //! controls that move the same bytes.
 
+mod figure;
 mod ground;
 mod measure;
 mod measured;

@@ -1,7 +1,7 @@
 //! Everything that was measured: the input of all reports.
 
+use crate::figure::Figure;
 use crate::row::{Contender, Row};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,19 +40,6 @@ pub struct Idle {
     pub core_percent: Vec<f64>,
     /// Wake-ups in a second.
     pub wakeups_per_second: Vec<f64>,
-}
-
-/// The median of some values, with their spread.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figure {
-    /// The median; of an even number, the upper one of the middle.
-    pub median: f64,
-    /// The least.
-    pub least: f64,
-    /// The most.
-    pub most: f64,
-    /// The number of values.
-    pub runs: usize,
 }
 
 /// Duration of the bench, and its limit.
@@ -115,16 +102,6 @@ impl Cell {
     }
 }
 
-impl Figure {
-    /// Returns the median and spread of values; `None` without any.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
-        Some(Self { median: values[values.len() / 2], least, most, runs: values.len() })
-    }
-}
-
 impl Measured {
     /// Returns the cell of a row, if the row was asked for.
     pub fn cell(&self, row: &Row) -> Option<&Cell> {
@@ -144,18 +121,5 @@ impl Measured {
     pub fn skip(&mut self, what: String) {
         eprintln!("SKIPPED: {what}");
         self.skipped.push(what);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_has_median_and_spread() {
-        let figure = Figure::of([3.0, 1.0, 2.0]).expect("values");
-        assert_eq!(figure, Figure { median: 2.0, least: 1.0, most: 3.0, runs: 3 });
-        assert_eq!(Figure::of([1.0, 2.0]).expect("values").median, 2.0);
-        assert_eq!(Figure::of([]), None);
     }
 }

@@ -1,8 +1,9 @@
 //! Controls that all-reduce and tell their own cost: quinn alone, and Gloo.
 
 use super::running::{CUT_AFTER, Running, too_long};
+use crate::figure::Figure;
 use crate::ground::LoopbackSites;
-use crate::measured::{Figure, Sample};
+use crate::measured::Sample;
 use crate::row::{BUFFER_BYTES, ETHERNET_MTU, ITERATIONS_MAX, Row};
 use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
 use scenarios::testbed::controls::gloo::start_gloo;

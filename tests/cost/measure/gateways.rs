@@ -1,8 +1,9 @@
 //! Gateways on one loopback device, with a rank of `landbridge bench` at each of them.
 
 use super::running::{CUT_AFTER, Running, too_long};
+use crate::figure::Figure;
 use crate::ground::LoopbackSites;
-use crate::measured::{Figure, Idle, Sample};
+use crate::measured::{Idle, Sample};
 use crate::row::{BUFFER_BYTES, GIGABIT, MANY_PEERS, Row};
 use scenarios::testbed::counters::{Counters, Spent};
 use scenarios::testbed::error::LabError;
@@ -166,7 +167,7 @@ fn wait(span: Duration) -> Result<(), LabError> {
         if interrupt::has_come() {
             return Err(LabError::Interrupted);
         }
-        // Seldom enough to be no load beside what is measured.
+        // Two wake-ups in a second are no load beside what is measured.
         let left = end.saturating_duration_since(Instant::now());
         std::thread::sleep(left.min(Duration::from_millis(500)));
     }

@@ -1,7 +1,8 @@
 //! The picture of all rows: a bar for the cost of each, with its spread.
 
 use super::svg::{END, begin_picture, escape};
-use crate::measured::{Cell, Figure, Measured};
+use crate::figure::Figure;
+use crate::measured::{Cell, Measured};
 use crate::row::Contender;
 use std::fmt::Write as _;
 

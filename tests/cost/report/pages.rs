@@ -2,7 +2,8 @@
 
 use super::paper;
 use super::verdict::{RECORDED_BEFORE, Verdict, verdicts};
-use crate::measured::{Cell, Figure, Measured};
+use crate::figure::Figure;
+use crate::measured::{Cell, Measured};
 use crate::row::{Contender, GIGABIT, Row};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The bounds, and a verdict for each.
 
-use crate::measured::{Figure, Idle, Measured};
+use crate::figure::Figure;
+use crate::measured::{Idle, Measured};
 use crate::row::{Contender, FULL, GIGABIT, MTUS, Row};
 use serde::Serialize;
 
