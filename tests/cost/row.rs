@@ -105,7 +105,7 @@ pub const BUFFER_BYTES: u64 = 64 << 20;
 /// 3 s: about how long a run takes at the link's rate.
 const RUN_SECONDS: f64 = 3.0;
 
-/// 12 all-reduces: the most of a run, those of full speed.
+/// 12 all-reduces: the most of a run, those of full speed with one peer.
 pub const ITERATIONS_MAX: u32 = 12;
 
 /// 1 ms: the links' round-trip time as the fabric says it. Loopback's is shorter.
@@ -176,10 +176,11 @@ impl Row {
         RTT
     }
 
-    /// Returns the number of all-reduces of a run.
+    /// Returns the number of all-reduces of a run, fewer where more gateways move each of them.
     pub fn iterations(&self) -> u32 {
         let bytes = self.link_rate().bytes_per_second() * RUN_SECONDS;
-        ((bytes / BUFFER_BYTES as f64).round() as u32).clamp(1, ITERATIONS_MAX)
+        let most = ITERATIONS_MAX / self.peers as u32;
+        ((bytes / BUFFER_BYTES as f64).round() as u32).clamp(1, most)
     }
 
     /// Returns the gigabytes that all gateways together send, for each gigabyte of the buffer: each
@@ -254,6 +255,8 @@ mod tests {
         assert_eq!(Row::plain(Some(500)).iterations(), 3);
         assert_eq!(Row::plain(GIGABIT).iterations(), 6);
         assert_eq!(Row::plain(FULL).iterations(), ITERATIONS_MAX);
+        let many = Row { peers: MANY_PEERS, ..Row::plain(FULL) };
+        assert_eq!(many.iterations(), 3);
     }
 
     #[test]
