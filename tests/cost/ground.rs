@@ -68,10 +68,10 @@ fn run_ip_command(arguments: &[&str]) -> Result<(), LabError> {
 }
 
 /// Names of all sites; a row uses the first of them.
-const SITES: [&str; MANY_PEERS + 1] = ["center", "east", "north", "south", "west"];
+static SITES: [&str; MANY_PEERS + 1] = ["center", "east", "north", "south", "west"];
 
 /// Addresses of all sites on the loopback device.
-const ADDRESSES: [&str; MANY_PEERS + 1] =
+static ADDRESSES: [&str; MANY_PEERS + 1] =
     ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"];
 
 /// The sites of a row, all on one loopback device.
