@@ -113,9 +113,9 @@ impl Bench {
         let mut skipped = self.skip_missing(measured);
         let rounds = rows.iter().map(|row| row.runs).max().unwrap_or(0);
         for round in 0..rounds {
-            for index in 0..rows.len() {
+            for (index, skipped) in skipped.iter_mut().enumerate() {
                 let row = measured.cells[index].row;
-                if row.runs <= round || skipped[index] {
+                if row.runs <= round || *skipped {
                     continue;
                 }
                 if round > 0 && Instant::now() >= until {
@@ -123,7 +123,7 @@ impl Bench {
                     return Ok(());
                 }
                 eprintln!("round {}/{rounds}, row {}/{}: {row}", round + 1, index + 1, rows.len());
-                skipped[index] = !self.measure_row(round, index, measured);
+                *skipped = !self.measure_row(round, index, measured);
                 if interrupt::has_come() {
                     return Err(LabError::Interrupted);
                 }
