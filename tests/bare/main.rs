@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::Barrier;
 use units::ByteCount;
 
-/// Exchange a buffer with a peer over quinn, add what comes, and print a line of JSON to begin with,
-/// and one for each exchange with its post, its result, its processor time and its wake-ups.
+/// Exchange a buffer with a peer over quinn and add what comes. Prints a line of JSON to begin with.
+/// Each exchange adds a line with its post, its result, its processor time and its wake-ups.
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = "Example: bare-quinn --keys keys --fabric bench --me east-0 --peer west-0 \
                         --at 127.0.0.1:7000 --dial 127.0.0.1:7100 --size '64 MiB'")]
