@@ -13,6 +13,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,3 +138,28 @@ def resource_usage(readers):
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
     }
+
+
+def wait_until(predicate):
+    """Waits until another thread has made a predicate true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not predicate():
+        assert time.monotonic() < deadline, "it never comes true"
+        threading.Event().wait(0.001)
+
+
+def post_unread(group, *begins):
+    """Begins collectives whose messages the next wait reads, not the reader thread."""
+    connection = group._state.connection
+
+    def nobody_reads():
+        with connection._choosing:
+            if connection._reading is None:
+                connection._reading = SimpleNamespace(thread=None)
+                return True
+
+    wait_until(nobody_reads)
+    group._is_awaited = True
+    begun = [begin() for begin in begins]
+    group._is_awaited, connection._reading = False, None
+    return begun

@@ -1,11 +1,9 @@
 //! One side of an exchange over quinn alone, between two processes; see `scenarios::collectives::quinn_only`.
 
-mod limited_socket;
-
 use bytes::Bytes;
 use clap::Parser;
+use gateway::wan::connect::gso_limit;
 use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
-use limited_socket::LimitedSocket;
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use scenarios::testbed::counters::Counters;
@@ -18,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::Barrier;
 use units::ByteCount;
 
-/// Exchange a buffer with a peer over quinn, add what comes, and print a line of JSON to begin with,
-/// and one for each exchange with its post, its result, its processor time and its wake-ups.
+/// Exchange a buffer with a peer over quinn and add what comes. Prints a line of JSON to begin with.
+/// Each exchange adds a line with its post, its result, its processor time and its wake-ups.
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = "Example: bare-quinn --keys keys --fabric bench --me east-0 --peer west-0 \
                         --at 127.0.0.1:7000 --dial 127.0.0.1:7100 --size '64 MiB'")]
@@ -136,9 +134,9 @@ async fn exchanges(
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
         // and send more of them at once than the kernel takes.
-        let socket = runtime.wrap_udp_socket(socket)?;
-        let socket = LimitedSocket::new(socket, datagram, command.one_by_one);
-        Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
+        let socket =
+            gso_limit::limit_gso(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
+        Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {
         Some(at) => {

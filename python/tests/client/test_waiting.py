@@ -9,7 +9,8 @@ import numpy
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, attached_groups, call_for_all
+from conftest import DEADLINE_S, attached_groups, call_for_all, post_unread
+from landbridge import _protocol
 from landbridge._local_regions import LocalRegions
 from landbridge._operation import ResultDelivery
 from stand_in_gateway import free, lone_group, ready
@@ -86,17 +87,16 @@ def test_a_timeout_ends_a_wait_that_reads(groups):
     assert operation.wait(DEADLINE_S)[0] == 3
 
 
-def test_a_wait_interrupted_in_mid_message_ends_the_connection():
+def test_a_wait_interrupted_in_mid_message_ends_the_connection(monkeypatch):
     """The place of the interruption is unknown, so the connection must not be used again."""
+    # Keeps the reader thread from reading the message that the wait should read.
+    monkeypatch.setattr(_protocol.connection, "_IDLE_READ_DELAY_S", 2.0)
     with LocalRegions(ranks=(1,)) as regions, attached_groups(regions) as (group,):
 
         def interrupt(_):
             raise KeyboardInterrupt
 
-        with group._posting:
-            group._is_awaited = True  # The reader thread does not read then.
-            operation = group.all_reduce_async(ONES)
-            group._is_awaited = False
+        (operation,) = post_unread(group, lambda: group.all_reduce_async(ONES))
         operation.add_done_callback(interrupt)
         with pytest.raises(KeyboardInterrupt):
             operation.wait()

@@ -16,7 +16,7 @@ import numpy
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, exit_code_of_fork
+from conftest import DEADLINE_S, exit_code_of_fork, post_unread, wait_until
 from landbridge import _protocol
 from landbridge._protocol.connection import Connection
 from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode, FrameDecoder
@@ -38,23 +38,6 @@ def raise_interrupt(*_):
 def failed(post):
     """Returns the message that a post has failed."""
     return Failed(post.sequence, FailureCode.TIMED_OUT, "for this test")
-
-
-def post_unread(group, *begins):
-    """Begins collectives whose messages the next wait reads, not the reader thread."""
-    connection = group._state.connection
-
-    def nobody_reads():
-        with connection._choosing:
-            if connection._reading is None:
-                connection._reading = SimpleNamespace(thread=None)
-                return True
-
-    wait_until(nobody_reads)
-    group._is_awaited = True
-    begun = [begin() for begin in begins]
-    group._is_awaited, connection._reading = False, None
-    return begun
 
 
 def starter_of_collective(group):
@@ -94,14 +77,6 @@ def failure_of_wait(wait):
         wait(DEADLINE_S)
     except landbridge.CollectiveFailed as failure:
         return failure
-
-
-def wait_until(predicate):
-    """Waits until another thread has made a predicate true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not predicate():
-        assert time.monotonic() < deadline, "it never comes true"
-        threading.Event().wait(0.001)
 
 
 @pytest.mark.parametrize("answer", [failed, free])

@@ -21,9 +21,9 @@ use units::{ByteCount, TimeNs};
 /// known ahead, so fates take it into account; [`EmulatedLink::set_spec`] is not known ahead, and
 /// returns the arrivals that it moves.
 ///
-/// Each impairment has a random stream of its own and draws for every packet offered, so
-/// switching one on leaves the others' draws alone. Copies and cross traffic draw from streams of
-/// their own.
+/// Each impairment has a random stream of its own and draws for every packet offered. So an
+/// impairment that is switched on changes no draw of another. Copies and cross traffic draw from
+/// streams of their own.
 #[derive(Debug)]
 pub struct EmulatedLink {
     blackhole: bool,
@@ -130,11 +130,11 @@ impl EmulatedLink {
     }
 
     /// Gives the link the properties `spec` from `now` on, which must not be before the last
-    /// packet. Parallel paths all get these properties; a recorded capacity stays.
+    /// packet. All parallel paths get the same properties; a recorded capacity stays.
     ///
     /// Packets that wait are sent at the new rate. Returns the packets whose arrival that moves, in
-    /// the order they were offered. No packet is dropped, however small the new queue. Take the
-    /// decided fates first, for some of those packets may be among them.
+    /// the order in which they were offered. A queue that becomes smaller drops none of them. Call
+    /// [`EmulatedLink::take_decided`] first, since a moved packet may have a fate that nobody took.
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
         // What happens until now comes before this change.
         self.advance(now);

@@ -68,8 +68,8 @@ pub fn render_commands(
     Ok(hosts)
 }
 
-/// Returns the commands for the host of one site. Each of `directions` holds the index of the
-/// receiving site, the link, and its script and conditions.
+/// Returns the commands for the host of one site. Each of `directions` holds four things: the index
+/// of the receiving site, the link, its script and its conditions.
 fn host_commands(
     topology: &Topology,
     site: usize,

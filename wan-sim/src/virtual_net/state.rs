@@ -125,8 +125,8 @@ impl Datagram {
 
 impl NetState {
     /// Makes or replaces the link from `from` to `to`. Packets in flight on the earlier link lose
-    /// their names, so that no change of the new link moves them; those whose fate its queue has
-    /// not decided are dropped.
+    /// their names, so that no change of the new link moves them. Packets that wait in the queue of
+    /// the earlier link, under CoDel, are dropped.
     pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
         let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
