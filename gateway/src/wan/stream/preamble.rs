@@ -268,7 +268,8 @@ mod tests {
     #[test]
     fn streams_without_a_preamble_share_one_bound() {
         let without_preamble = BytesWithoutPreamble::new(CHUNK_MEMORY_BYTES_MIN);
-        let mut streams = [GatheredPreamble::new(&without_preamble), GatheredPreamble::new(&without_preamble)];
+        let mut streams =
+            [GatheredPreamble::new(&without_preamble), GatheredPreamble::new(&without_preamble)];
         for offset in 100..102 {
             for stream in &mut streams {
                 let bytes = Bytes::from_static(&[0]);

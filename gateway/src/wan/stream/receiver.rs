@@ -68,7 +68,8 @@ pub(crate) async fn receive_segments(
                 let (task_spec, connection) = (Arc::clone(spec), connection.clone());
                 let without_preamble = Arc::clone(&without_preamble);
                 let task = async move {
-                    if let Err(why) = receive_segment(&task_spec, source, stream, &without_preamble).await
+                    if let Err(why) =
+                        receive_segment(&task_spec, source, stream, &without_preamble).await
                     {
                         connection.close(PROTOCOL_VIOLATION_CODE.into(), why.as_bytes());
                     }
@@ -92,7 +93,8 @@ async fn receive_segment(
     without_preamble: &BytesWithoutPreamble,
 ) -> Result<(), String> {
     // Without a preamble the stream was reset or the lane was lost: the segment is requeued.
-    let Some((preamble, early)) = preamble::read_preamble(&mut stream, without_preamble).await? else {
+    let Some((preamble, early)) = preamble::read_preamble(&mut stream, without_preamble).await?
+    else {
         return Ok(());
     };
     let (group, header) =
