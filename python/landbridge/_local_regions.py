@@ -203,7 +203,8 @@ class LocalRegions:
         self._spawn_process("relay", "wan-sim", "relay", *words, "--names", "east,west", *forwards)
 
     def _write_config_files(self, speeds: list[float]) -> None:
-        """Writes the fabric file and a config file for each region."""
+        """Writes the fabric file and a config file for each region. ``speeds`` has the relative
+        speed of each rank, region by region."""
         link = self._link or LinkSpec("4 Gbit/s", "1 ms", "0 %")
         wan = {name: self._ports[name] for name in self.ranks}
         if self._link is not None and "west" in wan:

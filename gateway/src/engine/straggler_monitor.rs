@@ -186,8 +186,8 @@ impl StragglerMonitor {
         self.completed.map(|(at, _)| now.since(at).as_secs_f64())
     }
 
-    /// Returns the straggler of the collectives that go on now. One of before, when the job has
-    /// paused or ended, is none.
+    /// Returns the straggler that the last collectives showed. `None` when none has completed for
+    /// [`STALE_AFTER_MIN`] and [`STALE_INTERVALS`] intervals, as when the job has paused or ended.
     pub fn current_straggler(&self, now: TimeNs) -> Option<StragglerReport> {
         let (at, interval) = self.completed?;
         let stale =

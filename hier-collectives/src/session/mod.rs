@@ -20,11 +20,11 @@ mod collective;
 mod context;
 mod epoch;
 mod local_gateway;
-mod messages;
 mod session_collectives;
 mod session_connections;
 mod session_epochs;
 mod session_events;
+mod session_messages;
 mod status;
 mod transfer;
 

@@ -192,16 +192,17 @@ fn compare_with_fabric(
     findings
 }
 
-/// Compares the MTU of a path with that of the fabric file, if the file states one.
-fn compare_mtu(subject: &str, pinned: Option<u16>, carried: u16) -> Finding {
+/// Returns the finding about the MTU of a path that carries packets of `carried` IP bytes: a failure
+/// if the fabric file states more.
+fn compare_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
     let finding = |found: String| Finding::ok("MTU", subject, found);
-    match pinned {
+    match stated {
         None => finding(format!("{carried} bytes, and maybe more: lanes find what gets through")),
-        Some(pinned) if carried < pinned => {
-            let narrow = PathFault::TooNarrow { carried, pinned };
+        Some(stated) if carried < stated => {
+            let narrow = PathFault::TooNarrow { carried, pinned: stated };
             finding(narrow.to_string()).into_failure(narrow.remedy())
         }
-        Some(pinned) => finding(format!("{carried} bytes, fabric says {pinned}")),
+        Some(stated) => finding(format!("{carried} bytes, fabric says {stated}")),
     }
 }
 

@@ -183,8 +183,8 @@ impl VirtualNet {
         self.medium.lock_state().move_socket(address, seen_at);
     }
 
-    /// Drops all packets from and to the socket at `address` while `muted` is true. Packets in
-    /// flight arrive.
+    /// Drops all packets from and to the socket whose public address is `address` while `muted` is
+    /// true. Packets in flight arrive.
     pub fn set_muted(&self, address: SocketAddr, muted: bool) {
         let mut state = self.medium.lock_state();
         if muted {

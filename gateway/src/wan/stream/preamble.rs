@@ -27,7 +27,7 @@ const PREAMBLE_OFFSETS: [u64; 2] = [0, SECOND_PREAMBLE_OFFSET];
 /// 4 times the longest stream of a segment: the most bytes of streams without a preamble that a
 /// connection keeps. Both copies of a preamble are rarely lost at once.
 /// Tested by `streams_without_a_preamble_share_one_bound`.
-const HEADERLESS_SEGMENTS_MAX: u64 = 4;
+const STREAMS_WITHOUT_PREAMBLE_MAX: u64 = 4;
 /// 2 KiB: the least memory with which a received chunk of a stream is counted. Even a short chunk
 /// keeps the whole datagram in memory.
 const CHUNK_MEMORY_BYTES_MIN: u64 = 2048;
@@ -80,15 +80,16 @@ pub(super) struct PayloadPiece {
 
 /// The memory that a connection's streams hold without a preamble, and its bound.
 #[derive(Debug)]
-pub(super) struct HeaderlessBytes {
+pub(super) struct BytesWithoutPreamble {
     bytes: AtomicU64,
     bytes_max: u64,
 }
 
-impl HeaderlessBytes {
-    /// Creates the bound of a connection whose longest stream has `longest_stream` bytes.
+impl BytesWithoutPreamble {
+    /// Creates the counter of a connection's bytes without a preamble, and its bound:
+    /// [`STREAMS_WITHOUT_PREAMBLE_MAX`] streams of `longest_stream` bytes.
     pub fn new(longest_stream: u64) -> Self {
-        let bytes_max = HEADERLESS_SEGMENTS_MAX * longest_stream;
+        let bytes_max = STREAMS_WITHOUT_PREAMBLE_MAX * longest_stream;
         Self { bytes: AtomicU64::new(0), bytes_max }
     }
 }
@@ -100,16 +101,16 @@ impl HeaderlessBytes {
 /// The peer's fault: its streams hold more bytes without a preamble than they may.
 pub(super) async fn read_preamble(
     stream: &mut RecvStream,
-    headerless: &HeaderlessBytes,
+    without_preamble: &BytesWithoutPreamble,
 ) -> Result<Option<(Preamble, Vec<PayloadPiece>)>, String> {
-    let mut gathered = GatheredPreamble::new(headerless);
+    let mut gathered = GatheredPreamble::new(without_preamble);
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         if let Some(preamble) = gathered.add_chunk(chunk) {
             return Ok(Some((preamble, std::mem::take(&mut gathered.early))));
         }
         if gathered.has_too_many_bytes() {
-            let most = headerless.bytes_max;
-            return Err(format!("streams without a segment header hold more than {most} bytes"));
+            let most = without_preamble.bytes_max;
+            return Err(format!("streams without a complete preamble hold more than {most} bytes"));
         }
     }
     Ok(None)
@@ -122,13 +123,13 @@ struct GatheredPreamble<'h> {
     early: Vec<PayloadPiece>,
     /// The memory of the gathered chunks.
     bytes: u64,
-    headerless: &'h HeaderlessBytes,
+    without_preamble: &'h BytesWithoutPreamble,
 }
 
 impl Drop for GatheredPreamble<'_> {
     /// Takes the gathered bytes off the connection's bytes without a preamble.
     fn drop(&mut self) {
-        self.headerless.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.without_preamble.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -148,21 +149,21 @@ impl Default for PreambleCopy {
 }
 
 impl<'h> GatheredPreamble<'h> {
-    /// Creates the start of a stream without bytes; its memory counts in `headerless`.
-    fn new(headerless: &'h HeaderlessBytes) -> Self {
-        Self { copies: Default::default(), early: Vec::new(), bytes: 0, headerless }
+    /// Creates the start of a stream without bytes; its memory counts in `without_preamble`.
+    fn new(without_preamble: &'h BytesWithoutPreamble) -> Self {
+        Self { copies: Default::default(), early: Vec::new(), bytes: 0, without_preamble }
     }
 
     /// Returns whether the connection's streams hold more bytes without a preamble than they may.
     fn has_too_many_bytes(&self) -> bool {
-        self.headerless.bytes.load(Ordering::Relaxed) > self.headerless.bytes_max
+        self.without_preamble.bytes.load(Ordering::Relaxed) > self.without_preamble.bytes_max
     }
 
     /// Adds a chunk of the stream; returns the preamble if a copy is complete with it.
     fn add_chunk(&mut self, chunk: Chunk) -> Option<Preamble> {
         let memory = CHUNK_MEMORY_BYTES_MIN.max(chunk.bytes.len() as u64);
         self.bytes += memory;
-        self.headerless.bytes.fetch_add(memory, Ordering::Relaxed);
+        self.without_preamble.bytes.fetch_add(memory, Ordering::Relaxed);
         let mut complete = None;
         for (begin, copy) in PREAMBLE_OFFSETS.into_iter().zip(&mut self.copies) {
             let (first, part) =
@@ -229,8 +230,8 @@ mod tests {
             let mut chunks: Vec<Chunk> = cuts.windows(2).map(chunk).collect();
             let rotation = rotation % chunks.len();
             chunks.rotate_left(rotation);
-            let headerless = HeaderlessBytes::new(1);
-            let (mut gathered, mut first) = (GatheredPreamble::new(&headerless), None);
+            let without_preamble = BytesWithoutPreamble::new(1);
+            let (mut gathered, mut first) = (GatheredPreamble::new(&without_preamble), None);
             for chunk in chunks {
                 let complete = gathered.add_chunk(chunk);
                 first = first.or(complete);
@@ -251,8 +252,8 @@ mod tests {
         let preamble: Preamble = std::array::from_fn(|i| i as u8);
         let sent = stream(&preamble, &[7; 40_000]);
         for lost in PREAMBLE_OFFSETS.map(|at| at as usize) {
-            let headerless = HeaderlessBytes::new(1);
-            let mut gathered = GatheredPreamble::new(&headerless);
+            let without_preamble = BytesWithoutPreamble::new(1);
+            let mut gathered = GatheredPreamble::new(&without_preamble);
             let chunk = |offset: usize, bytes: &[u8]| Chunk {
                 offset: offset as u64,
                 bytes: Bytes::copy_from_slice(bytes),
@@ -266,8 +267,9 @@ mod tests {
     /// However short a chunk is, it holds the datagram that it arrived in.
     #[test]
     fn streams_without_a_preamble_share_one_bound() {
-        let headerless = HeaderlessBytes::new(CHUNK_MEMORY_BYTES_MIN);
-        let mut streams = [GatheredPreamble::new(&headerless), GatheredPreamble::new(&headerless)];
+        let without_preamble = BytesWithoutPreamble::new(CHUNK_MEMORY_BYTES_MIN);
+        let mut streams =
+            [GatheredPreamble::new(&without_preamble), GatheredPreamble::new(&without_preamble)];
         for offset in 100..102 {
             for stream in &mut streams {
                 let bytes = Bytes::from_static(&[0]);
@@ -278,6 +280,6 @@ mod tests {
         streams[0].add_chunk(Chunk { offset: 200, bytes: Bytes::from_static(&[0]) });
         assert!(streams[1].has_too_many_bytes());
         drop(streams);
-        assert!(!GatheredPreamble::new(&headerless).has_too_many_bytes());
+        assert!(!GatheredPreamble::new(&without_preamble).has_too_many_bytes());
     }
 }

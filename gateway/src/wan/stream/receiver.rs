@@ -6,7 +6,7 @@
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
 use super::fec::FecShards;
-use super::preamble::{self, HeaderlessBytes, PayloadPiece};
+use super::preamble::{self, BytesWithoutPreamble, PayloadPiece};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, Placement};
 use crate::wan::congestion::window::stream_window_bytes;
@@ -60,15 +60,16 @@ pub(crate) async fn receive_segments(
     connection: &Connection,
 ) -> String {
     let longest_stream = stream_window_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
-    let headerless = Arc::new(HeaderlessBytes::new(longest_stream));
+    let without_preamble = Arc::new(BytesWithoutPreamble::new(longest_stream));
     let source = SegmentSource { peer, connection: id };
     loop {
         match connection.accept_uni().await {
             Ok(stream) => {
                 let (task_spec, connection) = (Arc::clone(spec), connection.clone());
-                let headerless = Arc::clone(&headerless);
+                let without_preamble = Arc::clone(&without_preamble);
                 let task = async move {
-                    if let Err(why) = receive_segment(&task_spec, source, stream, &headerless).await
+                    if let Err(why) =
+                        receive_segment(&task_spec, source, stream, &without_preamble).await
                     {
                         connection.close(PROTOCOL_VIOLATION_CODE.into(), why.as_bytes());
                     }
@@ -89,10 +90,11 @@ async fn receive_segment(
     spec: &LaneSpec,
     source: SegmentSource,
     mut stream: RecvStream,
-    headerless: &HeaderlessBytes,
+    without_preamble: &BytesWithoutPreamble,
 ) -> Result<(), String> {
     // Without a preamble the stream was reset or the lane was lost: the segment is requeued.
-    let Some((preamble, early)) = preamble::read_preamble(&mut stream, headerless).await? else {
+    let Some((preamble, early)) = preamble::read_preamble(&mut stream, without_preamble).await?
+    else {
         return Ok(());
     };
     let (group, header) =

@@ -37,8 +37,9 @@ impl EpochState {
         self.note_paused(FIRST_GATEWAY, change, oldest, actions)
     }
 
-    /// Handles Pause from the first gateway: holds back collectives from `oldest` on, and answers
-    /// Paused.
+    /// Handles Pause, with which the first gateway begins a change of the plan. Holds back this
+    /// gateway's collectives from `oldest_unposted` on, and answers Paused. A repeated Pause holds
+    /// back nothing more.
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the sender is not the first gateway.
@@ -46,14 +47,14 @@ impl EpochState {
         &mut self,
         from: GatewayId,
         change: u32,
-        oldest: Sequence,
+        oldest_unposted: Sequence,
         actions: &mut ActionQueue,
     ) -> Result<(), PeerError> {
         if from != FIRST_GATEWAY {
             return Err(PeerError::NotYours("pause"));
         }
         let Some(active) = &mut self.active else { return Ok(()) };
-        active.plans.hold_back_from(change, oldest);
+        active.plans.hold_back_from(change, oldest_unposted);
         actions.push_messages(FIRST_GATEWAY, active.plans.paused_message(self.number));
         Ok(())
     }

@@ -206,8 +206,8 @@ impl Transfer {
         self.flows.remove(&sequence);
     }
 
-    /// Repeats all receipts of a collective that is complete here. The peer still sends messages
-    /// about the collective, so the receipts that would end it there were lost.
+    /// Repeats all receipts of a collective that is complete here. The peer still announces the
+    /// collective, so the receipts that would end it there were lost.
     pub fn repeat_receipts(
         &self,
         to: GatewayId,

@@ -85,7 +85,8 @@ const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 /// lane's path counts as dead, and the lane closes.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
-/// 500 ms: the least silence after which a lane's path counts as dead.
+/// 500 ms: the least silence, while other lanes to the same peer are heard, after which a lane's
+/// path counts as dead.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.

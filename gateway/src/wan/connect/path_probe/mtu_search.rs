@@ -19,7 +19,7 @@ impl MtuSearch {
         Self { carried, possible: wanted.max(carried) }
     }
 
-    /// Returns the longest datagram that got through so far.
+    /// Returns the longest datagram that got through so far, in bytes of UDP payload.
     pub fn carried(self) -> u16 {
         self.carried
     }

@@ -40,12 +40,12 @@ const QUEUE_RTT_FACTOR: f64 = 1.2;
 /// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
 /// does not look like a queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 samples of a link (2 RTT or 100 ms each) with congestion show the link's capacity. One
+/// 4 samples of a link (2 RTT, at least 100 ms, each) with congestion show the link's capacity. One
 /// congested sample before them is ignored, since it began before the congestion.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
-/// 10 samples of a link (2 RTT or 100 ms each) without congestion: congested samples before them
-/// are no longer evidence of a lower capacity.
+/// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
+/// them are no longer evidence of a lower capacity.
 const CONGESTION_FREE_SPANS: u32 = 10;
 /// 0.98 of a link's rate limit: a measured capacity above this part is noise, and the link keeps
 /// its capacity.
@@ -53,16 +53,16 @@ const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
 /// 1/16 of a link's configured rate: the least capacity that congestion can show. At lower rates
 /// too few packets pass in one sample.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
-/// 5 samples of a link (2 RTT or 100 ms each) after a change of the link's capacity are ignored.
-/// They still show packets sent before the change.
+/// 5 samples of a link (2 RTT, at least 100 ms, each) after a change of the link's capacity are
+/// ignored. They still show packets sent before the change.
 const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
 //             where loss >= configured loss + CORRECTION_LOSS
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
-/// 4 consecutive samples of a link (2 RTT or 100 ms each) with a queue: their mean rate corrects a
-/// capacity that is too high.
+/// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue: their mean rate
+/// corrects a capacity that is too high.
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
 /// 0.005 of all packets lost beyond the configured loss: the least that lets a queue correct a
@@ -96,14 +96,14 @@ const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
 /// 0.3 of a link's capacity: a capacity probe that tries another network path exceeds it by this
 /// part, since a lane is kept only if a tenth more passes.
 const PATH_PROBE_GAIN: f64 = 0.3;
-/// 10 samples of a link (2 RTT or 100 ms each) in full use before the first capacity probe. Each
-/// failed probe doubles the wait.
+/// 10 samples of a link (2 RTT, at least 100 ms, each) in full use before the first capacity probe.
+/// Each failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
-/// 1,600 samples of a link (2 RTT or 100 ms each) in full use: the longest wait between two
+/// 1,600 samples of a link (2 RTT, at least 100 ms, each) in full use: the longest wait between two
 /// capacity probes.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
-/// 10 samples of a link (2 RTT or 100 ms each) at the probed rate without a queue: the capacity
-/// probe has succeeded.
+/// 10 samples of a link (2 RTT, at least 100 ms, each) at the probed rate without a queue: the
+/// capacity probe has succeeded.
 const CAPACITY_PROBE_SPANS: u32 = 10;
 /// 0.97 of a link's configured rate: a link on which a capacity probe of as much succeeds has the
 /// configured rate again.
@@ -113,14 +113,14 @@ const NOMINAL_RATE_FRACTION: f64 = 0.97;
 /// plans avoid could never show that it recovered.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
-/// 50 samples of a link (2 RTT or 100 ms each): the history from which the link's min RTT and
-/// random loss are computed.
+/// 50 samples of a link (2 RTT, at least 100 ms, each): the history from which the link's min RTT
+/// and random loss are computed.
 const LINK_HISTORY_SPANS: usize = 50;
 
 // inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
-/// 3 consecutive samples of a link (2 RTT or 100 ms each) whose least RTT is far above the
+/// 3 consecutive samples of a link (2 RTT, at least 100 ms, each) whose least RTT is far above the
 /// configured RTT show RTT inflation.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;

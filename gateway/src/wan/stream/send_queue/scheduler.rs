@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 /// 256 KiB of segments: the most that the waiting job of the largest weight sends in one turn. On a
-/// slow link no turn takes long.
+/// slow link no turn takes long. Times its weight, it is also the overdraft of a job at which its
+/// small segments wait.
 /// Tested by `a_light_job_waits_briefly_for_a_heavy_one`.
 const QUANTUM_BYTES: u64 = 256 << 10;
 

@@ -272,8 +272,8 @@ impl Session {
         Ok(())
     }
 
-    /// Repeats the receipts of a collective that is complete here to a peer that still sends
-    /// messages about it.
+    /// Repeats the receipts of a collective that is complete here to a peer that still announces
+    /// it.
     fn repeat_receipts(&mut self, to: GatewayId, sequence: Sequence, now: TimeNs) {
         let Some(descriptor) = self.collectives.finished_descriptor(sequence) else { return };
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
