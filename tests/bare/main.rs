@@ -1,9 +1,11 @@
 //! One side of an exchange over quinn alone, between two processes; see `scenarios::collectives::quinn_only`.
 
+mod limited_socket;
+
 use bytes::Bytes;
 use clap::Parser;
-use gateway::wan::connect::gso_limit;
 use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
+use limited_socket::LimitedSocket;
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use scenarios::testbed::counters::Counters;
@@ -134,9 +136,9 @@ async fn exchanges(
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
         // and send more of them at once than the kernel takes.
-        let socket =
-            gso_limit::limit_gso(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
-        Endpoint::new_with_abstract_socket(config, server, socket, runtime)
+        let socket = runtime.wrap_udp_socket(socket)?;
+        let socket = LimitedSocket::new(socket, datagram, command.one_by_one);
+        Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
     };
     let (endpoint, connection) = match command.dial {
         Some(at) => {
