@@ -19,8 +19,8 @@
 //!    |         first fills up: 4 rounds until a lower rate counts   |
 //!    |                                                              v
 //!    |              loss > configured + 3 %, of >= 128 packets: CONGESTED
-//!    |              (rounds_since_congestion = 0): history cleared, gain 1.0 for this round,
-//!    |              no RTT drain for 8 rounds
+//!    |              (rounds_since_congestion = 0): history cleared in the first two rounds of it,
+//!    |              gain 1.0 for this round, no RTT drain for 8 rounds
 //!    |
 //!  any state -- a round without any acknowledgement, or most bytes in flight lost at once -->
 //!    OUTAGE (outage_rounds = 5): rounds only measure higher rates, and no congestion
@@ -58,6 +58,11 @@ const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
 /// delivery rate. Their acknowledgements still reflect the old limit.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
+/// 2 round trips (10 ms or more each) of congestion each begin the measured rates anew. Later rounds
+/// of the same congestion, with fewer than [`DELIVERY_RATE_ROUNDS`] between two, add to them: one in
+/// which a queue had just been filled or emptied would else set the rate alone.
+/// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
+const NEW_RATE_ROUNDS: u32 = 2;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
 /// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
@@ -125,7 +130,10 @@ pub(crate) struct DeliveryRate {
     window_fraction: f64,
     /// Whether the last round was window-limited.
     window_limited: bool,
+    /// Rounds since the last congested one.
     rounds_since_congestion: u32,
+    /// Congested rounds of the present congestion, or of the last one.
+    congested_rounds: u32,
     /// Rounds since most of the bytes in flight were lost at once.
     rounds_since_most_lost: u32,
     /// Rounds to come that still show an outage.
@@ -159,6 +167,7 @@ impl DeliveryRate {
             window_fraction: 1.0,
             window_limited: false,
             rounds_since_congestion: CONGESTION_FREE_ROUNDS,
+            congested_rounds: 0,
             rounds_since_most_lost: OUTAGE_INTERVAL_ROUNDS,
             outage_rounds: 0,
             rate_change_rounds: 0,
@@ -253,12 +262,23 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
+    /// Counts the rounds of present congestion, and those since the last congested one.
+    fn note_congestion(&mut self, congested: bool) {
+        if !congested {
+            self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(1);
+            return;
+        }
+        let is_first = self.rounds_since_congestion >= DELIVERY_RATE_ROUNDS as u32;
+        self.congested_rounds = if is_first { 1 } else { self.congested_rounds.saturating_add(1) };
+        self.rounds_since_congestion = 0;
+    }
+
     /// Adds the rate and loss of a round to the delivery rate, and adapts the window fraction to
     /// ECN CE marks.
     fn measure_round(&mut self, sample: &RoundSample) {
         // Acknowledgements come in bursts: the mean of two rounds is a better measure than one.
         let last = std::mem::replace(&mut self.last_rate, sample.rate);
-        let rate = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
+        let mean = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
         let much_loss = sample.loss > self.configured_loss + CONGESTION_LOSS_FRACTION;
         if !much_loss {
             self.loss = sample.loss;
@@ -267,10 +287,12 @@ impl DeliveryRate {
         self.outage_rounds = self.outage_rounds.saturating_sub(1);
         self.rate_change_rounds = self.rate_change_rounds.saturating_sub(1);
         let congested = much_loss && !after_outage && sample.packets >= LOSS_SAMPLE_PACKETS_MIN;
-        self.rounds_since_congestion =
-            if congested { 0 } else { self.rounds_since_congestion.saturating_add(1) };
+        self.note_congestion(congested);
         let factor = if sample.ecn_marked { ECN_DECREASE_FACTOR } else { ECN_INCREASE_FACTOR };
         self.window_fraction = (self.window_fraction * factor).clamp(ECN_WINDOW_FRACTION_MIN, 1.0);
+        // The first rounds of congestion show a lower rate, and nothing before them counts any more.
+        let begins_anew = congested && self.congested_rounds <= NEW_RATE_ROUNDS;
+        let rate = if begins_anew { sample.rate } else { mean };
         // With only a part of its window the lane delivers less than it could.
         let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;
         let higher = rate > self.rate() && !after_change;
@@ -279,7 +301,7 @@ impl DeliveryRate {
         }
         let rate = if limited { rate } else { rate.max(RATE_DROP_FRACTION * self.rate()) };
         let rate = if after_change { rate.min(self.rate()) } else { rate };
-        if congested {
+        if begins_anew {
             self.rates.clear();
         } else if self.rates.is_empty() {
             self.rates.extend([self.assumed_rate; DELIVERY_RATE_ROUNDS - 1]);

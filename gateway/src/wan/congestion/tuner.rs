@@ -35,7 +35,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        let windows = path.windows(&delivery, &min_rtt, smoothed_rtt(connection));
+        let windows = path.windows(&delivery, &min_rtt);
         if windows_set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);
