@@ -63,6 +63,10 @@ const RATE_CHANGE_ROUNDS: u32 = 2;
 /// which a queue had just been filled or emptied would else set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
+/// 4 round trips (10 ms or more each) after congestion: a lane sends at most [`WINDOW_GAIN`] times its
+/// delivery rate, whatever the rate of the link.
+/// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
+const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
 /// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
@@ -205,6 +209,13 @@ impl DeliveryRate {
     /// round.
     pub fn window_gain(&self) -> f64 {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
+    }
+
+    /// Returns the most that the lane should send, in bytes per second, for some rounds after
+    /// congestion; `None` without a limit of its own. A window that is filled at twice the capacity
+    /// overflows a queue of less than half a round trip, and the lane then sends in bursts.
+    pub fn pace(&self) -> Option<f64> {
+        (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
     }
 
     /// Returns the part of the congestion window that ECN CE marks leave, from 1/16 to 1.
@@ -394,11 +405,15 @@ mod tests {
             RATE_DROP_FRACTION,
             "it may have had little to do"
         );
+        assert_eq!(lane.rate.pace(), None);
         let rate = lane.pass(2, 0.5, 0.3, true);
         assert!(rate == 0.5 && lane.rate.window_gain() == CONGESTED_WINDOW_GAIN);
+        assert_eq!(lane.rate.pace(), Some(0.625 * ASSUMED));
         assert!(lane.rate.loss() < 0.04, "its own queue's");
         lane.pass(1, 0.5, 0.0, true);
         assert_eq!(lane.rate.window_gain(), WINDOW_GAIN);
+        lane.pass(PACED_ROUNDS - 1, 0.5, 0.0, true);
+        assert_eq!(lane.rate.pace(), None, "long after");
     }
 
     #[test]

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(receive(1 << 20), initial + 9 * bdp, "a full queue needs so much");
         assert!(receive(u64::MAX) > 500 * 3 * bdp, "the path may be that long");
         path.receive_window_max = 1 << 20;
-        let bounded = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500));
+        let bounded = path.windows(&path.initial_delivery_rate(), &min_rtt);
         assert!(bounded.streams.into_inner() < 64 + 4 * 4 * bdp / 4096 + 1, "{bounded:?}");
     }
 
