@@ -5,7 +5,7 @@
 //! the others, and the engine reads from the lane's telemetry how long the lane is silent.
 //!
 //! - **Checks.** With bytes in flight, or while data comes, the monitor looks at the lane each round
-//!   trip. Otherwise it looks at ticks of [`KEEP_ALIVE_INTERVAL`] that all connections of a machine
+//!   trip. Otherwise it looks at ticks of `KEEP_ALIVE_INTERVAL` that all connections of a machine
 //!   share, so that a thread wakes once for all of its lanes. Between ticks it is woken when the first
 //!   bytes go in flight, when none is any more, and when another lane of the peer is silent.
 //! - **Keep-alives.** At a tick with nothing in flight the side that dialled sends a liveness probe.

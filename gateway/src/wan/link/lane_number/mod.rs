@@ -1,7 +1,7 @@
 //! The number of lanes to one peer: few where one suffices, more while they pay.
 //!
 //! Every lane costs processor time, so a link begins with the least number. The engine gives each
-//! peer a [`LaneNumber`], a sample each 100 ms (each second while nothing passes), and the peer's
+//! peer a `LaneNumber`, a sample each 100 ms (each second while nothing passes), and the peer's
 //! wishes. It opens and takes away lanes as the number in use changes. No I/O, no clock, no thread.
 //!
 //! ```text
