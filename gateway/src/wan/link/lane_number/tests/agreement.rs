@@ -27,7 +27,7 @@ struct Pair {
     told: [u64; 2],
 }
 
-/// What happens next.
+/// An event at one of the ends.
 #[derive(Debug, Clone)]
 enum Step {
     /// A sample at an end, with this demand.
