@@ -28,8 +28,8 @@ impl RealHost {
     /// # Errors
     /// The system gives too few threads; the text names the limit.
     pub fn start_threads(&self) -> io::Result<()> {
-        LazyLock::force(&ALLOWED_CORES);
-        COMPUTE_THREADS.start_threads(compute_threads_max())?;
+        read_cores();
+        COMPUTE_THREADS.start_threads(*CORES)?;
         BLOCKING_THREADS.start_threads(1)
     }
 }
@@ -58,8 +58,7 @@ impl Host for RealHost {
 
     /// Starts a thread with a runtime of its own, and pins it to a core if there are enough.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
-        // Read before any lane is pinned.
-        LazyLock::force(&ALLOWED_CORES);
+        read_cores();
         let pin = CorePin::choose_for_lane(&thread);
         let runtime = HandedOverRuntime::new()?;
         let name = thread.name.clone();
@@ -79,7 +78,7 @@ impl Host for RealHost {
 
     /// Runs a task on one of the threads `COMPUTE_THREADS`.
     fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        COMPUTE_THREADS.run(task, compute_threads_max())
+        COMPUTE_THREADS.run(task, *CORES)
     }
 
     /// Runs a task on one of the threads `BLOCKING_THREADS`.
@@ -149,9 +148,14 @@ const BLOCKING_THREADS_MAX: usize = 16;
 /// The cores of the process, before any lane is pinned.
 static ALLOWED_CORES: LazyLock<AllowedCores> = LazyLock::new(AllowedCores::of_this_thread);
 
-/// Returns the number of threads for compute tasks.
-fn compute_threads_max() -> usize {
-    available_parallelism().map_or(1, NonZero::get)
+/// The number of cores that the process may use, and so of threads for compute tasks. It is read
+/// once, since the system reads some files of cgroups for it.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
+
+/// Reads the cores of the process. Later the calling thread may be a pinned lane's, with one core.
+fn read_cores() {
+    LazyLock::force(&ALLOWED_CORES);
+    LazyLock::force(&CORES);
 }
 
 /// Lets the calling thread use all cores. A thread that a pinned lane starts inherits the core of

@@ -113,6 +113,11 @@ impl ConnectionGraph {
         self.down.iter().copied()
     }
 
+    /// Returns the connections that are not up, but awaited, in order.
+    pub fn pairs_awaited(&self) -> impl Iterator<Item = GatewayPair> + '_ {
+        self.awaited.iter().copied()
+    }
+
     /// Returns the connections of one gateway that are not up, in the order of their other ends.
     pub fn missing_neighbours(&self, of: GatewayId) -> Vec<GatewayId> {
         let missing = self.awaited.iter().chain(&self.down).filter_map(|(one, other)| {

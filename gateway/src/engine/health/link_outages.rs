@@ -57,8 +57,11 @@ impl LinkOutages {
         now: TimeNs,
     ) -> Vec<OutageLine> {
         let found = links_down(fabric, graph);
+        // A link that is awaited again, since a gateway on the way round it was lost, is not up.
+        let awaited = links_of(fabric, graph.pairs_awaited());
+        let is_up = |ends: &LinkEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
-        for (ends, outage) in self.down.extract_if(.., |ends, _| !found.contains_key(ends)) {
+        for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
             let (link, seconds) = (link_name(fabric, ends), now.since(outage.since).as_secs_f64());
             let text = format!("link {link} is up again after {seconds:.0} s; plans use it again");
             lines.push(OutageLine::Up { link, text });
@@ -101,8 +104,17 @@ impl LinkOutages {
 
 /// Returns the links with a connection that is down, each with the first such connection.
 fn links_down(fabric: &Fabric, graph: &ConnectionGraph) -> BTreeMap<LinkEnds, GatewayPair> {
+    links_of(fabric, graph.pairs_down())
+}
+
+/// Returns the links between regions that have one of these connections, each with the first of its
+/// connections.
+fn links_of(
+    fabric: &Fabric,
+    pairs: impl Iterator<Item = GatewayPair>,
+) -> BTreeMap<LinkEnds, GatewayPair> {
     let mut found = BTreeMap::new();
-    for (one, other) in graph.pairs_down() {
+    for (one, other) in pairs {
         let [a, b] = [one, other].map(|id| fabric.gateway(id).region);
         if a != b {
             found.entry((a.min(b), a.max(b))).or_insert((one, other));
@@ -197,6 +209,21 @@ mod tests {
         assert_eq!(outages.follow(&fabric, &cut, "silent for 8 s", second(300)), [down(false)]);
         outages.follow(&fabric, &whole, "", second(310));
         assert_eq!(outages.follow(&fabric, &cut, "silent for 8 s", second(700)), [down(true)]);
+    }
+
+    /// The gateway on the way round is started again, so the cut pair is awaited for a while.
+    #[test]
+    fn a_cut_link_that_is_awaited_again_is_not_up() {
+        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let cut = without(&fabric, &[(0, 2)]);
+        assert_eq!(outages.follow(&fabric, &cut, "silent", second(0)).len(), 1);
+        let awaited = ConnectionGraph::new(&fabric, |one, other| match (one.0, other.0) {
+            (0, 2) => ConnectionState::Awaited,
+            _ => ConnectionState::Up,
+        });
+        assert_eq!(outages.follow(&fabric, &awaited, "", second(5)), []);
+        assert_eq!(outages.reports(&fabric, &awaited, second(6))[0].seconds, 6.0);
+        assert_eq!(outages.follow(&fabric, &cut, "", second(15)), [], "no second warning");
     }
 
     #[test]

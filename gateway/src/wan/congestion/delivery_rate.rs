@@ -63,8 +63,8 @@ const RATE_CHANGE_ROUNDS: u32 = 2;
 /// which a queue had just been filled or emptied would else set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
-/// 4 round trips (10 ms or more each) after congestion: a lane sends at most [`WINDOW_GAIN`] times its
-/// delivery rate, whatever the rate of the link.
+/// 4 round trips (10 ms or more each) after congestion: bulk of a lane leaves at no more than
+/// [`WINDOW_GAIN`] times its delivery rate, whatever the rate of the link.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
@@ -256,6 +256,7 @@ impl DeliveryRate {
         let factor = ECN_INCREASE_FACTOR.powf(f64::from(rounds));
         self.window_fraction = (self.window_fraction * factor).min(1.0);
         self.rounds_since_most_lost = self.rounds_since_most_lost.saturating_add(rounds);
+        self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(rounds);
         self.window_limited = false;
         self.before = Some(LaneCounters { in_flight_bytes: 0, ..now });
     }
@@ -301,9 +302,10 @@ impl DeliveryRate {
         self.note_congestion(congested);
         let factor = if sample.ecn_marked { ECN_DECREASE_FACTOR } else { ECN_INCREASE_FACTOR };
         self.window_fraction = (self.window_fraction * factor).clamp(ECN_WINDOW_FRACTION_MIN, 1.0);
-        // The first rounds of congestion show a lower rate, and nothing before them counts any more.
+        // The first rounds of congestion show a lower rate, and little before them counts any more:
+        // a round of two short outages may deliver next to nothing.
         let begins_anew = congested && self.congested_rounds <= NEW_RATE_ROUNDS;
-        let rate = if begins_anew { sample.rate } else { mean };
+        let rate = if begins_anew { sample.rate.max(mean / 2.0) } else { mean };
         // With only a part of its window the lane delivers less than it could.
         let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;
         let higher = rate > self.rate() && !after_change;

@@ -10,7 +10,12 @@ use crate::sync::lock;
 use quinn_proto::congestion::Controller;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 use units::{Span, TimeNs};
+
+/// 2 ms: how late a timer of the sender may be without a loss of pace. Tokio's timers have steps of
+/// 1 ms, and a woken task waits for a core.
+const PACE_DELAY_MAX: Span = Span::from_ms(2);
 
 /// The counters of one path of a lane. A connection that moves to another path has new ones.
 #[derive(Default)]
@@ -38,6 +43,12 @@ pub(crate) struct LaneTelemetry {
     thread_used_ns: AtomicU64,
     /// How long the path is silent, by the liveness monitor, in nanoseconds; 0 while it is not.
     silence_ns: AtomicU64,
+    /// The most that the lane should send, in bytes per second; 0 without a limit of its own.
+    pace: AtomicU64,
+    /// When all bytes that were written so far have left at the pace, in nanoseconds.
+    paced_until_ns: AtomicU64,
+    /// Wakes the sender when the pace ends.
+    pace_ended: Notify,
     /// Bytes in flight, and the congestion window.
     pub in_flight: Arc<InFlight>,
     /// The controller to change to; see [`LaneTelemetry::replace_controller`].
@@ -113,6 +124,34 @@ impl LaneTelemetry {
             since => TimeNs::from_ns(since),
         };
         Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
+    }
+
+    /// Sets the most that the lane should send, in bytes per second, or ends that limit with `None`.
+    pub fn set_pace(&self, pace: Option<f64>) {
+        self.pace.store(pace.map_or(0, |pace| (pace as u64).max(1)), Ordering::Relaxed);
+        if pace.is_none() {
+            self.pace_ended.notify_one();
+        }
+    }
+
+    /// Waits until `bytes` bytes may be written at the lane's pace, and counts them. Only bulk waits.
+    pub async fn wait_for_pace(&self, host: &dyn Host, bytes: u64) {
+        let pace = self.pace.load(Ordering::Relaxed);
+        if pace == 0 {
+            return;
+        }
+        let now = host.now();
+        let earliest = now.ns().saturating_sub(PACE_DELAY_MAX.ns());
+        let begin = self.paced_until_ns.load(Ordering::Relaxed).max(earliest);
+        let takes = Span::from_secs_f64(bytes as f64 / pace as f64);
+        self.paced_until_ns.store(begin.saturating_add(takes.ns()), Ordering::Relaxed);
+        if begin > now.ns() {
+            tokio::select! {
+                biased;
+                () = self.pace_ended.notified() => {}
+                () = host.sleep_until(TimeNs::from_ns(begin)) => {}
+            }
+        }
     }
 
     /// Notes the processor time of the calling thread, which is the lane's.
@@ -210,4 +249,32 @@ fn take_lane_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
 /// atomic add.
 fn add_to_lane_counter(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pace_spreads_bulk_until_it_ends() {
+        let host = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let (telemetry, begin) = (Arc::new(LaneTelemetry::new(1472)), host.now());
+        telemetry.wait_for_pace(&*host, 1 << 30).await;
+        assert_eq!(host.now(), begin, "no pace");
+        telemetry.set_pace(Some(1e6));
+        for _ in 0..100 {
+            telemetry.wait_for_pace(&*host, 1000).await;
+        }
+        let took = host.now().since(begin);
+        assert!(took >= Span::from_ms(96) && took <= Span::from_ms(100), "{took} for 99 ms");
+        // A write of a minute at this pace is ended by the end of the pace.
+        telemetry.wait_for_pace(&*host, 60_000_000).await;
+        let (paced, clock) = (Arc::clone(&telemetry), Arc::clone(&host));
+        let waiting = tokio::spawn(async move { paced.wait_for_pace(&*clock, 1000).await });
+        host.sleep_until(host.now() + Span::from_ms(5)).await;
+        telemetry.set_pace(None);
+        waiting.await.expect("no panic");
+        assert!(host.now().since(begin) < Span::from_ms(110), "{}", host.now().since(begin));
+    }
 }

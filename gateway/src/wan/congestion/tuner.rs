@@ -31,13 +31,12 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     let mut acked_packets = None;
-    let pace = peer.pair_pacer.lane_pace();
     loop {
         let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let windows = path.windows(&delivery, &min_rtt);
-        pace.set(delivery.pace());
+        telemetry.set_pace(delivery.pace().filter(|_| can_drain));
         if windows_set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);
@@ -60,6 +59,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         telemetry.note_thread_time(&*spec.host);
         let acked_before = acked_packets.replace(counters.acked_packets);
         if acked_before == Some(counters.acked_packets) && counters.in_flight_bytes == 0 {
+            telemetry.set_pace(None);
             charge_losses_until(peer, &telemetry, telemetry.in_flight.wait_for_traffic()).await;
             let now = spec.host.now();
             let idle_rounds = now.since(counters.at).ns() / round.ns();

@@ -4,7 +4,8 @@
 //! (`wan/connect/connection.rs`). Bulk passes two gates before QUIC has it:
 //!
 //! 1. the pacer (`wan/pacing/pacer.rs`): the rate limit of the pair, in order of the pulls;
-//! 2. the congestion window (`wan/congestion/in_flight.rs`): bytes in flight on this lane.
+//! 2. the congestion window (`wan/congestion/in_flight.rs`): bytes in flight on this lane. After
+//!    congestion the lane's own pace (`wan/congestion/telemetry.rs`) spreads what it lets through.
 //!
 //! Small segments pass only the first. A segment is pulled when its first bytes may leave, so that a
 //! later one with higher priority can still precede it.
@@ -184,6 +185,7 @@ impl StreamWriter<'_> {
         }
         while !bytes.is_empty() {
             let space = self.wait_for_window_space(bytes.len()).await;
+            self.telemetry.wait_for_pace(&*self.spec.host, space as u64).await;
             // Only bulk counts as window-limited: small segments do not show the delivery rate.
             let _waiting = self.telemetry.begin_window_wait(&*self.spec.host);
             stream.write_chunk(bytes.split_to(space)).await?;

@@ -30,7 +30,8 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
 // congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
-// found     = the second highest delivery rate of CONGESTED_SPANS queued spans, after a congested one,
+// found     = the second highest delivery rate of the last CONGESTED_SPANS queued spans after a
+//             congested one, if they lost >= configured loss + CORRECTION_LOSS together;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
@@ -42,7 +43,7 @@ const QUEUE_RTT_FACTOR: f64 = 1.2;
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
 /// 4 samples of a link (2 RTT, at least 100 ms, each) with a queue show the link's capacity, after a
 /// congested one, which is ignored since it began before the congestion. Lanes that follow the rate
-/// that they find keep a queue, and may lose nothing more.
+/// that they find keep a queue and lose little.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
@@ -148,11 +149,11 @@ pub struct LinkCapacity {
     inflated_rtts: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
-    /// Delivery rates of congested spans, in bits per second of the link; `None` without suspicion.
-    evidence: Option<Vec<f64>>,
+    /// The last queued spans after a first congested one; `None` without suspicion.
+    evidence: Option<Vec<SpanSample>>,
     /// Consecutive spans with a queue although the limit was the capacity.
     queued_spans: Vec<SpanSample>,
-    /// Spans since the last congested one.
+    /// Spans since the last congested one, queued or not.
     calm_spans: u32,
     /// Spans still to ignore after a change.
     settling_spans: u32,
@@ -256,7 +257,10 @@ impl LinkCapacity {
 
     /// Makes a probe of a higher rate due, since a lane more may use another network path.
     pub fn probe_soon(&mut self) {
-        (self.full_spans, self.probe_gain) = (self.probe_wait, PATH_PROBE_GAIN);
+        // A probe under way ends as it would.
+        if self.probed.is_none() {
+            (self.full_spans, self.probe_gain) = (self.probe_wait, PATH_PROBE_GAIN);
+        }
     }
 
     /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.
@@ -332,13 +336,13 @@ impl LinkCapacity {
             self.probe_gain = (self.probe_gain / 2.0).max(CAPACITY_PROBE_GAIN_MIN);
             return;
         }
-        let is_suspect = self.evidence.is_some() && self.is_queued(sample);
-        if is_suspect || self.is_congested(sample) {
-            return self.note_congestion(sample, limit, now);
-        }
-        self.calm_spans += 1;
+        let is_congested = self.is_congested(sample);
+        self.calm_spans = if is_congested { 0 } else { self.calm_spans + 1 };
         if self.calm_spans >= CONGESTION_FREE_SPANS {
             self.evidence = None;
+        }
+        if is_congested || self.evidence.is_some() && self.is_queued(sample) {
+            return self.note_evidence(sample, limit, now);
         }
         if sample.lost_packets < sample.sent_packets / 2 {
             remember_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
@@ -365,12 +369,10 @@ impl LinkCapacity {
             return;
         }
         let spans = std::mem::take(&mut self.queued_spans);
-        let sum = |of: fn(&SpanSample) -> f64| spans.iter().map(of).sum::<f64>();
-        let loss = sum(|span| span.lost_packets as f64) / sum(|span| span.sent_packets as f64);
-        let mean = sum(|span| span.delivery_rate) / CORRECTION_SPANS as f64;
+        let mean =
+            spans.iter().map(|span| span.delivery_rate).sum::<f64>() / CORRECTION_SPANS as f64;
         let corrected = mean.max(CORRECTION_FRACTION * found);
-        // A path that became longer looks like a queue, and may lose a little.
-        if loss < self.link.loss.as_f64() + CORRECTION_LOSS {
+        if !self.has_queue_loss(&spans) {
             return;
         }
         if self.reduced.is_none() && corrected < REDUCED_CAPACITY_FRACTION * configured {
@@ -396,27 +398,38 @@ impl LinkCapacity {
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Begins a suspicion at a first congested span, and keeps the delivery rate of each congested or
-    /// queued one after it. After [`CONGESTED_SPANS`] rates, the capacity is reduced to the second
-    /// highest of them, at least [`CAPACITY_MIN_FRACTION`] of the configured rate. It stays unless
-    /// that is below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits per second.
-    fn note_congestion(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
-        self.calm_spans = 0;
+    /// Returns whether spans with a queue lost so many packets that it was no longer path: that one
+    /// looks like a queue as well, and may lose a little.
+    fn has_queue_loss(&self, spans: &[SpanSample]) -> bool {
+        let sent: u64 = spans.iter().map(|span| span.sent_packets).sum();
+        let lost: u64 = spans.iter().map(|span| span.lost_packets).sum();
+        lost as f64 >= (self.link.loss.as_f64() + CORRECTION_LOSS) * sent as f64
+    }
+
+    /// Begins a suspicion at a first congested span, and keeps each congested or queued one after it.
+    /// Once the last [`CONGESTED_SPANS`] of them lost enough together, the capacity is reduced to the
+    /// second highest of their rates, at least [`CAPACITY_MIN_FRACTION`] of the configured rate. It
+    /// stays unless that is below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits
+    /// per second.
+    fn note_evidence(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.full_spans = 0;
         self.queued_spans.clear();
-        let Some(evidence) = &mut self.evidence else {
+        let Some(mut evidence) = self.evidence.take() else {
             self.evidence = Some(Vec::with_capacity(CONGESTED_SPANS));
             return;
         };
-        evidence.push(sample.delivery_rate);
-        if evidence.len() < CONGESTED_SPANS {
+        if evidence.len() == CONGESTED_SPANS {
+            evidence.remove(0);
+        }
+        evidence.push(*sample);
+        if evidence.len() < CONGESTED_SPANS || !self.has_queue_loss(&evidence) {
+            self.evidence = Some(evidence);
             return;
         }
         // The link was not busy all of the time, and acknowledgements may come in bursts.
-        evidence.sort_by(f64::total_cmp);
+        evidence.sort_by(|one, other| one.delivery_rate.total_cmp(&other.delivery_rate));
         let least = CAPACITY_MIN_FRACTION * self.link.rate.bits_per_second() as f64;
-        let found = evidence[CONGESTED_SPANS - 2].max(least);
-        self.evidence = None;
+        let found = evidence[CONGESTED_SPANS - 2].delivery_rate.max(least);
         if found < REDUCED_CAPACITY_FRACTION * limit {
             self.reduce_capacity(found, now);
         }

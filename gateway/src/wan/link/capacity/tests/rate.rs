@@ -119,6 +119,20 @@ fn random_loss_idleness_and_a_longer_path_show_nothing() {
     assert_eq!(pair.reduced(), None);
 }
 
+/// A route that changes loses some packets once, and stays longer.
+#[test]
+fn a_longer_path_with_a_burst_of_loss_shows_nothing() {
+    for sent in [160.0, 780.0] {
+        let mut pair = Pair::new(0);
+        pair.pass(60, sent, 900.0, 0.0);
+        pair.pass(1, sent, 0.9 * sent, 0.0);
+        for _ in 0..60 {
+            pair.pass_rtts((sent * 1e5 / (8.0 * PACKET as f64)) as u64, &[90]);
+        }
+        assert_eq!(pair.reduced(), None, "{sent} Mbit/s");
+    }
+}
+
 /// The retransmissions after an outage leave at once, and so do their acknowledgements.
 #[test]
 fn bursts_among_little_traffic_show_nothing() {
