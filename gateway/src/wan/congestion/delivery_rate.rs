@@ -211,8 +211,8 @@ impl DeliveryRate {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// Returns the most that the lane should send, in bytes per second, for some rounds after
-    /// congestion; `None` without a limit of its own. A window that is filled at twice the capacity
+    /// Returns the lane's part of the pair's pace, in bytes per second, for some rounds after
+    /// congestion; `None` if the lane has none of its own. A window that is filled at twice the capacity
     /// overflows a queue of less than half a round trip, and the lane then sends in bursts.
     pub fn pace(&self) -> Option<f64> {
         (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
