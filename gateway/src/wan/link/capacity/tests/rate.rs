@@ -1,6 +1,6 @@
 //! The capacity falls, is corrected, and recovers.
 
-use super::Pair;
+use super::{PACKET, Pair};
 use units::BitRate;
 
 #[test]
