@@ -7,7 +7,7 @@
 //! | [`client`] | the trainer's process | attaches, posts collectives, awaits results |
 //! | [`local`] | one task for the listener, one for each trainer | checks requests, maps arenas |
 //! | [`engine`] | one task | owns the sessions of `hier-collectives`, performs their actions |
-//! | [`wan`] | one thread for each lane | sends and receives segments over QUIC |
+//! | [`wan`] | one thread for each lane, the engine's for the first | sends and receives segments over QUIC |
 //! | [`observe`] | one task for the status server | metrics and status over HTTP |
 //! | [`daemon`] | the caller's task | makes the queues, starts all tasks |
 //!

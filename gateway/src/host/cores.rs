@@ -154,7 +154,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let allowed = || sched_getaffinity(None).expect("known");
         let start = move || -> BoxFuture<()> {
-            CorePin(core).pin_this_thread("lane-0");
+            CorePin(core).pin_this_thread("lane-1");
             let compute_sender = sender.clone();
             Box::pin(async move {
                 sender.send(allowed()).expect("the test receives");
@@ -162,7 +162,7 @@ mod tests {
                 RealHost.run_compute(Box::new(task)).await.expect("no panic");
             })
         };
-        let thread = LaneThread { name: "lane-0".to_owned(), number: 0, of: 1 << 20 };
+        let thread = LaneThread { name: "lane-1".to_owned(), number: 1, of: 1 << 20 };
         RealHost.spawn_lane(thread, Box::new(start)).expect("a thread");
         let [lane, compute] = [0, 1].map(|_| receiver.recv().expect("sent"));
         assert!(lane.count() == 1 && lane.is_set(core));

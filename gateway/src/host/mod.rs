@@ -47,6 +47,14 @@ pub struct LaneThread {
     pub of: usize,
 }
 
+impl LaneThread {
+    /// Returns whether the lane is the first of its gateway, which shares the engine's thread. A
+    /// segment then passes between engine and lane without waking a thread.
+    pub fn is_shared_with_engine(&self) -> bool {
+        self.number.is_multiple_of(self.of)
+    }
+}
+
 /// Makes a lane's future on the executor that will run it.
 pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
@@ -65,7 +73,9 @@ pub trait Host: Send + Sync + 'static {
     /// Runs a task on the caller's executor.
     fn spawn(&self, task: BoxFuture<()>);
 
-    /// Runs a lane on a thread and executor of its own, or on the caller's executor.
+    /// Runs a lane on a thread and executor of its own, or on the caller's executor if it
+    /// [is shared with the engine](LaneThread::is_shared_with_engine). Call it on the engine's
+    /// executor.
     ///
     /// # Errors
     /// The system gives no thread.

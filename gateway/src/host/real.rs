@@ -16,8 +16,8 @@ use std::thread::available_parallelism;
 use tracing::warn;
 use units::{Span, TimeNs};
 
-/// The operating system's clock, threads and sockets. Each lane gets a thread, and a core if there
-/// are enough of them.
+/// The operating system's clock, threads and sockets. Each lane but a gateway's first gets a thread,
+/// and a core if there are enough of them.
 #[derive(Debug, Default)]
 pub struct RealHost;
 
@@ -56,9 +56,14 @@ impl Host for RealHost {
         tokio::spawn(task);
     }
 
-    /// Starts a thread with a runtime of its own, and pins it to a core if there are enough.
+    /// Starts a thread with a runtime of its own, and pins it to a core if there are enough. The lane
+    /// that is shared with the engine becomes a task of the calling thread's runtime.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
         read_cores();
+        if thread.is_shared_with_engine() {
+            self.spawn(start());
+            return Ok(());
+        }
         let pin = CorePin::choose_for_lane(&thread);
         let runtime = HandedOverRuntime::new()?;
         let name = thread.name.clone();
@@ -218,6 +223,27 @@ mod tests {
         assert_eq!(sent, Some(u16::try_from(device).unwrap_or(u16::MAX)));
         let elsewhere = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(RealHost.mtu_towards(elsewhere, SocketAddr::new(own, 9)), None, "not ours");
+    }
+
+    #[tokio::test]
+    async fn the_first_lane_shares_the_engines_thread() {
+        let threads = [4, 5, 8].map(|number| {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let start = move || -> BoxFuture<()> {
+                Box::pin(async move {
+                    sender.send(std::thread::current().id()).expect("the test receives");
+                })
+            };
+            let thread = LaneThread { name: format!("lane-{}", number % 4), number, of: 4 };
+            RealHost.spawn_lane(thread, Box::new(start)).expect("a thread");
+            receiver
+        });
+        let engine = std::thread::current().id();
+        let mut shared = Vec::new();
+        for thread in threads {
+            shared.push(thread.await.expect("sent") == engine);
+        }
+        assert_eq!(shared, [true, false, true]);
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! The endpoint of a lane: a UDP socket with its own thread, shared by the connections to all peers.
+//! The endpoint of a lane: a UDP socket with its own thread (the engine's for a gateway's first lane),
+//! shared by the connections to all peers.
 //!
 //! The daemon calls [`start_lanes`]. Each lane's thread runs an accept loop, and tasks for dialling
 //! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
