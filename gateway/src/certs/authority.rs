@@ -1,9 +1,8 @@
 //! The CA of a deployment, and the certificates that it signs.
 
 use super::error::CertsError;
+use crate::host::{Host as _, RealHost};
 use crate::wan::connect::tls::gateway_dns_name;
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::Ed25519KeyPair;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -127,20 +126,22 @@ impl CertificateAuthority {
     }
 }
 
+/// The 16 bytes before the 32 of an Ed25519 key in version 1 of PKCS#8 (RFC 8410): a sequence of the
+/// version, the algorithm's identifier and an octet string in an octet string.
+const ED25519_PKCS8_V1_HEADER: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
 /// Makes an Ed25519 key in version 1 of PKCS#8. OpenSSL 3.0 and Python's cryptography read no keys
 /// of version 2, in which rcgen would make it. Tested by `keys_are_in_version_1_of_pkcs8`.
 fn generate_key_pair() -> Result<KeyPair, rcgen::Error> {
-    let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
-        .map_err(|_| rcgen::Error::RingUnspecified)?;
-    let der: &[u8] = document.as_ref();
+    let der = [&ED25519_PKCS8_V1_HEADER[..], &RealHost.random_bytes()].concat();
     KeyPair::try_from(der)
 }
 
 /// Returns a random secret of 32 bytes as 64 hexadecimal digits.
 pub(super) fn random_token() -> String {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
-    bytes.iter().fold(String::new(), |mut text, byte| {
+    RealHost.random_bytes().iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes every write");
         text
     })

@@ -6,6 +6,7 @@ use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use crate::limits::threads::spawn_thread;
 use quinn::Runtime;
+use ring::rand::{SecureRandom, SystemRandom};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -128,7 +129,7 @@ impl Host for RealHost {
     /// Reads the system's random source.
     fn random_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
-        aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+        SystemRandom::new().fill(&mut bytes).expect("the system's random source works");
         bytes
     }
 }

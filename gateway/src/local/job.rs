@@ -1,9 +1,9 @@
 //! The jobs whose trainers a gateway serves.
 
 use super::protocol::Token;
-use aws_lc_rs::hmac;
 use hier_collectives::ids::GroupId;
 use hier_collectives::wire::JobFacts;
+use ring::hmac;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;

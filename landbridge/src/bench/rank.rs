@@ -3,7 +3,6 @@
 //! Every rank computes the contributions of all ranks, so each one checks by itself.
 
 use super::reference::{ReferenceElement, append_bench_element, bench_weight, reference_epsilon};
-use aws_lc_rs::digest;
 use gateway::client::{
     AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, PostError,
 };
@@ -14,6 +13,7 @@ use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::Failure;
 use hier_collectives::topology::Fabric;
+use ring::digest;
 use serde::Serialize;
 use std::num::NonZeroU32;
 use std::sync::Arc;

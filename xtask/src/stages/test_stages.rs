@@ -247,7 +247,7 @@ fn check_tools(workspace: &Workspace) -> Result<(), Failure> {
         ("cargo-clippy", "rustup component add clippy"),
         (
             compiler,
-            "a C compiler, for aws-lc-rs: apt-get install gcc libc6-dev, dnf install gcc, \
+            "a C compiler, for ring: apt-get install gcc libc6-dev, dnf install gcc, \
              or xcode-select --install",
         ),
     ];

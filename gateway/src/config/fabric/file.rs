@@ -126,7 +126,7 @@ impl FabricFile {
             let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
             text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
         }
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
         bytes

@@ -7,12 +7,12 @@ use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
-use aws_lc_rs::hmac;
 use quinn::{
     AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     TransportConfig, VarInt,
 };
 use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

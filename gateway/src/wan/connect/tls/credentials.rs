@@ -1,11 +1,11 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
-use ::aws_lc_rs::hmac;
+use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::crypto::ring::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -218,7 +218,7 @@ pub(super) fn tls_cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
     let (aes, chacha) =
         (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
     let cipher_suites = if has_aes { vec![aes, chacha] } else { vec![chacha, aes] };
-    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
+    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
 }
 
 /// Returns whether the CPU has instructions for AES-GCM.
