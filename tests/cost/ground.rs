@@ -4,7 +4,6 @@ use crate::row::{MANY_PEERS, Row};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use scenarios::testbed::error::LabError;
-use scenarios::testbed::processes::Processes;
 use scenarios::testbed::site::{FabricText, Testbed};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -103,19 +102,6 @@ impl LoopbackSites {
         };
         std::fs::write(sites.path("fabric.toml"), fabric.to_toml())?;
         Ok(sites)
-    }
-
-    /// Starts two processes of normal priority that only compute.
-    ///
-    /// # Errors
-    /// The system cannot start them.
-    pub fn start_busy_processes(&self) -> Result<Processes, LabError> {
-        let spin = || {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-            command
-        };
-        Ok(Processes::start(self.folder(), vec![spin(), spin()], "busy")?)
     }
 }
 

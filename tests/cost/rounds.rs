@@ -12,7 +12,9 @@ use crate::report::flame_graph;
 use crate::row::{Contender, FULL, Row};
 use scenarios::testbed::error::LabError;
 use scenarios::testbed::interrupt;
+use scenarios::testbed::processes::Processes;
 use scenarios::testbed::programs::{is_installed, openssl_version};
+use scenarios::testbed::site::Testbed as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -84,7 +86,7 @@ impl Bench {
     /// Measures one run of a row.
     fn sample(&self, row: &Row) -> Result<Sample, LabError> {
         let sites = LoopbackSites::new(&self.programs.landbridge, row)?;
-        let _busy = row.busy.then(|| sites.start_busy_processes()).transpose()?;
+        let _busy = row.busy.then(|| Processes::start_busy(sites.folder())).transpose()?;
         self.start(&self.programs, row)?.sample()
     }
 

@@ -157,8 +157,8 @@ const QUICK_BENCH_LIMIT: Duration = Duration::from_secs(6 * 60);
 /// 35 min from the start, until when void cells are measured again: the other arms need the rest.
 const REPEAT_LIMIT: Duration = Duration::from_secs(35 * 60);
 
-/// 220 s from the start, until when void cells are measured again with `--quick`.
-const QUICK_REPEAT_LIMIT: Duration = Duration::from_secs(220);
+/// 200 s from the start, until when void cells are measured again with `--quick`.
+const QUICK_REPEAT_LIMIT: Duration = Duration::from_secs(200);
 
 fn run_virtual(measured: &mut Measured, rows: &[Row], seeds: Seeds) {
     let long = if measured.asked.long { &long::ALL[..] } else { &[] };

@@ -7,7 +7,7 @@ use super::run_times::RunTimes;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How one knows that the runs of processes have begun.
@@ -57,6 +57,19 @@ impl Processes {
             processes.children.push(command.stdout(out).stderr(log).spawn()?);
         }
         Ok(processes)
+    }
+
+    /// Starts two processes of normal priority that only compute, as data loaders do beside a gateway.
+    ///
+    /// # Errors
+    /// The system cannot make a file or start a program.
+    pub fn start_busy(folder: &Path) -> io::Result<Self> {
+        let spin = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            command
+        };
+        Self::start(folder, vec![spin(), spin()], "busy")
     }
 
     /// Returns the path of an output of a process: `out` or `log`.

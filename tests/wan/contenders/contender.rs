@@ -5,13 +5,15 @@ use super::peers::Tools;
 use crate::arms::simulated;
 use crate::cell::{CUT_AFTER, Cell};
 use crate::lab::testbed::{Ground, Lab};
+use crate::report::figures::{BUSY, OURS};
 use crate::row::{COMMON, Row};
 use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
 use scenarios::testbed::error::LabError;
 use scenarios::testbed::gateways::{all_reduce, start_gateways};
-use scenarios::testbed::processes::Begins;
+use scenarios::testbed::processes::{Begins, Processes};
 use scenarios::testbed::programs::is_installed;
 use scenarios::testbed::run_times::RunTimes;
+use scenarios::testbed::site::Testbed as _;
 use std::path::Path;
 use units::ByteCount;
 
@@ -19,6 +21,8 @@ use units::ByteCount;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     Landbridge,
+    /// Ours, beside two busy processes of normal priority.
+    BusyMachine,
     /// Ours, with the whole buffer as one segment.
     OneSegment,
     /// Ours, with quinn's CUBIC in place of `link-share`.
@@ -42,8 +46,9 @@ pub enum Contender {
 }
 
 impl Contender {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Landbridge,
+        Self::BusyMachine,
         Self::OneSegment,
         Self::Cubic,
         Self::Quinn { window: None },
@@ -58,7 +63,8 @@ impl Contender {
 
     pub fn name(self) -> String {
         match self {
-            Self::Landbridge => "landbridge".to_owned(),
+            Self::Landbridge => OURS.to_owned(),
+            Self::BusyMachine => BUSY.to_owned(),
             Self::OneSegment => simulated::ONE_SEGMENT.to_owned(),
             Self::Cubic => simulated::CUBIC.to_owned(),
             Self::Quinn { window: None } => "quinn, defaults".to_owned(),
@@ -74,7 +80,11 @@ impl Contender {
     /// Returns the reason why the contender cannot run on this machine, if it cannot.
     pub fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
-            Self::Landbridge | Self::OneSegment | Self::Cubic | Self::Quinn { .. } => None,
+            Self::Landbridge
+            | Self::BusyMachine
+            | Self::OneSegment
+            | Self::Cubic
+            | Self::Quinn { .. } => None,
             Self::Iperf { .. } => (!is_installed("iperf3")).then_some("install iperf3"),
             Self::Gloo { .. } => tools.python.is_none().then_some(
                 "no torch in target/peers/torch: install python3-venv, and see that pip can have it",
@@ -105,6 +115,10 @@ impl Contender {
         let lab = Lab::up(&tools.landbridge, row, ground, controller)?;
         match self {
             Self::Landbridge | Self::Cubic => self.landbridge(&lab, row, sizes, &[]),
+            Self::BusyMachine => {
+                let _busy = Processes::start_busy(lab.folder())?;
+                self.landbridge(&lab, row, sizes, &[])
+            }
             Self::OneSegment => {
                 self.landbridge(&lab, row, sizes, &["--segment", &format!("{COMMON} B")])
             }
@@ -136,7 +150,7 @@ impl Contender {
         let gateways = start_gateways(lab, arguments, CUT_AFTER)?;
         let (mut cells, mut lost) = (Vec::new(), lost_packets(lab));
         for bytes in sizes {
-            let once = *bytes > COMMON || self != Self::Landbridge;
+            let once = *bytes > COMMON || !matches!(self, Self::Landbridge | Self::BusyMachine);
             let iterations = if once { 1 } else { RUNS };
             let (cpu, emulator) = (gateways.cpu_seconds(), lab.emulator_meter());
             let seconds = all_reduce(lab, *bytes, iterations, CUT_AFTER)?.seconds;

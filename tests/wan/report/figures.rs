@@ -12,7 +12,10 @@ use std::cmp::Ordering;
 pub(super) type Figures = Vec<(String, Option<f64>)>;
 
 /// The name of Landbridge among contenders.
-pub(super) const OURS: &str = "landbridge";
+pub const OURS: &str = "landbridge";
+
+/// The name of Landbridge beside two busy processes.
+pub const BUSY: &str = "landbridge, two busy processes";
 
 /// Returns the cell of a row, contender, arm and size, if it was measured.
 fn cell<'a>(
@@ -79,6 +82,22 @@ pub(super) fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures
         held.into_iter().chain(whole).map(figure).collect()
     };
     rows.flat_map(of_row).collect()
+}
+
+/// Returns the efficiencies of `who` in the lab: 64 MiB over links of 1 Gbit/s with these round trips
+/// and losses.
+pub(super) fn lab_etas(
+    measured: &Measured,
+    who: &str,
+    rtts_ms: &[u64],
+    losses: std::ops::RangeInclusive<f64>,
+) -> Figures {
+    let rows = rows(measured, Arm::Lab).filter(|row| {
+        row.rate.bits_per_second() == 1_000_000_000
+            && rtts_ms.iter().any(|ms| row.rtt == units::Span::from_ms(*ms))
+            && losses.contains(&row.loss.as_f64())
+    });
+    rows.map(|row| (row.to_string(), eta(cell(measured, row, who, LAB, COMMON)))).collect()
 }
 
 pub(super) fn apart(measured: &Measured) -> Figures {
@@ -177,7 +196,7 @@ impl Against {
 /// Whether a bound is about what this contender does over this link.
 pub fn is_bounded(row: &Row, who: &str) -> bool {
     let against = [NEAR, FAR, GLOO];
-    who == OURS
+    [OURS, BUSY].contains(&who)
         || (who == ONE_SEGMENT && row.rtt >= SEGMENTS_FROM)
         || against.iter().any(|them| them.counts(row) && them.who.contains(&who))
 }

@@ -1,4 +1,4 @@
-use super::figures::{LAB, OURS, PEERS, VIRTUAL, bulk};
+use super::figures::{BUSY, LAB, OURS, PEERS, VIRTUAL, bulk};
 use super::verdict::verdicts;
 use crate::arms::simulated::{FIXED_ONE_WAY, FIXED_WINDOW, ONE_SEGMENT};
 use crate::cell::Cell;
@@ -35,6 +35,20 @@ fn a_void_cell_meets_no_bound() {
     cells[0].1.seconds = Some(0.5);
     let slower = of(&cells);
     assert!(!slower.met && slower.worst.starts_with("0.500 ("), "{slower:?}");
+}
+
+#[test]
+fn a_busy_machine_has_a_bound_of_its_own() {
+    let row = Row::matrix(false)[0];
+    let met = |who: &str, eta: f64, about: &str| {
+        let cells = vec![(row, Cell::new(who, LAB, COMMON, vec![1.0], eta))];
+        let asked = Asked { rows: vec![row], arms: vec![Arm::Lab], long: false };
+        let verdicts = verdicts(&Measured { cells, asked, ..Measured::default() });
+        verdicts.into_iter().find(|verdict| verdict.wanted.contains(about)).expect("one").met
+    };
+    assert!(met(BUSY, 0.91, "two busy") && !met(BUSY, 0.89, "two busy"));
+    assert!(met(OURS, 0.96, "2 ms clean: eta") && !met(OURS, 0.94, "2 ms clean: eta"));
+    assert!(!met(OURS, 0.96, "two busy"), "the idle machine's eta says nothing of it");
 }
 
 #[test]
@@ -108,7 +122,7 @@ fn missing_figures_meet_no_bound() {
     let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu];
     let asked = Asked { rows: Row::matrix(false), arms, long: true };
     let verdicts = verdicts(&Measured { asked, ..Measured::default() });
-    assert_eq!(verdicts.len(), 14, "all but the time and netem: {verdicts:?}");
+    assert_eq!(verdicts.len(), 18, "all but the time and netem: {verdicts:?}");
     for verdict in verdicts {
         assert!(!verdict.met && verdict.figures == 0 && verdict.void > 0, "{verdict:?}");
     }

@@ -1,8 +1,8 @@
 //! The bounds, and a verdict for each: whether its worst figure meets it.
 
 use super::figures::{
-    FAR, Figures, GLOO, NEAR, apart, costs, etas, long, netem, peers, segments, small, took,
-    windows,
+    BUSY, FAR, Figures, GLOO, NEAR, OURS, apart, costs, etas, lab_etas, long, netem, peers,
+    segments, small, took, windows,
 };
 use crate::arms::long::{ALONE, ALONE_OVER, BEHIND, IN_A_ROW};
 use crate::measured::Measured;
@@ -29,6 +29,26 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
         least("virtual: eta of 20 BDP and more, loss up to 0.1 %, at least 0.95", clean, 0.95),
         least("virtual: eta of 20 BDP and more, loss of 1 %, at least 0.93", lossy, 0.93),
         most("lab and virtual: etas of 20 BDP and more apart, at most 0.04", apart(measured), 0.04),
+        least(
+            "lab, 64 MiB at 1 Gbit/s, 2 ms clean: eta, at least 0.95",
+            lab_etas(measured, OURS, &[2], 0.0..=0.0),
+            0.95,
+        ),
+        least(
+            "lab, the same, 20 and 80 ms clean: eta, at least 0.965",
+            lab_etas(measured, OURS, &[20, 80], 0.0..=0.0),
+            0.965,
+        ),
+        least(
+            "lab, the same, 2 to 80 ms, 0.1 %: eta, at least 0.955",
+            lab_etas(measured, OURS, &[2, 20, 80], 0.000_99..=0.001_01),
+            0.955,
+        ),
+        least(
+            "lab, the same, to 0.1 %, beside two busy processes: eta, at least 0.9",
+            lab_etas(measured, BUSY, &[2, 20, 80], 0.0..=0.001_01),
+            0.9,
+        ),
         most("4 KiB and 1 MB without loss: over 1.15 T* + 3 ms, in ms", small(measured), 0.0),
         most(
             "virtual: a window of 1.25 MB, one way: off W/RTT, at most 0.1",
