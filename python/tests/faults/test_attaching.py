@@ -154,6 +154,52 @@ def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
     assert 1 <= caplog.text.count("no gateway answers") <= 2, "not a line for each attempt"
 
 
+def serve_two_barriers(peer):
+    """Lets the ranks meet, and finish."""
+    peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+    for _ in range(2):
+        post = peer.receive()
+        peer.send(ready(post), free(post))
+    with contextlib.suppress(AssertionError, OSError):
+        peer.receive()
+
+
+def fail_second_barrier(code):
+    """Returns an answer that lets the ranks meet, and fails their end."""
+
+    def answer(peer):
+        peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+        post = peer.receive()
+        peer.send(ready(post), free(post))
+        post = peer.receive()
+        peer.send(Failed(post.sequence, code, "for this test"))
+        if code == FailureCode.SHUTTING_DOWN:
+            peer.send(Refused(RefusalReason.SHUTTING_DOWN, "for this test"))
+
+    return answer
+
+
+def test_a_failure_while_ranks_finish_is_recovered(group, tmp_path):
+    failing = fail_second_barrier(FailureCode.SHUTTING_DOWN)
+    ScriptedGateway(tmp_path / "socket", group, [failing, close, serve_two_barriers])
+    meet(group)
+    assert [group.finish(DEADLINE_S), group.finish(DEADLINE_S)] == [False, True]
+
+
+def test_a_rank_whose_peers_have_ended_ends_too(group, tmp_path):
+    failing = fail_second_barrier(FailureCode.SHUTTING_DOWN)
+    ScriptedGateway(tmp_path / "socket", group, [failing])
+    meet(group)
+    assert group.finish(0.5)
+
+
+def test_ranks_that_finish_with_other_weights_disagree(group, tmp_path):
+    ScriptedGateway(tmp_path / "socket", group, [fail_second_barrier(FailureCode.DISAGREEMENT)])
+    meet(group)
+    with pytest.raises(landbridge.RanksDisagree):
+        group.finish(layout=1)
+
+
 @pytest.mark.parametrize("reason", LASTING)
 def test_refusals_that_last_end_the_attempt(reason, group, tmp_path):
     gateway = ScriptedGateway(tmp_path / "socket", group, [refuse(reason), serve])
