@@ -1,6 +1,7 @@
 """Attaching while a gateway starts, ends, refuses or goes away: only what lasts is an error."""
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all
 from landbridge._config.region_file import GatewayLocation
-from landbridge._group import Group
+from landbridge._group import Group, attachment
 from landbridge._local_regions import LocalRegions
 from landbridge._memory.arena import Arena
 from landbridge._protocol.wire import (
@@ -149,9 +150,30 @@ def test_troubles_that_pass_end_no_attempt(trouble, group, tmp_path):
 
 
 def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "landbridge")
     ScriptedGateway(tmp_path / "socket", group, [serve], delay_s=0.4)
     meet(group)
     assert 1 <= caplog.text.count("no gateway answers") <= 2, "not a line for each attempt"
+    assert not any(record.levelno >= logging.WARNING for record in caplog.records)
+
+
+def test_only_a_lasting_trouble_is_a_warning_once(caplog):
+    caplog.set_level(logging.INFO, "landbridge")
+    log, gone = attachment.TroubleLog(0), landbridge.NoGateway("no gateway")
+
+    def levels_of(failure, times):
+        caplog.clear()
+        for now in times:
+            log.note_trouble(failure, now, 1800)
+        return [(record.levelname, failure.args[0] in record.message) for record in caplog.records]
+
+    assert levels_of(gone, range(30)) == [("INFO", True)]
+    assert levels_of(gone, range(30, 630)) == [("WARNING", True)]
+    assert levels_of(gone, range(630, 700)) == [("WARNING", True)]
+    assert levels_of(landbridge.Refused("taken"), range(700, 800)) == [("WARNING", True)]
+    log.end_trouble()
+    assert levels_of(gone, range(800, 830)) == [("INFO", True)]
+    assert levels_of(gone, range(830, 1200)) == [], "ten minutes have not passed"
 
 
 def serve_two_barriers(peer):
