@@ -27,6 +27,9 @@ _RETRY_PAUSE_MIN_S = 0.1
 #: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
 #: found.
 _RETRY_PAUSE_MAX_S = 1.0
+#: 2 s: longest time for which the folder of a gateway that starts is closed to its users. It takes
+#: microseconds.
+_DENIED_MAX_S = 2.0
 #: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after the
 #: other.
 _WARNING_DELAY_S = 30.0
@@ -50,6 +53,8 @@ class GatewayAttachment:
         self._arena = arena
         self._state = state
         self._was_attached = False
+        #: The first refusal by the system since the last other answer, in seconds.
+        self._denied_since: float | None = None
         self._log = TroubleLog(rank)
 
     def meet_all_ranks(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
@@ -86,17 +91,21 @@ class GatewayAttachment:
                     self._state.end_connection(self._state.connection, f"given up after: {failure}")
             except errors.AttachError as failure:
                 now = time.monotonic()
-                if self._is_lasting(failure) or now + pause >= deadline:
+                if self._is_lasting(failure, now) or now + pause >= deadline:
                     raise
                 self._log.note_trouble(failure, now, deadline)
                 time.sleep(pause)
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
 
-    def _is_lasting(self, failure: errors.AttachError) -> bool:
+    def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
         """Returns whether another attempt would fail too."""
+        if not isinstance(failure, errors.NotPermitted):
+            self._denied_since = None
+            return failure.is_final
+        if self._denied_since is None:
+            self._denied_since = now
         # A gateway that starts makes its folder first, and then opens it to other users.
-        is_starting = self._was_attached and isinstance(failure.__cause__, PermissionError)
-        return failure.is_final and not is_starting
+        return not self._was_attached and now - self._denied_since >= _DENIED_MAX_S
 
     def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
         """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout

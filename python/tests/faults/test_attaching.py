@@ -176,6 +176,35 @@ def test_only_a_lasting_trouble_is_a_warning_once(caplog):
     assert levels_of(gone, range(830, 1200)) == [], "ten minutes have not passed"
 
 
+def deny(times, monkeypatch):
+    """Lets the system refuse the first connections to the gateway."""
+    attach_rank, denied = attachment.attach_rank, []
+
+    def attach(*arguments):
+        if len(denied) < times:
+            denied.append(time.monotonic())
+            raise landbridge.NotPermitted("for this test", is_final=True) from PermissionError()
+        return attach_rank(*arguments)
+
+    monkeypatch.setattr(attachment, "attach_rank", attach)
+    return denied
+
+
+def test_a_folder_that_is_still_closed_is_awaited(group, tmp_path, monkeypatch):
+    """A gateway that starts makes its folder, and then opens it to its group."""
+    denied = deny(3, monkeypatch)
+    ScriptedGateway(tmp_path / "socket", group, [serve])
+    meet(group)
+    assert len(denied) == 3
+
+
+def test_a_folder_that_stays_closed_ends_the_attempt(group, monkeypatch):
+    denied = deny(1 << 20, monkeypatch)
+    with pytest.raises(landbridge.NotPermitted):
+        meet(group)
+    assert 2 <= denied[-1] - denied[0] < DEADLINE_S
+
+
 def serve_two_barriers(peer):
     """Lets the ranks meet, and finish."""
     peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
