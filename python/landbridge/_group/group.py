@@ -72,7 +72,7 @@ def connect(
         AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
             ``is_final`` says whether to try again makes sense.
         ArenaFull: A limit, which the text names, leaves too little memory for the arena.
-        LimitReached: This process has no descriptor or thread left.
+        LimitReached: This process has no descriptor or thread left, or may start no program.
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout(timeout)

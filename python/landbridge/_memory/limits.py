@@ -26,6 +26,8 @@ _CLIENT_RESERVE_BYTES = 4 << 20
 _UNLIMITED_BYTES = 1 << 62
 #: Errors of a system call that mean that a process or the system has no descriptor left.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+#: Errors of a system call that mean that there is no process, thread or memory left.
+_NO_PROCESS = (errno.EAGAIN, errno.ENOMEM)
 
 
 class MemoryLimit(NamedTuple):
@@ -77,7 +79,9 @@ def tightest_limit(root: Path = Path("/")) -> MemoryLimit | None:
 
 def describe_os_error(error: OSError) -> str:
     """Returns the text of a system call's error, with the limit and the remedy where the process
-    has no descriptor left."""
+    has no descriptor left, or may start no other process."""
+    if error.errno in _NO_PROCESS:
+        return f"{error}; raise the limit that is met: {name_thread_limits()}"
     if error.errno not in _NO_DESCRIPTOR:
         return str(error)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -89,15 +93,25 @@ def is_descriptor_limit(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
 
 
+def is_limit(error: OSError) -> bool:
+    """Returns whether a system call failed because there is no descriptor, process or memory
+    left."""
+    return error.errno in (*_NO_DESCRIPTOR, *_NO_PROCESS)
+
+
 def start_thread(thread: threading.Thread) -> None:
     """Starts a thread. Raises ``LimitReached`` with the limits and the remedy where the system
     gives none."""
     try:
         thread.start()
     except RuntimeError as error:
-        limits = "; ".join(thread_limits()) or "kernel.threads-max of sysctl"
-        text = f"no thread {thread.name}: {error}; raise the limit that is met: {limits}"
-        raise LimitReached(text) from error
+        text = f"no thread {thread.name}: {error}; raise the limit that is met"
+        raise LimitReached(f"{text}: {name_thread_limits()}") from error
+
+
+def name_thread_limits() -> str:
+    """Returns the limits on threads, processes and their memory as one text."""
+    return "; ".join(thread_limits()) or "kernel.threads-max of sysctl"
 
 
 def thread_limits(root: Path = Path("/")) -> list[str]:

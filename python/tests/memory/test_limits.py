@@ -1,6 +1,7 @@
 """Limits of the system: the tightest is named with its remedy before the kernel kills for it."""
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from landbridge import errors
+from landbridge._config import program, region_file
+from landbridge._local_regions import LocalRegions
 from landbridge._memory import arena, limits
 from landbridge._quantities import round_both
 
@@ -253,3 +256,69 @@ else:
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert done.stdout.startswith("works" if below_kib >= 8192 else "refused"), done.stdout
     assert "cgroup" in done.stdout or below_kib >= 8192
+
+
+#: A script that connects to a running region under a limit, and prints how that ends.
+CONNECTING = """
+import os, resource, sys
+import landbridge
+vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+descriptors = len(os.listdir("/proc/self/fd")) - 1
+limit = {limit}
+resource.setrlimit(resource.{kind}, (limit, limit))
+try:
+    landbridge.connect(config={config!r}, rank=0, arena="1 MiB", timeout=60).close()
+except (landbridge.LimitReached, landbridge.ArenaFull) as error:
+    assert {words!r} in str(error), error
+    print("refused")
+else:
+    print("works")
+"""
+
+
+def connect_under(regions, kind, limit, words):
+    """Returns how `connect` ends under a limit, an expression."""
+    config = str(regions.region_file("east"))
+    done = run_script(CONNECTING.format(kind=kind, limit=limit, words=words, config=config))
+    assert done.returncode == 0, (limit, done.returncode, done.stderr)
+    return done.stdout.strip()
+
+
+def test_connect_names_every_limit_that_it_meets():
+    with LocalRegions(ranks=(1,)) as regions:
+        for free in range(20):
+            ended = connect_under(regions, "RLIMIT_NOFILE", f"descriptors + {free}", "ulimit -n")
+            if ended == "works":
+                break
+        assert 4 <= free < 19, "it needs a few descriptors"
+        for mib in (1, 4, 16, 64):
+            connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
+
+
+def test_a_refused_process_names_the_limits(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(program.subprocess, "run", refuse)
+    monkeypatch.setattr(limits, "thread_limits", lambda: ["ulimit -u is 3"])
+    monkeypatch.setenv("LANDBRIDGE_BIN", "/bin/true")
+    with pytest.raises(errors.LimitReached, match="raise the limit that is met: ulimit -u is 3"):
+        program.read_config(tmp_path / "east.toml")
+
+
+def test_a_program_ended_by_a_signal_names_the_limits(monkeypatch, tmp_path):
+    script = tmp_path / "landbridge"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("LANDBRIDGE_BIN", str(script))
+    with pytest.raises(errors.LimitReached, match="ended by signal 9; limits of this process: "):
+        program.read_config(tmp_path / "east.toml")
+
+
+def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
+    def refuse(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(errors.LimitReached, match="ulimit -n"):
+        region_file._read_token(tmp_path / "train.token")
