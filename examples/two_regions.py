@@ -19,14 +19,15 @@ store = torch.distributed.HashStore()
 torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 # Ranks count through all regions, in alphabetical order: such as east 0 to 2, west 3.
 group = landbridge.connect(config=sys.argv[1], rank=int(os.environ["RANK"]), arena="64 MiB")
-step = 0  # The number of finished steps: here, or in your checkpoint.
-while True:
+step, finished = 0, False  # The number of finished steps: here, or in your checkpoint.
+while not finished:
     # Ranks that are behind, or new, get step, weights and optimizer of one that is ahead.
     step = lb.resume(group, step, model, optimizer)
     batches = lb.UnevenSampler(dataset, group, global_batch=64)  # Faster ranks take more.
     epoch, done = divmod(step, len(batches))
-    if epoch == 8:
-        break  # Every rank has finished.
+    if epoch == 8:  # `finish` raises unless all ranks have equal weights, and recovers if it must.
+        finished = group.finish(layout=lb.module_digest(model))
+        continue
     batches.set_epoch(epoch, done)
     # The option keeps DDP's buckets the same, also in a trainer that was started again.
     ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
@@ -46,4 +47,4 @@ while True:
         state.recover(failure)  # Returns when all ranks and gateways are back.
     del ddp  # Its hooks must leave the parameters before a new one adds others.
     gc.collect()
-print(f"weights {lb.check_module(model, group):016x}")  # Equal on all ranks, or it raises.
+print(f"weights {lb.module_digest(model):016x}", flush=True)

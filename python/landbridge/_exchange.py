@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ._operation import DEFAULT_TIMEOUT_S
+from .errors import ArenaFull, LandbridgeError
 
 
 class RankGroup(Protocol):
@@ -22,6 +24,9 @@ class RankGroup(Protocol):
         self, array: Any, op: str = "avg", *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
     ) -> Any:
         """Combines the arrays of all ranks, element by element, and returns the result."""
+
+    def barrier(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Waits until every rank has come. It takes no memory of the arena."""
 
 
 def exchange_integers(
@@ -39,6 +44,8 @@ def exchange_integers(
         For each value, a list of what every rank gave, by rank.
 
     Raises:
+        ArenaFull: The arena has no room. Ranks whose arena has some raise ``RanksDisagree`` at
+            once.
         LandbridgeError: As ``Group.all_reduce``.
     """
     count = group.world_size
@@ -47,6 +54,12 @@ def exchange_integers(
     placed[group.rank :: count] = values
     form = f"={len(placed)}Q"
     contribution = memoryview(struct.pack(form, *placed)).cast("q")
-    total = group.all_reduce(contribution, "sum", layout=layout, timeout=timeout)
+    try:
+        total = group.all_reduce(contribution, "sum", layout=layout, timeout=timeout)
+    except ArenaFull:
+        # Another collective than the one for which the others wait, so that they hear at once.
+        with contextlib.suppress(LandbridgeError):
+            group.barrier(timeout)
+        raise
     collected = struct.unpack(form, total)
     return [list(collected[at : at + count]) for at in range(0, len(collected), count)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ._config import program
 from .errors import LandbridgeError
@@ -168,6 +169,24 @@ class LocalRegions:
         # Ends the process that watches this pipe.
         process.stdin.close()
 
+    def stop_relay(self) -> dict[str, Any]:
+        """Ends the relay, and returns its report. The regions have no link then."""
+        process = self._processes["relay"]
+        process.terminate()
+        process.wait()
+        self.kill_process("relay")
+        lines = (self.folder / "relay.out").read_text("utf-8").splitlines()
+        try:
+            report: dict[str, Any] = json.loads(lines[-1])
+        except (IndexError, ValueError) as error:
+            text = f"the relay gave no report: {error}\n{self.read_log('relay')}"
+            raise LocalRegionsError(text) from error
+        return report
+
+    def process_ids(self) -> list[int]:
+        """Returns the numbers of the processes of the gateways and of the relay."""
+        return [process.pid for process in self._processes.values()]
+
     def read_log(self, name: str) -> str:
         """Returns the text of the log of a region's gateway, or of the ``relay``."""
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")
@@ -181,12 +200,14 @@ class LocalRegions:
             raise LocalRegionsError(f"`landbridge {' '.join(arguments)}` failed: {text}")
 
     def _spawn_process(self, name: str, *arguments: str) -> None:
-        """Starts the ``landbridge`` program in the background as ``name``, with a log file."""
-        with open(self.folder / f"{name}.log", "ab") as log:
+        """Starts the ``landbridge`` program in the background as ``name``, with a file for its log
+        and one for its output."""
+        log_path, out_path = (self.folder / f"{name}.{end}" for end in ("log", "out"))
+        with open(log_path, "ab") as log, open(out_path, "ab") as out:
             self._processes[name] = subprocess.Popen(
                 ["sh", "-c", _RUN_UNTIL_PARENT_ENDS, self.program, *arguments],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=out,
                 stderr=log,
                 # Ctrl-C must reach only the trainer, which ends its gateways itself.
                 start_new_session=True,
@@ -199,7 +220,7 @@ class LocalRegions:
         forwards: list[str] = []
         for lane in range(_GATEWAY_PORTS_MAX):
             forwards += ["--forward", f"127.0.0.1:{relay + lane}=127.0.0.1:{west + lane}"]
-        words = ["--rate", link.rate, "--rtt", link.rtt, "--loss", link.loss]
+        words = ["--json", "--rate", link.rate, "--rtt", link.rtt, "--loss", link.loss]
         self._spawn_process("relay", "wan-sim", "relay", *words, "--names", "east,west", *forwards)
 
     def _write_config_files(self, speeds: list[float]) -> None:

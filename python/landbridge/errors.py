@@ -64,8 +64,10 @@ class ArenaFull(LandbridgeError, MemoryError):
 
 
 class LimitReached(LandbridgeError, OSError):
-    """A limit of the system on descriptors or threads is reached. The text names it. Nothing was
-    attached, and another attempt may succeed once the limit is raised."""
+    """A limit of the system on descriptors, threads or processes is reached. The text names it.
+
+    Nothing was attached, and another attempt may succeed once the limit is raised.
+    """
 
 
 class Closed(LandbridgeError, RuntimeError):

@@ -11,21 +11,26 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import json
-import math
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import textwrap
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ._config.region_file import parse_bytes
+from ._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
 from ._group import Group, connect
 from ._local_regions import LinkSpec, LocalRegions, LocalRegionsError
 from ._operation import Timing
+from ._quantities import RATES, SIZES, TIMES, round_quantity
+from .errors import LandbridgeError
 
 #: 32 samples: the global batch of a training step, of all ranks together.
 _BATCH_SAMPLES = 32
@@ -35,6 +40,10 @@ _SAMPLE_INPUTS = 16
 _PACKET_BYTES = 1500
 #: 67 bytes: headers in a full packet; docs/protocol.md lists them.
 _HEADER_BYTES = 67
+#: 130: exit code after SIGINT or SIGTERM, as of the ``landbridge`` program; docs/exit-codes.md.
+_EXIT_INTERRUPTED = 130
+#: 80 columns: the width of the table where output is no terminal, as ``landbridge`` has it.
+_COLUMNS_DEFAULT = 80
 #: 1e-5: largest accepted difference of a model weight from training in one process. Rounding stays
 #: below.
 _WEIGHT_DIFFERENCE_MAX = 1e-5
@@ -85,6 +94,7 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     words = [f"--size={options.size}", f"--steps={options.steps}"]
     words += [f"--iterations={options.iterations}"]
     with LocalRegions(ranks=ranks, link=link) as regions:
+        before = ProcessorTimes.read(regions.process_ids())
         trainers = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
@@ -102,8 +112,13 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
             for trainer in trainers:
                 trainer.kill()
                 trainer.wait()
-    report = _make_quickstart_report(results, options)
-    text = json.dumps(report) if options.json else _format_quickstart_table(report)
+        after = ProcessorTimes.read(regions.process_ids())
+        fidelity = judge_fidelity(regions.stop_relay()["fidelity"], before, after)
+    report = {**_make_quickstart_report(results, options), "fidelity": fidelity}
+    if options.json:
+        text = json.dumps(report)
+    else:
+        text = _format_quickstart_table(report, _output_columns())
     is_good = _print_report(text)
     is_good &= all(passed for _, _, passed in _list_quickstart_checks(report))
     return 0 if is_good else 1
@@ -385,16 +400,6 @@ def _parse_quantity(text: str, units: dict[str, float]) -> float:
     return float(match.group(1)) * units[match.group(2)]
 
 
-def _round_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """Returns a value in three significant digits, in the smallest of ``units`` in which they do
-    not reach the next unit or 1000, as the ``landbridge`` program prints it."""
-    for (unit, scale), (_, larger) in zip(units, [*units[1:], ("", math.inf)]):
-        number = float(f"{value / scale:.3g}")
-        if number < min(larger / scale, 1000) or larger == math.inf:
-            break
-    return f"{number:g} {unit}"
-
-
 def _list_quickstart_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Yields each check of the report: the claim, the value found, and whether it passes."""
     found = "identical" if report["identical"] else "different"
@@ -404,8 +409,16 @@ def _list_quickstart_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, 
     yield claim, f"{off:.1e}", off <= _WEIGHT_DIFFERENCE_MAX
 
 
-def _format_quickstart_table(report: dict[str, Any]) -> str:
-    """Returns the report as the table that the quickstart prints."""
+def _output_columns() -> int:
+    """Returns the number of columns that output may use: those of the terminal, or 80."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _COLUMNS_DEFAULT
+    except (AttributeError, OSError, ValueError):  # There is no output, or it is no terminal.
+        return _COLUMNS_DEFAULT
+
+
+def _format_quickstart_table(report: dict[str, Any], columns: int) -> str:
+    """Returns the report as the table that the quickstart prints, at most ``columns`` wide."""
     timed = report["allreduce"]
     link, median = report["link"], timed["seconds_median"]
     shares = ", ".join(map(str, report["batch_shares"]))
@@ -416,34 +429,58 @@ def _format_quickstart_table(report: dict[str, Any]) -> str:
         ("samples of a batch per rank", shares, ""),
         ("loss, last batch", f"{report['loss']:.4f}", ""),
         ("link", f"RTT {link['rtt']}, {link['rate']}, loss {link['loss']}", ""),
-        (f"{timed['iterations']} all-reduces of", _round_quantity(timed["bytes"], _SIZES), ""),
-        ("median time", _round_quantity(median, _TIMES), ""),
-        ("bound T*", _round_quantity(timed["bound_seconds"], _TIMES), ""),
+        (f"{timed['iterations']} all-reduces of", round_quantity(timed["bytes"], SIZES), ""),
+        ("median time", round_quantity(median, TIMES), ""),
+        ("bound T*", round_quantity(timed["bound_seconds"], TIMES), ""),
         ("eta", f"{timed['eta']:.3f}", ""),
-        ("goodput", _round_quantity(timed["goodput_bits_per_second"], _RATES), ""),
+        ("goodput", round_quantity(timed["goodput_bits_per_second"], RATES), ""),
     ]
     for stage, words in (("local_reduce", "local reduce"), ("wan", "WAN"), ("deliver", "deliver")):
         spent = timed["stage_seconds"][stage]
-        found = f"{_round_quantity(spent, _TIMES)} ({spent / median * 100:.1f} %)"
+        found = f"{round_quantity(spent, TIMES)} ({spent / median * 100:.1f} %)"
         rows.append((f"time in {words}", found, ""))
     rows += [
         (claim, found, "pass" if good else "FAIL")
         for claim, found, good in _list_quickstart_checks(report)
     ]
-    width, values = (max(len(row[index]) for row in rows) for index in range(2))
-    return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)
+    verdict = "VOID" if report["fidelity"]["void"] else "good"
+    rows.append(("fidelity", describe_fidelity(report["fidelity"]), verdict))
+    return _wrap_table(rows, columns)
 
 
-#: Units of printed sizes in bytes, smallest first.
-_SIZES = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30))
-#: Units of printed times in seconds, smallest first.
-_TIMES = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0))
-#: Units of printed rates in bits per second, smallest first.
-_RATES = (("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9))
+def _wrap_table(rows: list[tuple[str, str, str]], columns: int) -> str:
+    """Returns a table of names, values on the right, and verdicts, at most ``columns`` wide. Long
+    cells are wrapped."""
+    names, values, verdicts = (max(len(row[index]) for row in rows) for index in range(3))
+    room = max(columns - verdicts - 4, 2)
+    # Names and values get half of the room each, and more where the other takes less.
+    names = min(names, max(room - values, room // 2))
+    values = min(values, room - names)
+    lines = []
+    for name, value, verdict in rows:
+        cells = textwrap.wrap(name, names), textwrap.wrap(value, values), [verdict]
+        for one, two, three in itertools.zip_longest(*cells, fillvalue=""):
+            lines.append(f"{one:{names}}  {two:>{values}}  {three}".rstrip())
+    return "\n".join(lines)
+
+
 #: Bits per second of each unit in which ``--rate`` may be given.
 _BITS_PER_SECOND_BY_UNIT = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
 #: Seconds of each unit in which ``--rtt`` may be given.
 _SECONDS_BY_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
+
+def _run_command() -> int:
+    """Runs the quickstart as a command. Returns the exit code: 130 after SIGINT or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return main(sys.argv[1:])
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    except LandbridgeError as error:
+        _print_to_terminal(f"{error}\n")
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(_run_command())

@@ -1,17 +1,24 @@
 """The quickstart, as a user runs it."""
 
+import fcntl
 import importlib.util
 import json
 import os
 import pty
 import re
 import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
 from landbridge import quickstart
+from landbridge._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
+from landbridge._quantities import RATES, SIZES, TIMES, round_quantity
 
 #: Limit on one run of the quickstart, in seconds, far above its usual time.
 RUN_TIMEOUT_S = 300
@@ -44,6 +51,7 @@ def test_the_quickstart_passes_its_own_checks():
     assert len(report["allreduce"]["seconds"]) == 2
     stages = report["allreduce"]["stage_seconds"].values()
     assert sum(stages) == pytest.approx(report["allreduce"]["seconds_median"])
+    assert 0 <= report["fidelity"]["busy_by_others"] <= report["fidelity"]["machine_busy"] <= 1
 
 
 def test_an_unread_rank_does_not_block_on_its_pipe():
@@ -74,11 +82,11 @@ def test_quantities_are_rounded_as_the_program_rounds_them():
     """The same values stand in the tests of the crate ``units``."""
     sizes = {0: "0 B", 999: "999 B", 1000: "0.977 KiB", 56_316_576: "53.7 MiB", 1 << 30: "1 GiB"}
     for value, text in sizes.items():
-        assert quickstart._round_quantity(value, quickstart._SIZES) == text
+        assert round_quantity(value, SIZES) == text
     times = {0: "0 ns", 76.373e-6: "76.4 us", 1.1804: "1.18 s", 90: "1.5 min"}
     for value, text in times.items():
-        assert quickstart._round_quantity(value, quickstart._TIMES) == text
-    assert quickstart._round_quantity(447.4e6, quickstart._RATES) == "447 Mbit/s"
+        assert round_quantity(value, TIMES) == text
+    assert round_quantity(447.4e6, RATES) == "447 Mbit/s"
 
 
 def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():
@@ -93,7 +101,10 @@ def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():
     assert lines[0].split() == ["trained", "with", *expected_library().split()]
     names = [re.split("  +", line)[0] for line in lines[1:]]
     assert names[: len(ROW_NAMES)] == ROW_NAMES
-    assert [line.split()[-1] for line in lines[-2:]] == ["pass", "pass"]
+    assert max(map(len, lines)) <= 80
+    verdicts = [re.split("  +", line)[-1] for line in lines[len(ROW_NAMES) + 1 :]]
+    assert [word for word in verdicts if word in ("pass", "FAIL")] == ["pass", "pass"]
+    assert re.search(r"\n *fidelity  .*(good|VOID)", output), output
 
 
 def test_the_quickstart_trains_with_torch_where_it_is_installed():
@@ -123,6 +134,70 @@ def run_on_terminal(*words):
         os.close(terminal)
         output, _ = process.communicate()
     return process.returncode, output, shown.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_table_is_no_wider_than_its_terminal(columns):
+    rows = [
+        ("link", "RTT 80 ms, 500 Mbit/s, loss 0.1 %", ""),
+        ("weights and results bit-identical on all ranks", "identical", "pass"),
+        ("fidelity", "packets late by 400 us (p99.9), machine busy: 60 %", "good"),
+    ]
+    table = quickstart._wrap_table(rows, columns)
+    assert max(map(len, table.splitlines())) <= columns
+    assert table.split().count("pass") == 1
+    assert sorted(table.split()) == sorted(" ".join(map(" ".join, rows)).split())
+    assert (len(table.splitlines()) == 3) == (columns == 200)
+
+
+def test_the_table_is_as_wide_as_the_terminal():
+    terminal, theirs = pty.openpty()
+    code = "from landbridge import quickstart as q; print(q._output_columns())"
+    shown = {}
+    for columns in (40, 133):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        subprocess.run([sys.executable, "-c", code], stdout=theirs, timeout=60, check=True)
+        shown[columns] = int(os.read(terminal, 64))
+    os.close(terminal)
+    os.close(theirs)
+    assert shown == {40: 40, 133: 133}
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert int(piped.stdout) == 80
+
+
+def test_a_machine_busy_with_others_voids_the_run():
+    """The same values stand in the tests of ``landbridge quickstart``."""
+    relay = {"lateness_ns": {"p999": 400_000}, "void": []}
+    start = ProcessorTimes(0, 0, 0, 0)
+
+    def judge(total, idle, own):
+        return judge_fidelity(relay, start, ProcessorTimes(total, idle, 0, own))
+
+    assert judge(1000, 0, 950)["void"] == [], "its own processes may use all"
+    assert judge(1000, 300, 300)["void"] == [], "others do no harm beside idle processors"
+    busy = judge(1000, 20, 600)
+    assert busy["void"] == ["the machine was 98 % busy, 38 % with other programs"]
+    assert describe_fidelity(busy) == busy["void"][0]
+    good = describe_fidelity(judge(100, 40, 50))
+    assert good == "packets late by 400 us (p99.9), machine busy: 60 %"
+    void = judge_fidelity({**relay, "void": ["it stood still"]}, None, None)
+    assert (describe_fidelity(void), void["machine_busy"]) == ("it stood still", None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_exits_with_130_and_leaves_nothing(number, tmp_path):
+    words = ["--steps", "1000000", "--size", "4 KiB"]
+    line = [sys.executable, "-m", "landbridge.quickstart", *words]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while not list(tmp_path.glob("landbridge-*/west.sock")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=RUN_TIMEOUT_S)
+    assert (process.returncode, told) == (130, "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_wrong_option_is_refused():

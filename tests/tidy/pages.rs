@@ -134,6 +134,26 @@ fn the_readme_shows_the_training_script_that_runs() {
     assert_eq!(shown.expect("a block of Python").trim(), script.trim());
 }
 
+/// Arguments in dots stand for others.
+#[test]
+fn the_page_of_pytorch_explains_lines_of_the_script() {
+    let page = std::fs::read_to_string(root().join("docs/pytorch.md")).expect("readable");
+    let script = std::fs::read_to_string(root().join("examples/two_regions.py")).expect("readable");
+    let section = page.split("## The whole script").nth(1).expect("a section");
+    let table = section.split("\n## ").next().unwrap_or_default();
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let (mut findings, mut explained) = (Vec::new(), 0);
+    for (code, _) in cells {
+        explained += 1;
+        let shown = if code.contains("...") { code.split('(').next() } else { Some(code) };
+        if !shown.is_some_and(|code| script.contains(code)) {
+            findings.push(format!("docs/pytorch.md: `{code}` is not in the script"));
+        }
+    }
+    assert_none(findings);
+    assert!(explained > 6, "only {explained} lines are explained");
+}
+
 #[test]
 fn the_readme_fits_a_reader() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("readable");

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .._memory.limits import describe_os_error, is_descriptor_limit
+from .._memory.limits import describe_os_error, is_limit, name_thread_limits
 from ..errors import ConfigError, LimitReached
 
 #: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
@@ -37,24 +37,30 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file has faults, as ``landbridge check`` prints them, or there is no
             program that could read it.
-        LimitReached: This process has no descriptor left.
+        LimitReached: A limit of the system leaves this process no descriptor, or no room for
+            another process.
     """
-    program = find_program()
-    if program is None:
-        raise ConfigError(
-            f"{path}: no `landbridge` program reads config files: it is neither in this package's "
-            "environment nor on the PATH; install the wheel, or set LANDBRIDGE_BIN to its path"
-        )
-    command = [program, "config", "--config", str(path), "--json"]
+    program = None
     try:
+        program = find_program()
+        if program is None:
+            raise ConfigError(
+                f"{path}: no `landbridge` program reads config files: it is neither in this "
+                "package's environment nor on the PATH; install the wheel, or set LANDBRIDGE_BIN "
+                "to its path"
+            )
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_READ_TIMEOUT_S
+            # In one word, because a path may begin with a hyphen.
+            [program, "config", f"--config={path}", "--json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_READ_TIMEOUT_S,
         )
     except OSError as error:
-        if is_descriptor_limit(error):
+        if is_limit(error):
             raise LimitReached(f"{path}: {describe_os_error(error)}") from error
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
-    except (subprocess.TimeoutExpired, ValueError) as error:
+    except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
     said = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode != 0:
@@ -63,6 +69,10 @@ def read_config(path: Path) -> dict[str, Any]:
                 f"{path}: {program} is of another release and cannot read it for this package; "
                 "install both from one wheel"
             )
+        if done.returncode < 0:
+            # The system ends programs for which a limit on memory leaves no room.
+            text = f"{path}: {program} was ended by signal {-done.returncode}"
+            raise LimitReached(f"{text}; limits of this process: {name_thread_limits()}")
         raise ConfigError(said or f"{path}: {program} ended with code {done.returncode}")
     try:
         answer: dict[str, Any] = json.loads(done.stdout)

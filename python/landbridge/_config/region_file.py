@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._memory.limits import describe_os_error, is_limit
 from .._protocol.wire import TOKEN_BYTES
-from ..errors import ConfigError
+from ..errors import ConfigError, LimitReached
 from .program import read_config
 
 #: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
@@ -78,6 +79,7 @@ def read_location(
 
     Raises:
         ConfigError: A file cannot be used, or has no such gateway, job or rank.
+        LimitReached: A limit of the system keeps this process from reading them.
     """
     path = Path(path)
     config = read_config(path)
@@ -163,6 +165,8 @@ def _read_token(path: Path) -> bytes:
     try:
         text = path.read_bytes().strip(_TOKEN_SPACE)
     except OSError as error:
+        if is_limit(error):
+            raise LimitReached(f"{path}: {describe_os_error(error)}") from error
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if not _TOKEN_TEXT.fullmatch(text):
         digits = 2 * TOKEN_BYTES

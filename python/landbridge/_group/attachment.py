@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,14 @@ _RETRY_PAUSE_MIN_S = 0.1
 #: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
 #: found.
 _RETRY_PAUSE_MAX_S = 1.0
+#: 2 s: longest time for which the folder of a gateway that starts is closed to its users. It takes
+#: microseconds.
+_DENIED_MAX_S = 2.0
+#: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after the
+#: other.
+_WARNING_DELAY_S = 30.0
+#: 600 s: shortest pause between two warnings of a rank about troubles of one kind.
+_WARNING_PAUSE_S = 600.0
 #: 2 s: longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
@@ -44,8 +53,9 @@ class GatewayAttachment:
         self._arena = arena
         self._state = state
         self._was_attached = False
-        #: The last failure that was logged since all ranks met.
-        self._logged = ""
+        #: The first refusal by the system since the last other answer, in seconds.
+        self._denied_since: float | None = None
+        self._log = TroubleLog(rank)
 
     def meet_all_ranks(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
         """Attaches the rank, and returns when all ranks are in one epoch, at the beginning of a
@@ -61,7 +71,8 @@ class GatewayAttachment:
         Raises:
             LandbridgeError: As ``connect``.
         """
-        pause, self._logged = _RETRY_PAUSE_MIN_S, ""
+        pause = _RETRY_PAUSE_MIN_S
+        self._log.end_trouble()
         while True:
             try:
                 self._attach_and_agree(deadline)
@@ -79,24 +90,22 @@ class GatewayAttachment:
                 if self._state.is_epoch_agreed:
                     self._state.end_connection(self._state.connection, f"given up after: {failure}")
             except errors.AttachError as failure:
-                if self._is_lasting(failure) or time.monotonic() + pause >= deadline:
+                now = time.monotonic()
+                if self._is_lasting(failure, now) or now + pause >= deadline:
                     raise
-                self._log_retry(failure, deadline)
+                self._log.note_trouble(failure, now, deadline)
                 time.sleep(pause)
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
 
-    def _is_lasting(self, failure: errors.AttachError) -> bool:
+    def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
         """Returns whether another attempt would fail too."""
+        if not isinstance(failure, errors.NotPermitted):
+            self._denied_since = None
+            return failure.is_final
+        if self._denied_since is None:
+            self._denied_since = now
         # A gateway that starts makes its folder first, and then opens it to other users.
-        is_starting = self._was_attached and isinstance(failure.__cause__, PermissionError)
-        return failure.is_final and not is_starting
-
-    def _log_retry(self, failure: errors.AttachError, deadline: float) -> None:
-        """Logs once that the rank waits for a gateway that has failed this way."""
-        if str(failure) != self._logged:
-            self._logged = str(failure)
-            left = deadline - time.monotonic()
-            _log.warning("rank %d: %s; trying for %.0f s more", self._rank, failure, left)
+        return not self._was_attached and now - self._denied_since >= _DENIED_MAX_S
 
     def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
         """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout
@@ -146,8 +155,41 @@ class GatewayAttachment:
             text = f"gateway and trainer have different fabrics: {text}"
             raise errors.Refused(text, is_final=True)
         self.fabric, self._was_attached = connection.attached.fabric, True
+        self._log.end_trouble()
         try:
             self._state.begin_connection(connection)
         except BaseException:
             self._state.end_connection(connection, "attaching was interrupted")
             raise
+
+
+class TroubleLog:
+    """The log of a rank that waits for its gateway: INFO at once, and a warning where the trouble
+    lasts and an operator should look."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        #: The text of the last trouble, logged once however often it is met.
+        self._told = ""
+        #: When the trouble began, in seconds of ``time.monotonic``.
+        self._since: float | None = None
+        #: The time of the last warning of each kind.
+        self._warned: dict[type[errors.AttachError], float] = {}
+
+    def end_trouble(self) -> None:
+        """Notes that the gateway was met, or that another wait for it begins."""
+        self._told, self._since = "", None
+
+    def note_trouble(self, failure: errors.AttachError, now: float, deadline: float) -> None:
+        """Logs why the rank waits. Times are seconds of ``time.monotonic``."""
+        if self._since is None:
+            self._since = now
+        words = "rank %d: %s; trying for %.0f s more"
+        values = self._rank, failure, deadline - now
+        warned = self._warned.get(type(failure), -math.inf)
+        if now - self._since >= _WARNING_DELAY_S and now - warned >= _WARNING_PAUSE_S:
+            self._warned[type(failure)] = now
+            _log.warning(words, *values)
+        elif str(failure) != self._told:
+            _log.info(words, *values)
+        self._told = str(failure)

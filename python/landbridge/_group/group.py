@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
@@ -23,6 +24,12 @@ from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .attachment import GatewayAttachment
 from .poster import CollectivePoster
+
+_log = logging.getLogger("landbridge")
+
+#: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
+#: have ended. A gateway is started again within seconds.
+_FINISH_TIMEOUT_S = 60.0
 
 
 def connect(
@@ -65,7 +72,7 @@ def connect(
         AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
             ``is_final`` says whether to try again makes sense.
         ArenaFull: A limit, which the text names, leaves too little memory for the arena.
-        LimitReached: This process has no descriptor or thread left.
+        LimitReached: This process has no descriptor or thread left, or may start no program.
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout(timeout)
@@ -191,6 +198,40 @@ class Group(CollectivePoster):
         if len(set(steps)) > 1:
             raise errors.StepsDiffer(steps, self._location.regions)
         return step
+
+    def finish(self, timeout: float = _FINISH_TIMEOUT_S, *, layout: int = 0) -> bool:
+        """Ends the training together with all ranks. Returns whether this rank may end.
+
+        All ranks call it once ``agree`` or ``landbridge.torch.resume`` has returned the last step,
+        so that all have finished. ``False`` says that all have recovered from a failure: call
+        ``agree`` or ``resume`` again, and then ``finish``. A failure may reach one rank when others
+        have ended: the call returns ``True`` where they are not back within the timeout.
+
+        Args:
+            timeout: How long to wait for ranks that may have ended, in seconds.
+            layout: A hash that the ranks must agree on, such as ``module_digest`` of the weights.
+
+        Raises:
+            RanksDisagree: A rank has another ``layout``, or posted something else.
+            ConfigError, Closed: As ``all_reduce``.
+        """
+        check_timeout(timeout)
+        try:
+            self.barrier(layout=layout)
+            return True
+        except errors.POSTS_AT_FAULT:
+            raise
+        except errors.CollectiveFailed as failure:
+            cause = failure
+        try:
+            self.recover(cause, timeout)
+        except errors.POSTS_AT_FAULT:
+            raise
+        except (errors.AttachError, errors.CollectiveFailed) as alone:
+            text = "rank %d has finished, and others are not back: %s, after: %s"
+            _log.info(text, self.rank, alone, cause)
+            return True
+        return False
 
     def close(self) -> None:
         """Detaches this rank. Its collectives and commits under way fail with ``GatewayLost``.

@@ -22,6 +22,7 @@ from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, Post, Request
+from .._quantities import round_bytes
 from .._waiting import Latch, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
 
@@ -176,8 +177,9 @@ class CollectivePoster:
         if not slot:
             used, total = self._arena.used_bytes, self._arena.nbytes
             raise errors.ArenaFull(
-                f"no room for {nbytes} bytes in the arena: {used} of {total} are in use by arrays "
-                "and results not fetched; connect with a larger `arena`"
+                f"no room for {round_bytes(nbytes)} in the arena: {round_bytes(used)} of "
+                f"{round_bytes(total)} are in use by arrays and results not fetched; connect with "
+                "a larger `arena`"
             )
         return slot[0]
 

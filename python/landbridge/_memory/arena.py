@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from typing import Any
 
+from .._quantities import round_both, round_bytes
 from ..errors import ArenaFull, ConfigError, LimitReached
 from . import limits
 from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
@@ -63,9 +64,8 @@ class Arena:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
             self._map = mmap.mmap(self.fd, nbytes, flags=mmap.MAP_SHARED | _MMAP_POPULATE_FLAG)
         except (OSError, OverflowError) as error:
-            raise ArenaFull(
-                f"no memory for an arena of {nbytes} bytes: {error}; connect with a smaller `arena`"
-            ) from error
+            text = f"no memory for an arena of {round_bytes(nbytes)}: {error}"
+            raise ArenaFull(f"{text}; connect with a smaller `arena`") from error
         start = ctypes.c_ubyte.from_buffer(self._map)
         self._start = ctypes.addressof(start)
         self._lock = threading.Lock()
@@ -113,12 +113,14 @@ class Arena:
 
 
 def _check_limits(nbytes: int) -> None:
-    """Raises ``ArenaFull`` if a limit of the system leaves fewer than ``nbytes`` bytes."""
+    """Raises ``ArenaFull`` if a limit of the system leaves no room for an arena of ``nbytes``
+    bytes."""
     limit = limits.tightest_limit()
-    if limit is not None and nbytes > limit.available:
+    if limit is not None and nbytes > limit.arena_bytes:
+        wanted, left = round_both(nbytes, limit.arena_bytes)
         raise ArenaFull(
-            f"arena of {nbytes} bytes: only {limit.available} bytes are available by {limit.name}; "
-            f"{limit.remedy}, or connect with a smaller `arena`"
+            f"arena of {wanted}: only {left} are available by {limit.name}; {limit.remedy}, or "
+            "connect with a smaller `arena`"
         )
 
 

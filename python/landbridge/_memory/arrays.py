@@ -89,6 +89,8 @@ def adapt_array(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
         return _adapt_dlpack_array(array, dtype)
     try:
         view = memoryview(array)
+    except (ValueError, BufferError) as error:
+        raise UnsupportedArray(f"{type(array).__name__} has no memory: {error}") from error
     except TypeError:
         accepted = "torch tensors, NumPy and JAX arrays, buffers, and DLPack arrays on the CPU"
         text = f"{type(array).__name__} is no array; accepted: {accepted}"
@@ -285,13 +287,22 @@ class _JaxAdapter(_NumpyAdapter):
         tracer = getattr(importlib.import_module("jax.core"), "Tracer", ())
         if isinstance(array, tracer):
             raise UnsupportedArray("a traced JAX array has no elements yet; use it outside `jit`")
+        if array.is_deleted():
+            text = "a JAX array that was deleted, as one that was donated to `jit`"
+            raise UnsupportedArray(f"{text}; use the result instead")
         if not array.is_fully_addressable:
             text = "a JAX array of which this process has only a part"
             raise UnsupportedArray(f"{text}; use its `addressable_data(0)`")
         if any(device.platform != "cpu" for device in array.devices()):
             raise UnsupportedArray("a JAX array on a device; copy it to the CPU first")
         numpy = _import_numpy()
-        super().__init__(numpy, numpy.asarray(array), dtype)
+        try:
+            values = numpy.asarray(array)
+        except (RuntimeError, TypeError) as error:
+            # Keys of random numbers, and whatever else JAX hides the elements of.
+            text = f"NumPy cannot read a JAX array of {array.dtype}: {error}"
+            raise UnsupportedArray(f"{text}; pass `jax.random.key_data` of a key") from error
+        super().__init__(numpy, values, dtype)
 
     def address(self) -> int | None:
         """Returns ``None``, so that a JAX array is always copied into a slot."""

@@ -13,12 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from .._quantities import round_bytes
 from ..errors import LimitReached
 
+#: 1/128 of an arena is left free beside it, as the daemon's clients do: the kernel counts its page
+#: tables (8 bytes for each page of 4 KiB) and its index of pages (9 bytes for each).
+_ARENA_OVERHEAD_DIVISOR = 128
+#: 4 MiB are left free beside an arena, for what a trainer allocates between the check and its first
+#: collective. Above the limit the kernel kills.
+_CLIENT_RESERVE_BYTES = 4 << 20
 #: The least limit of a version 1 cgroup that means no limit, in bytes.
 _UNLIMITED_BYTES = 1 << 62
 #: Errors of a system call that mean that a process or the system has no descriptor left.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+#: Errors of a system call that mean that there is no process, thread or memory left.
+_NO_PROCESS = (errno.EAGAIN, errno.ENOMEM)
 
 
 class MemoryLimit(NamedTuple):
@@ -30,6 +39,16 @@ class MemoryLimit(NamedTuple):
     available: int
     #: The advice to the operator who wants more.
     remedy: str
+    #: Whether it counts pages in memory, and so those of the kernel for an arena too.
+    counts_pages: bool = False
+
+    @property
+    def arena_bytes(self) -> int:
+        """The largest arena for which it leaves room, in bytes."""
+        if not self.counts_pages:
+            return self.available
+        left = max(self.available - _CLIENT_RESERVE_BYTES, 0)
+        return left - -(-left // (_ARENA_OVERHEAD_DIVISOR + 1))
 
 
 class _CgroupFiles(NamedTuple):
@@ -55,12 +74,14 @@ def tightest_limit(root: Path = Path("/")) -> MemoryLimit | None:
     """Returns the limit that leaves the fewest bytes for an arena, or ``None`` where no limit can
     be read. ``root`` is the folder with the system's files."""
     limits = [*_host_limits(root), *_cgroup_limits(root), *_process_limits(root)]
-    return min(limits, key=lambda limit: limit.available, default=None)
+    return min(limits, key=lambda limit: limit.arena_bytes, default=None)
 
 
 def describe_os_error(error: OSError) -> str:
     """Returns the text of a system call's error, with the limit and the remedy where the process
-    has no descriptor left."""
+    has no descriptor left, or may start no other process."""
+    if error.errno in _NO_PROCESS:
+        return f"{error}; raise the limit that is met: {name_thread_limits()}"
     if error.errno not in _NO_DESCRIPTOR:
         return str(error)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -72,15 +93,25 @@ def is_descriptor_limit(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
 
 
+def is_limit(error: OSError) -> bool:
+    """Returns whether a system call failed because there is no descriptor, process or memory
+    left."""
+    return error.errno in (*_NO_DESCRIPTOR, *_NO_PROCESS)
+
+
 def start_thread(thread: threading.Thread) -> None:
     """Starts a thread. Raises ``LimitReached`` with the limits and the remedy where the system
     gives none."""
     try:
         thread.start()
     except RuntimeError as error:
-        limits = "; ".join(thread_limits()) or "kernel.threads-max of sysctl"
-        text = f"no thread {thread.name}: {error}; raise the limit that is met: {limits}"
-        raise LimitReached(text) from error
+        text = f"no thread {thread.name}: {error}; raise the limit that is met"
+        raise LimitReached(f"{text}: {name_thread_limits()}") from error
+
+
+def name_thread_limits() -> str:
+    """Returns the limits on threads, processes and their memory as one text."""
+    return "; ".join(thread_limits()) or "kernel.threads-max of sysctl"
 
 
 def thread_limits(root: Path = Path("/")) -> list[str]:
@@ -92,14 +123,14 @@ def thread_limits(root: Path = Path("/")) -> list[str]:
             used = _read_number(folder / "pids.current")
             text = f"pids.max of cgroup {group} is {most}, of which {used} are in use"
             limits.append(f"{text} (TasksMax=, --pids-limit)")
-    for kind, name in (
-        (resource.RLIMIT_NPROC, "processes and threads of this user (ulimit -u)"),
-        (resource.RLIMIT_AS, "address space (ulimit -v)"),
-        (resource.RLIMIT_DATA, "private memory (ulimit -d)"),
+    for kind, name, is_size in (
+        (resource.RLIMIT_NPROC, "processes and threads of this user (ulimit -u)", False),
+        (resource.RLIMIT_AS, "address space (ulimit -v)", True),
+        (resource.RLIMIT_DATA, "private memory (ulimit -d)", True),
     ):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            limits.append(f"the limit on {name} is {soft}")
+            limits.append(f"the limit on {name} is {round_bytes(soft) if is_size else soft}")
     return limits
 
 
@@ -108,7 +139,7 @@ def _host_limits(root: Path) -> Iterator[MemoryLimit]:
     for line in _read_lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
-            yield MemoryLimit("the host's memory", available, "free memory on the host")
+            yield MemoryLimit("the host's memory", available, "free memory on the host", True)
 
 
 def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
@@ -124,8 +155,9 @@ def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
             limit = _read_number(folder / file)
             if limit is not None and limit < _UNLIMITED_BYTES:
                 available = max(limit - max(usage - cached, 0), 0)
-                name = f"{file} of cgroup {group}, which is {limit}"
-                yield MemoryLimit(name, available, "raise the memory of the container or service")
+                name = f"{file} of cgroup {group}, which is {round_bytes(limit)}"
+                remedy = "raise the memory of the container or service"
+                yield MemoryLimit(name, available, remedy, True)
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
@@ -154,11 +186,11 @@ def _process_limits(root: Path) -> Iterator[MemoryLimit]:
     if space != resource.RLIM_INFINITY:
         pages = next(iter(_read_lines(root / "proc/self/statm")), "0").split()[0]
         available = max(space - int(pages) * resource.getpagesize(), 0)
-        name = f"the limit on address space (ulimit -v), which is {space}"
+        name = f"the limit on address space (ulimit -v), which is {round_bytes(space)}"
         yield MemoryLimit(name, available, "raise it")
     size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if size != resource.RLIM_INFINITY:
-        name = f"the limit on the size of files (ulimit -f), which is {size}"
+        name = f"the limit on the size of files (ulimit -f), which is {round_bytes(size)}"
         yield MemoryLimit(name, size, "raise it")
 
 

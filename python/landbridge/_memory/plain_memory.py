@@ -81,12 +81,25 @@ def _tensor_obstacle(torch: Any, tensor: Any) -> str | None:
     if not tensor.is_cpu:
         return None
     try:
-        address = tensor.untyped_storage().data_ptr()
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
     except RuntimeError:
         return "has no memory of its own, as inside transforms of `torch.func`; use it outside"
-    if address == 0 and tensor.numel() > 0:
+    if tensor.numel() == 0:
+        return None
+    if address == 0:
         return "has no memory: its storage was freed, as that of a sharded module between steps"
+    if storage.nbytes() < _end_in_storage(tensor):
+        return "lies beyond the end of its storage, which was shrunk after it; use a new tensor"
     return None
+
+
+def _end_in_storage(tensor: Any) -> int:
+    """Returns the end of the last element of a torch tensor, in bytes from the start of its
+    storage."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    end: int = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return end
 
 
 def _describe_wrapper(kind: type[Any]) -> str:

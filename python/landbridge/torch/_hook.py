@@ -17,6 +17,7 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
 from ._local_ranks import LocalRanks
 from ._site_reduction import SiteReduction
+from ._trained_parameters import TrainedParameters
 
 
 class State:
@@ -39,6 +40,10 @@ class State:
     DDP regroups its buckets after the first step. Pass ``find_unused_parameters=True`` to DDP where
     a trainer may be started again while others continue: buckets then stay the same. Otherwise
     such a trainer raises ``RanksDisagree``.
+
+    DDP averages the parameters that were trained when the wrapper was made. ``backward`` raises
+    ``ConfigError``, with the name, when the module has others; where only some ranks have them, the
+    other ranks raise ``RanksDisagree``. Make a new wrapper after parameters are unfrozen or added.
 
     Attributes:
         group: The ranks that average.
@@ -74,6 +79,7 @@ class State:
         self._weight = weight
         local = LocalRanks(group, process_group)
         self._shard = str(local)
+        self._trained = TrainedParameters()
         self._site = None if process_group is None else SiteReduction(group, local, weight)
 
     @property
@@ -150,7 +156,12 @@ class State:
     def _begin_bucket(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
         """Posts the bucket, or hands it to the reduction of the site. ``done`` gets an average, an
         operation or a failure."""
-        gradients, layout = bucket.buffer(), bucket_layout_hash(bucket, self._shard)
+        gradients, others = bucket.buffer(), self._trained.note_bucket(bucket)
+        # The other ranks hear of these parameters too. The bucket is posted, so that ranks that all
+        # have them stay in the same order.
+        layout = bucket_layout_hash(bucket, " ".join([self._shard, *others]))
+        if others:
+            done = _report_instead(done, _not_averaged(others))
         try:
             check_plain_cpu_tensor(torch, gradients, f"the gradient bucket {bucket.index()}")
         except errors.UnsupportedArray as failure:
@@ -191,6 +202,30 @@ class State:
             raise RuntimeError(
                 f"gradients were not averaged: landbridge.{name}: {failure}"
             ) from failure
+
+
+def _report_instead(
+    done: Callable[[Any], None], failure: errors.LandbridgeError
+) -> Callable[[Any], None]:
+    """Returns a function that reports a failure to ``done`` in place of any outcome."""
+
+    def report_failure(outcome: Any) -> None:
+        """Reports the failure, with the outcome as its cause where that is one too."""
+        if isinstance(outcome, errors.LandbridgeError):
+            failure.__cause__ = outcome
+        done(failure)
+
+    return report_failure
+
+
+def _not_averaged(names: list[str]) -> errors.ConfigError:
+    """Returns the error of trained parameters that DDP does not average."""
+    others = f" and {len(names) - 1} more" if names[1:] else ""
+    return errors.ConfigError(
+        f"the gradient of parameter `{names[0]}`{others} is not averaged, because it was unfrozen "
+        "or added after DistributedDataParallel was made: delete that wrapper, make a new one with "
+        "a new `State`, and begin the step again"
+    )
 
 
 def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

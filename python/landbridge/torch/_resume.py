@@ -13,13 +13,13 @@ from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree, StateNotTransferred
 from ._sync import (
-    broadcast_tensors,
     check_overwritable,
     names_digest,
     parameters_digest,
     strip_ddp,
     sync_module,
 )
+from ._tensor_broadcast import BroadcastRoom, broadcast_tensors
 from ._training_state import (
     UnpackableValue,
     check_training_state,
@@ -71,7 +71,9 @@ def resume(
         UnsupportedArray: A parameter or buffer cannot be sent or overwritten, as for
             ``sync_module``. Nothing was sent.
         StateNotTransferred: The state of every rank that is ahead holds an object that cannot be
-            sent, or a rank that is behind cannot load the state. Every rank raises it at once.
+            sent, or a rank that is behind has no memory for the state or cannot load it. Every
+            rank raises it at once.
+        ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
         LandbridgeError: As ``Group.recover``.
@@ -90,24 +92,28 @@ def resume(
     trouble: Exception | None = None
     while True:
         try:
+            room = BroadcastRoom(group)
             digest = parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_of(parts, step)
-            told = [step, digest, sendable if trouble is None else _HAS_FAILED]
+            told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
             rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _Ranks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)
             if ranks.most == 0:
+                room.release_memory()  # `sync_module` reserves its own.
                 sync_module(module, group, timeout=remaining_s())
                 return 0
             _check_equal_parameters(ranks.most, ranks.steps, ranks.digests)
             if min(ranks.steps) == ranks.most:
                 return step
             root = ranks.choose_root(group.rank, unsendable)
-            state, trouble = _broadcast_training_state(parts, group, root, remaining_s())
+            room.agree_on_chunk(ranks.chunks)
+            state, trouble = _broadcast_training_state(parts, group, root, room, remaining_s())
             if step < ranks.most and state is not None:
                 trouble = _load_training_state(parts, state)
                 step = step if trouble else ranks.most
         except CollectiveFailed as failure:
+            room.release_memory()
             group.recover(failure, remaining_s())
 
 
@@ -118,6 +124,8 @@ class _Ranks(NamedTuple):
     digests: list[int]
     #: One of ``_IS_SENDABLE``, ``_IS_UNSENDABLE`` and ``_HAS_FAILED``.
     states: list[int]
+    #: The longest chunk of a broadcast that each rank has room for, in bytes.
+    chunks: list[int]
 
     @property
     def most(self) -> int:
@@ -186,10 +194,10 @@ def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> 
 
 
 def _broadcast_training_state(
-    parts: list[Any], group: Group, root: int, timeout: float
+    parts: list[Any], group: Group, root: int, room: BroadcastRoom, timeout: float
 ) -> tuple[io.BytesIO | None, Exception | None]:
     """Returns the state of module, optimizer and others of rank ``root``. Nothing is overwritten
-    before it is complete. Without a state, the second value is the error on rank ``root``."""
+    before it is complete. Without a state, the second value is this rank's error, if it has one."""
     deadline = time.monotonic() + timeout
     state = io.BytesIO()
     trouble: Exception | None = None
@@ -202,11 +210,25 @@ def _broadcast_training_state(
     if not int(length):
         return None, trouble
     if group.rank != root:
-        state.write(bytes(int(length)))
+        trouble = _reserve_state(state, int(length))
+    told, left = [int(trouble is not None)], max(deadline - time.monotonic(), 0.001)
+    (failed,) = exchange_integers(group, told, timeout=left)
+    if any(failed):
+        return None, trouble
     content = torch.frombuffer(state.getbuffer(), dtype=torch.uint8)
     left = max(deadline - time.monotonic(), 0.001)
-    broadcast_tensors([content], group, root, timeout=left)
+    broadcast_tensors([content], group, root, room=room, timeout=left)
     return state, None
+
+
+def _reserve_state(state: io.BytesIO, nbytes: int) -> Exception | None:
+    """Allocates the memory for a state of another rank. Returns the error of a rank without
+    memory, so that the others are told before they send."""
+    try:
+        state.write(bytes(nbytes))
+    except MemoryError:
+        return MemoryError(f"no memory for {nbytes} bytes of state")
+    return None
 
 
 def _load_training_state(parts: list[Any], state: io.BytesIO) -> Exception | None:

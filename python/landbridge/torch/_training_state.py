@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+from .._memory.plain_memory import check_plain_tensor
+from ..errors import UnsupportedArray
+
 #: The first item of a tuple that stands for a value of another type.
 _MARK = "\0landbridge"
 #: Exact types that `torch.load` takes as they are.
@@ -60,7 +63,10 @@ def _pack(value: Any, way: str, copies: bool = True) -> Any:
         copies: Whether the content of NumPy arrays is needed.
     """
     kind = type(value)
-    if kind in _PLAIN_TYPES or isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
+        _check_tensor(value, way)
+        return value
+    if kind in _PLAIN_TYPES:
         return value
     if kind in (list, tuple):
         packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
@@ -81,6 +87,18 @@ def _pack(value: Any, way: str, copies: bool = True) -> Any:
     if kind in (set, frozenset):
         return (_MARK, kind.__name__, [_pack(item, way, copies) for item in value])
     return _pack_by_library(value, way, copies)
+
+
+def _check_tensor(tensor: torch.Tensor, way: str) -> None:
+    """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
+    ``torch.load`` does not take."""
+    try:
+        check_plain_tensor(torch, tensor, way or "it")
+    except UnsupportedArray as error:
+        raise UnpackableValue(str(error)) from error
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter) and kind not in _user_safe_types():
+        raise UnpackableValue(f"{way or 'it'} is of type {kind.__qualname__}")
 
 
 def _pack_items(value: Any, way: str, copies: bool) -> Iterable[tuple[Any, Any]]:

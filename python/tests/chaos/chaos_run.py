@@ -30,8 +30,6 @@ EPOCH_STEPS = 32
 REGIONS = ("east", "north", "west")
 #: Steps for each event. The event strikes in one of them, and the others show that training goes on.
 EVENT_STEPS = 4
-#: Events for which steps are left after the last one. No trainer ends before it has struck.
-SPARE_EVENTS = 8
 #: The longest pause from the end of a gateway to its start, in seconds.
 PAUSE_MAX_S = 3.0
 #: The longest time without a step, in seconds: far above the time that a recovery takes.
@@ -85,11 +83,14 @@ class Plan(NamedTuple):
             step = (len(events) + 1) * EVENT_STEPS + dice.randrange(EVENT_STEPS)
             pause_s = dice.uniform(0, PAUSE_MAX_S)
             events.append(Event(kind, region, step, dice.random(), pause_s))
+        if events:
+            # The last event strikes after the last step, while the trainers end.
+            events[-1] = events[-1]._replace(step=self.count_epochs() * EPOCH_STEPS)
         return events
 
     def count_epochs(self):
-        """Returns the epochs that the events need, with some steps after the last one."""
-        steps = (len(self.make_events()) + SPARE_EVENTS) * EVENT_STEPS
+        """Returns the epochs that the events need."""
+        steps = (self.restarts * len(REGIONS) + self.kills + 1) * EVENT_STEPS
         return -(-steps // EPOCH_STEPS)
 
     def replay_command(self):

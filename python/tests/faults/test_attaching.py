@@ -1,6 +1,7 @@
 """Attaching while a gateway starts, ends, refuses or goes away: only what lasts is an error."""
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all
 from landbridge._config.region_file import GatewayLocation
-from landbridge._group import Group
+from landbridge._group import Group, attachment
 from landbridge._local_regions import LocalRegions
 from landbridge._memory.arena import Arena
 from landbridge._protocol.wire import (
@@ -149,9 +150,105 @@ def test_troubles_that_pass_end_no_attempt(trouble, group, tmp_path):
 
 
 def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "landbridge")
     ScriptedGateway(tmp_path / "socket", group, [serve], delay_s=0.4)
     meet(group)
     assert 1 <= caplog.text.count("no gateway answers") <= 2, "not a line for each attempt"
+    assert not any(record.levelno >= logging.WARNING for record in caplog.records)
+
+
+def test_only_a_lasting_trouble_is_a_warning_once(caplog):
+    caplog.set_level(logging.INFO, "landbridge")
+    log, gone = attachment.TroubleLog(0), landbridge.NoGateway("no gateway")
+
+    def levels_of(failure, times):
+        caplog.clear()
+        for now in times:
+            log.note_trouble(failure, now, 1800)
+        return [(record.levelname, failure.args[0] in record.message) for record in caplog.records]
+
+    assert levels_of(gone, range(30)) == [("INFO", True)]
+    assert levels_of(gone, range(30, 630)) == [("WARNING", True)]
+    assert levels_of(gone, range(630, 700)) == [("WARNING", True)]
+    assert levels_of(landbridge.Refused("taken"), range(700, 800)) == [("WARNING", True)]
+    log.end_trouble()
+    assert levels_of(gone, range(800, 830)) == [("INFO", True)]
+    assert levels_of(gone, range(830, 1200)) == [], "ten minutes have not passed"
+
+
+def deny(times, monkeypatch):
+    """Lets the system refuse the first connections to the gateway."""
+    attach_rank, denied = attachment.attach_rank, []
+
+    def attach(*arguments):
+        if len(denied) < times:
+            denied.append(time.monotonic())
+            raise landbridge.NotPermitted("for this test", is_final=True) from PermissionError()
+        return attach_rank(*arguments)
+
+    monkeypatch.setattr(attachment, "attach_rank", attach)
+    return denied
+
+
+def test_a_folder_that_is_still_closed_is_awaited(group, tmp_path, monkeypatch):
+    """A gateway that starts makes its folder, and then opens it to its group."""
+    denied = deny(3, monkeypatch)
+    ScriptedGateway(tmp_path / "socket", group, [serve])
+    meet(group)
+    assert len(denied) == 3
+
+
+def test_a_folder_that_stays_closed_ends_the_attempt(group, monkeypatch):
+    denied = deny(1 << 20, monkeypatch)
+    with pytest.raises(landbridge.NotPermitted):
+        meet(group)
+    assert 2 <= denied[-1] - denied[0] < DEADLINE_S
+
+
+def serve_two_barriers(peer):
+    """Lets the ranks meet, and finish."""
+    peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+    for _ in range(2):
+        post = peer.receive()
+        peer.send(ready(post), free(post))
+    with contextlib.suppress(AssertionError, OSError):
+        peer.receive()
+
+
+def fail_second_barrier(code):
+    """Returns an answer that lets the ranks meet, and fails their end."""
+
+    def answer(peer):
+        peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+        post = peer.receive()
+        peer.send(ready(post), free(post))
+        post = peer.receive()
+        peer.send(Failed(post.sequence, code, "for this test"))
+        if code == FailureCode.SHUTTING_DOWN:
+            peer.send(Refused(RefusalReason.SHUTTING_DOWN, "for this test"))
+
+    return answer
+
+
+def test_a_failure_while_ranks_finish_is_recovered(group, tmp_path):
+    failing = fail_second_barrier(FailureCode.SHUTTING_DOWN)
+    ScriptedGateway(tmp_path / "socket", group, [failing, close, serve_two_barriers])
+    meet(group)
+    assert [group.finish(DEADLINE_S), group.finish(DEADLINE_S)] == [False, True]
+
+
+def test_a_rank_whose_peers_have_ended_ends_too(group, tmp_path):
+    failing = fail_second_barrier(FailureCode.SHUTTING_DOWN)
+    ScriptedGateway(tmp_path / "socket", group, [failing])
+    meet(group)
+    assert group.finish(0.5)
+
+
+def test_ranks_that_finish_with_other_weights_disagree(group, tmp_path):
+    ScriptedGateway(tmp_path / "socket", group, [fail_second_barrier(FailureCode.DISAGREEMENT)])
+    meet(group)
+    with pytest.raises(landbridge.RanksDisagree):
+        group.finish(layout=1)
 
 
 @pytest.mark.parametrize("reason", LASTING)

@@ -194,6 +194,22 @@ def test_arrays_over_a_slot_are_the_slot(arena):
             arrays.array_nbytes(wrong, "f32")
 
 
+def test_jax_arrays_without_elements_are_refused_by_kind():
+    jax = pytest.importorskip("jax")
+    gone = jax.numpy.ones(3)
+    gone.delete()
+    for array, words in [(gone, "was deleted"), (jax.random.key(0), "key_data")]:
+        with pytest.raises(UnsupportedArray, match=words):
+            arrays.adapt_array(array)
+
+
+def test_a_released_buffer_is_refused():
+    view = memoryview(bytearray(8))
+    view.release()
+    with pytest.raises(UnsupportedArray, match="has no memory"):
+        arrays.adapt_array(view)
+
+
 def test_jax_arrays_never_share_memory_with_a_slot(arena):
     """JAX takes over aligned NumPy memory without a copy; a slot is aligned, and used again."""
     jax = pytest.importorskip("jax")

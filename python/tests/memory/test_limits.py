@@ -1,13 +1,19 @@
 """Limits of the system: the tightest is named with its remedy before the kernel kills for it."""
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from landbridge import errors
+from landbridge._config import program, region_file
+from landbridge._local_regions import LocalRegions
 from landbridge._memory import arena, limits
+from landbridge._quantities import round_both
 
 MIB = 1 << 20
 
@@ -56,7 +62,7 @@ def test_a_cgroup_that_is_slowed_has_a_limit_too(tmp_path):
     write_files(tmp_path, {**HOST, **cgroup})
     limit = limits.tightest_limit(tmp_path)
     assert (limit.name, limit.available) == (
-        f"memory.high of cgroup /service, which is {200 * MIB}",
+        "memory.high of cgroup /service, which is 200 MiB",
         150 * MIB,
     )
 
@@ -99,8 +105,21 @@ def test_a_system_without_proc_has_limits_that_can_be_read(tmp_path):
 def test_an_arena_above_the_tightest_limit_names_it(monkeypatch):
     limit = limits.MemoryLimit("memory.max of cgroup /x, which is 200", 100, "raise it")
     monkeypatch.setattr(limits, "tightest_limit", lambda: limit)
-    with pytest.raises(errors.ArenaFull, match="only 100 bytes are available by memory.max of cg"):
+    with pytest.raises(errors.ArenaFull, match="only 100 B are available by memory.max of cg"):
         arena.Arena(101)
+
+
+def test_a_limit_on_pages_counts_the_tables_of_an_arena():
+    """The rule is that of Rust's client, in ``gateway/src/limits``."""
+    limit = limits.MemoryLimit("memory.max", (128 + 1 + 4) * MIB, "raise it", True)
+    assert limit.arena_bytes == 128 * MIB
+    assert limit._replace(available=4 * MIB).arena_bytes == 0
+    assert limit._replace(counts_pages=False).arena_bytes == limit.available
+
+
+def test_sizes_that_are_compared_look_different():
+    assert round_both(300 * MIB, 1) == ("300 MiB", "1 B")
+    assert round_both(300 * MIB, 300 * MIB + 1) == ("314572800 B", "314572801 B")
 
 
 @pytest.mark.parametrize(
@@ -166,3 +185,140 @@ with LocalRegions(ranks=(1,)) as regions:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+class Cgroup:
+    """A memory cgroup of the test's own, of the version that the machine has."""
+
+    def __init__(self, limit):
+        root = Path("/sys/fs/cgroup")
+        is_v2 = (root / "cgroup.controllers").exists()
+        self.folder = (root if is_v2 else root / "memory") / f"landbridge-python-{os.getpid()}"
+        if is_v2:
+            with contextlib.suppress(OSError):
+                (root / "cgroup.subtree_control").write_text("+memory")
+        try:
+            self.folder.mkdir()
+            name = "memory.max" if is_v2 else "memory.limit_in_bytes"
+            (self.folder / name).write_text(str(limit))
+        except OSError as error:
+            self.remove()
+            pytest.skip(f"no cgroup with memory: {error}")
+
+    def run(self, script):
+        """Runs a Python script inside. Returns its result."""
+        text = f"open({str(self.folder / 'cgroup.procs')!r}, 'w').write('0')\n{script}"
+        return run_script(text)
+
+    def remove(self):
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def run_script(text):
+    """Runs a Python script with this package. Returns its result."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        [sys.executable, "-c", text], env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def cgroup():
+    """A cgroup of 200 MiB that a process finds as its own."""
+    made = Cgroup(200 * MIB)
+    try:
+        inside = "from landbridge._memory import limits; print(limits.tightest_limit().name)"
+        found = made.run(inside).stdout
+        if made.folder.name not in found:
+            pytest.skip(f"processes do not see their cgroup: {found}")
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.mark.parametrize("below_kib", [-1024, 0, 64, 1024, 4096, 8192])
+def test_an_arena_at_the_edge_of_a_cgroup_ends_nobody(below_kib, cgroup):
+    """The arena ends so far below the memory that is available."""
+    script = f"""
+import landbridge
+from landbridge._memory import arena, limits
+nbytes = limits.tightest_limit().available - ({below_kib} << 10)
+try:
+    made = arena.Arena(nbytes)
+except landbridge.ArenaFull as error:
+    print("refused", error)
+else:
+    made.allocate_slot(nbytes).view()[-1] = 1
+    print("works")
+"""
+    done = cgroup.run(script)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stdout.startswith("works" if below_kib >= 8192 else "refused"), done.stdout
+    assert "cgroup" in done.stdout or below_kib >= 8192
+
+
+#: A script that connects to a running region under a limit, and prints how that ends.
+CONNECTING = """
+import os, resource, sys
+import landbridge
+vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+descriptors = len(os.listdir("/proc/self/fd")) - 1
+limit = {limit}
+resource.setrlimit(resource.{kind}, (limit, limit))
+try:
+    landbridge.connect(config={config!r}, rank=0, arena="1 MiB", timeout=60).close()
+except (landbridge.LimitReached, landbridge.ArenaFull) as error:
+    assert {words!r} in str(error), error
+    print("refused")
+else:
+    print("works")
+"""
+
+
+def connect_under(regions, kind, limit, words):
+    """Returns how `connect` ends under a limit, an expression."""
+    config = str(regions.region_file("east"))
+    done = run_script(CONNECTING.format(kind=kind, limit=limit, words=words, config=config))
+    assert done.returncode == 0, (limit, done.returncode, done.stderr)
+    return done.stdout.strip()
+
+
+def test_connect_names_every_limit_that_it_meets():
+    with LocalRegions(ranks=(1,)) as regions:
+        for free in range(20):
+            ended = connect_under(regions, "RLIMIT_NOFILE", f"descriptors + {free}", "ulimit -n")
+            if ended == "works":
+                break
+        assert 4 <= free < 19, "it needs a few descriptors"
+        for mib in (1, 4, 16, 64):
+            connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
+
+
+def test_a_refused_process_names_the_limits(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(program.subprocess, "run", refuse)
+    monkeypatch.setattr(limits, "thread_limits", lambda: ["ulimit -u is 3"])
+    monkeypatch.setenv("LANDBRIDGE_BIN", "/bin/true")
+    with pytest.raises(errors.LimitReached, match="raise the limit that is met: ulimit -u is 3"):
+        program.read_config(tmp_path / "east.toml")
+
+
+def test_a_program_ended_by_a_signal_names_the_limits(monkeypatch, tmp_path):
+    script = tmp_path / "landbridge"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("LANDBRIDGE_BIN", str(script))
+    with pytest.raises(errors.LimitReached, match="ended by signal 9; limits of this process: "):
+        program.read_config(tmp_path / "east.toml")
+
+
+def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
+    def refuse(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(errors.LimitReached, match="ulimit -n"):
+        region_file._read_token(tmp_path / "train.token")

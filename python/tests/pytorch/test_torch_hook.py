@@ -22,6 +22,7 @@ from landbridge.torch import (  # noqa: E402
     all_reduce_hook,
 )
 from landbridge.torch._hook import bucket_layout_hash  # noqa: E402
+from landbridge.torch._trained_parameters import TrainedParameters  # noqa: E402
 
 
 @pytest.fixture
@@ -122,6 +123,87 @@ def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
     assert "Unable to cast" not in str(raised.value)
     with pytest.raises(landbridge.Closed), state.typed_errors():
         model(torch.ones(1, 2)).sum().backward()
+
+
+class PartlyFrozenTrainer:
+    """A rank whose first layer is frozen when its wrapper is made."""
+
+    def __init__(self, group):
+        torch.manual_seed(0)
+        self.group = group
+        self.module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+        self.module[0].requires_grad_(False)
+        self.wrap()
+
+    def wrap(self):
+        """Makes a new wrapper. The old one must be gone before its hooks are."""
+        self.model = None
+        gc.collect()
+        self.model = torch.nn.parallel.DistributedDataParallel(self.module)
+        self.state = State(self.group)
+        self.model.register_comm_hook(self.state, all_reduce_hook)
+
+    def step(self):
+        """Computes gradients, of other data on each rank."""
+        self.module.zero_grad()
+        with self.state.typed_errors():
+            self.model(torch.full((1, 2), self.group.rank + 1.0)).sum().backward()
+
+
+def test_a_parameter_unfrozen_after_wrapping_is_named(groups, one_trainer):
+    trainers = [PartlyFrozenTrainer(group) for group in groups]
+    call_for_all(trainers, PartlyFrozenTrainer.step)
+
+    def unfreeze(trainer):
+        trainer.module[0].requires_grad_(True)
+        with pytest.raises(landbridge.ConfigError, match="`0.weight` and 1 more is not averaged"):
+            trainer.step()
+        trainer.group.barrier()  # All ranks are at the same place.
+
+    call_for_all(trainers, unfreeze)
+    for trainer in trainers:
+        trainer.wrap()
+    call_for_all(trainers, PartlyFrozenTrainer.step)
+    one, other = ([p.grad for p in trainer.module.parameters()] for trainer in trainers)
+    assert len(one) == 4 and all(torch.equal(*pair) for pair in zip(one, other))
+
+
+def test_a_parameter_unfrozen_on_one_rank_stops_all_ranks(groups, one_trainer):
+    trainers = [PartlyFrozenTrainer(group) for group in groups]
+    trainers[1].module[0].requires_grad_(True)
+    expected = [landbridge.RanksDisagree, landbridge.ConfigError]
+
+    def step(rank):
+        begun = time.monotonic()
+        with pytest.raises(expected[rank]):
+            trainers[rank].step()
+        assert time.monotonic() - begun < DEADLINE_S, "of thirty minutes"
+
+    call_for_all(range(2), step)
+
+
+def one_bucket(*parameters):
+    """Returns the only bucket of a `backward`."""
+    return SimpleNamespace(parameters=lambda: list(parameters), index=lambda: 0, is_last=lambda: 1)
+
+
+def test_added_parameters_are_named_but_not_ignored_ones(one_trainer):
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    module.register_parameter("own", torch.nn.Parameter(torch.zeros(1)))
+    wrapper._set_params_and_buffers_to_ignore_for_model(module, ["own"])
+    model = wrapper(module)
+    bucket, trained = one_bucket(*module[0].parameters()), TrainedParameters()
+    assert trained.note_bucket(bucket) == []
+    module.append(torch.nn.Linear(2, 1, bias=False))
+    assert trained.note_bucket(bucket) == ["1.weight"]
+    del model
+
+
+def test_parameters_without_a_wrapper_are_told_once(caplog):
+    trained, bucket = TrainedParameters(), one_bucket(*torch.nn.Linear(2, 2).parameters())
+    assert [trained.note_bucket(bucket) for _ in range(3)] == [[], [], []]
+    assert caplog.text.count("no DistributedDataParallel was found") == 1
 
 
 def test_results_begin_where_their_storage_begins(groups, one_trainer):

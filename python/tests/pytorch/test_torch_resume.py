@@ -1,5 +1,6 @@
 """The training state that `resume` gives to ranks that are behind: its types, and its errors."""
 
+import contextlib
 import random
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -9,10 +10,11 @@ import pytest
 
 import landbridge
 from conftest import call_for_all
+from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 
-from landbridge.torch import resume  # noqa: E402
+from landbridge.torch import _resume, module_digest, resume, sync_module  # noqa: E402
 from landbridge.torch._training_state import (  # noqa: E402
     UnpackableValue,
     check_training_state,
@@ -26,6 +28,10 @@ AT_ONCE_S = 20
 
 class Unknown:
     """An object that no other rank knows."""
+
+
+class Subclass(torch.Tensor):
+    """A tensor of a class that no other rank knows."""
 
 
 def values_of_all_kinds():
@@ -86,6 +92,9 @@ def test_states_arrive_with_all_their_types():
         ({"f": defaultdict(lambda: 1)}, r"\['f'\] is a defaultdict whose factory is <function"),
         ([numpy.array([Unknown()])], r"\[0\] is of type ndarray"),
         ({"f": len}, r"\['f'\] is of type builtin_function_or_method"),
+        ([torch.ones(3, device="meta")], r"\[0\] is on meta and has no memory"),
+        ({"f": torch.ones(2).to_sparse()}, r"\['f'\] has the layout torch.sparse_coo"),
+        ([torch.ones(2).as_subclass(Subclass)], r"\[0\] is of type Subclass"),
     ],
 )
 def test_values_that_cannot_be_sent_are_named(value, way):
@@ -113,21 +122,31 @@ class RefusingPart(Part):
         raise KeyError("not for this test")
 
 
+def outcomes_of_all(groups, function):
+    """Calls a function of a rank's number on every rank. Returns the result or the error of each,
+    which must come at once."""
+    begun = time.monotonic()
+
+    def call_one(rank):
+        try:
+            return function(rank)
+        except landbridge.LandbridgeError as error:
+            return error
+
+    outcomes = call_for_all(range(len(groups)), call_one)
+    assert time.monotonic() - begun < AT_ONCE_S, "of thirty minutes"
+    return outcomes
+
+
 def resume_each(groups, parts, steps):
     """Calls `resume` on every rank. Returns the step or the error of each rank."""
     modules = [torch.nn.Linear(3, 2) for _ in groups]
     modules[1].load_state_dict(modules[0].state_dict())
-    begun = time.monotonic()
 
     def resume_one(rank):
-        try:
-            return resume(groups[rank], steps[rank], modules[rank], parts[rank])
-        except landbridge.LandbridgeError as error:
-            return error
+        return resume(groups[rank], steps[rank], modules[rank], parts[rank])
 
-    outcomes = call_for_all(range(len(groups)), resume_one)
-    assert time.monotonic() - begun < AT_ONCE_S, "of thirty minutes"
-    return outcomes
+    return outcomes_of_all(groups, resume_one)
 
 
 def test_numpy_state_reaches_the_rank_behind(two_groups):
@@ -153,3 +172,67 @@ def test_a_rank_that_cannot_load_tells_all_others(two_groups):
     assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
     assert "rank 1 cannot send or load" in str(outcomes[0])
     assert "not for this test" in str(outcomes[1])
+
+
+@pytest.fixture
+def uneven_arenas():
+    """Two ranks, of which the second has a small arena."""
+    with LocalRegions(ranks=(1, 1)) as regions, contextlib.ExitStack() as stack:
+
+        def attach(rank):
+            config, arena = regions.region_file_of_rank(rank), ["8 MiB", "64 KiB"][rank]
+            return landbridge.connect(config=config, rank=rank, arena=arena, timeout=60)
+
+        yield [stack.enter_context(group) for group in call_for_all(range(2), attach)]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_small_arena_sends_and_receives_all(ahead, uneven_arenas):
+    modules = [torch.nn.Linear(128, 500) for _ in range(2)]
+    modules[0].register_buffer("turned", torch.rand(30, 40).t())
+    modules[1].register_buffer("turned", torch.rand(40, 30))
+    steps = [1, 1]
+
+    def synchronize(rank):
+        return sync_module(modules[rank], uneven_arenas[rank], root=ahead)
+
+    def resume_one(rank):
+        return resume(uneven_arenas[rank], steps[rank], modules[rank])
+
+    assert outcomes_of_all(modules, synchronize) == [None, None]
+    assert module_digest(modules[0]) == module_digest(modules[1])
+    with torch.no_grad():
+        modules[ahead].weight.add_(1)
+    steps[ahead] = 3
+    assert outcomes_of_all(modules, resume_one) == [3, 3]
+    assert module_digest(modules[0]) == module_digest(modules[1])
+
+
+@pytest.mark.parametrize(
+    ("left", "others"),
+    [(4096, landbridge.ArenaFull), (0, landbridge.RanksDisagree)],
+)
+def test_a_full_arena_of_one_rank_stops_all_ranks(left, others, uneven_arenas):
+    first, full = uneven_arenas
+    kept = [full.empty(64, torch.uint8) for _ in range(((64 << 10) - left) // 64)]
+    works = [
+        lambda rank, module: resume(uneven_arenas[rank], 3 - rank, module),
+        lambda rank, module: sync_module(module, uneven_arenas[rank]),
+    ]
+    modules = [torch.nn.Linear(3, 2) for _ in range(2)]
+    for work in works[: 2 if left else 1]:
+        outcomes = outcomes_of_all(modules, lambda rank, work=work: work(rank, modules[rank]))
+        assert isinstance(outcomes[0], others), outcomes
+        assert isinstance(outcomes[1], landbridge.ArenaFull), outcomes
+    assert len(kept) > 900
+
+
+def test_a_rank_without_memory_tells_all_others(two_groups, monkeypatch):
+    def fail(nbytes):
+        raise MemoryError
+
+    monkeypatch.setattr(_resume, "bytes", fail, raising=False)
+    outcomes = resume_each(two_groups, [Part(1), Part(2)], [3, 1])
+    assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
+    assert "rank 1 cannot send or load" in str(outcomes[0])
+    assert "MemoryError: no memory for" in str(outcomes[1])

@@ -48,12 +48,20 @@ def freed_tensor():
     return tensor
 
 
+def shrunk_tensor():
+    """Returns a tensor whose storage ends before its elements do."""
+    tensor = torch.ones(8)[2:]
+    tensor.untyped_storage().resize_(4 * 7)
+    return tensor
+
+
 #: Tensors that are no plain memory, with words of their refusal.
 KINDS = {
     "wrapper": (lambda: WrapperTensor(torch.ones(3)), "is a WrapperTensor"),
     "fake": (fake_tensor, "is a FakeTensor"),
     "meta": (lambda: torch.ones(3, device="meta"), "is on meta"),
     "freed": (freed_tensor, "storage was freed"),
+    "shrunk": (shrunk_tensor, "beyond the end of its storage"),
     "sparse": (lambda: torch.eye(3).to_sparse(), "torch.sparse_coo.*to_dense"),
     "quantized": (
         lambda: torch._empty_affine_quantized([3], scale=1, zero_point=0, dtype=torch.qint8),

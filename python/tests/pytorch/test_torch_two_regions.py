@@ -48,6 +48,10 @@ class Trainer:
                 return self.lines[-1]
         raise AssertionError(f"no line contains {text!r}: {self.lines[-5:]}")
 
+    def wait(self):
+        """Returns the exit code."""
+        return self._process.wait()
+
     def kill(self):
         self._timer.cancel()
         self._process.kill()
@@ -81,3 +85,14 @@ def test_lost_trainer_and_gateway_leave_the_final_weights_unchanged(regions):
         disturbed = [trainer.read_until("weights ") for trainer in running]
     assert disturbed == undisturbed
     assert not any("step 1:" in line for line in running[3].lines), "it continues where others are"
+
+
+@pytest.mark.parametrize("region", ["east", "west"])
+def test_a_gateway_killed_after_the_last_step_ends_no_trainer(region, regions):
+    with trainers(regions) as running:
+        running[0].read_until("step 256:")
+        regions.kill_process(region)
+        regions.start_gateway(region)
+        weights = [trainer.read_until("weights ") for trainer in running]
+        assert len(set(weights)) == 1
+        assert [trainer.wait() for trainer in running] == [0] * 4
