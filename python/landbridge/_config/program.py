@@ -56,11 +56,13 @@ def read_config(path: Path) -> dict[str, Any]:
             capture_output=True,
             timeout=_READ_TIMEOUT_S,
         )
+    except ConfigError:
+        raise
     except OSError as error:
         if is_limit(error):
             raise LimitReached(f"{path}: {describe_os_error(error)}") from error
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
-    except subprocess.TimeoutExpired as error:
+    except (subprocess.TimeoutExpired, ValueError) as error:
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
     said = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode != 0:
