@@ -181,8 +181,7 @@ fn max_age(headers: &HeaderMap) -> Duration {
 }
 
 /// The paths that the server answers.
-const PATHS: [&str; 7] =
-    ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
+const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
 
 /// Headers of all answers: they stay in no cache, and no page of another origin gets them or is told
 /// where its reader came from.

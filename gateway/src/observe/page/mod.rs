@@ -102,8 +102,16 @@ mod tests {
     fn texts_enter_the_page_as_text_alone() {
         let script = [MODEL, TABLES, PICTURES, MAIN].concat();
         for way in [
-            "innerHTML", "outerHTML =", "insertAdjacentHTML", "document.write", "eval(", "Function(",
-            "srcdoc", "setAttribute(\"on", "setAttribute(\"style", "javascript:",
+            "innerHTML",
+            "outerHTML =",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            "srcdoc",
+            "setAttribute(\"on",
+            "setAttribute(\"style",
+            "javascript:",
         ] {
             assert!(!script.contains(way), "{way}");
         }
