@@ -35,7 +35,6 @@ fn commands_on_files_print_what_their_schemas_say() {
     let faulty = check("commands/check.json", &["check", &fabric, "nowhere.toml", "--json"]);
     assert_eq!(faulty["faults"].as_array().map(Vec::len), Some(1), "{faulty}");
     check("commands/config.json", &["config", "--config", &east, "--json"]);
-    check("commands/ports.json", &["ports", "--config", &east, "--json"]);
     check("commands/certs.json", &["certs", "--fabric", &fabric, "--out", &out, "--json"]);
     let plan = ["plan", "--fabric", &three, "--size", "1MiB", "--json"];
     check("plan/plan.json", &plan);
@@ -55,6 +54,10 @@ fn commands_at_gateways_print_what_their_schemas_say() {
     check("gateway/rate.json", &["rate", "east-west", "10 Mbit/s", "--config", &east, "--json"]);
     check("gateway/rate.json", &["rate", "east-west", "scheduled", "--config", &east, "--json"]);
     check("commands/doctor.json", &["doctor", "--config", &east, "--json"]);
+    let ports = check("commands/ports.json", &["ports", "--config", &east, "--json"]);
+    // Without a relay, west is where the fabric says.
+    assert_eq!(deployment.west, deployment.west_wan);
+    assert_eq!(ports["rules"][1]["destination_ports"][0], deployment.west_wan.port(), "{ports}");
     let status = check("gateway/status.json", &["status", "--config", &east, "--json"]);
     let schema = Schema::load("gateway/status.json");
     let (_, body) = get(east_status(&deployment), "/status", "");
@@ -86,6 +89,7 @@ fn a_status_of_jobs_at_work_fits_its_schema() {
         let (_, body) = get(east_status(&deployment), "/status", "");
         let served: Value = serde_json::from_str(&body).expect("JSON");
         Schema::load("gateway/status.json").assert_valid(&served);
+        assert_eq!(served["jobs"][0]["epoch"], team.epoch().0, "{served}");
         let totals = &served["jobs"][0]["totals"];
         assert_eq!((&totals["completed"], &totals["bytes"]), (&1.into(), &(1 << 20).into()));
         let seconds = |key: &str| totals[key].as_f64().expect("a number");
@@ -121,7 +125,8 @@ fn a_quickstart_prints_what_its_schema_says() {
 #[test]
 fn a_relay_prints_what_its_schemas_say() {
     let mut relay = Command::new(BINARY)
-        .args(["wan-sim", "relay", "--json", "--forward", "127.0.0.1:0=127.0.0.1:9"])
+        .args(["wan-sim", "relay", "--json", "--rtt=2ms", "--rate=1 Gbit/s"])
+        .args(["--forward", "127.0.0.1:0=127.0.0.1:9"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");

@@ -7,7 +7,7 @@ fn a_running_gateway_serves_its_page() {
     let deployment = running();
     let address = east_status(&deployment);
     let (head, page) = get(address, "/", "");
-    assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+    assert!(head.lines().next().is_some_and(|first| first.contains(" 200 ")), "{head}");
     assert!(head.to_ascii_lowercase().contains("content-security-policy: default-src 'none'"));
     assert!(page.starts_with("<!DOCTYPE html>") && page.len() <= 100_000, "{}", page.len());
     // The page holds no data of the gateway: it asks for them.

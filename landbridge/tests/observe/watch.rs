@@ -28,9 +28,10 @@ fn code_after_interrupt(mut process: Child) -> Option<i32> {
 fn watch_prints_blocks_and_ends_by_an_interrupt() {
     let deployment = running();
     let mut watching = watch(&deployment, &[], Stdio::piped());
-    let lines = BufReader::new(watching.stdout.take().expect("piped")).lines();
+    // They stay open: a closed pipe would end the command.
+    let mut lines = BufReader::new(watching.stdout.take().expect("piped")).lines();
     let mut heads = 0;
-    for line in lines.map(|line| line.expect("text")) {
+    for line in lines.by_ref().map(|line| line.expect("text")) {
         assert!(line.chars().count() <= 80 && !line.contains('\u{1b}'), "{line:?}");
         heads += u32::from(line.starts_with("gateway east-0 of two: "));
         if heads == 3 {
@@ -45,9 +46,9 @@ fn watch_prints_blocks_and_ends_by_an_interrupt() {
 fn watch_prints_one_json_object_a_line() {
     let deployment = running();
     let mut watching = watch(&deployment, &["--json"], Stdio::piped());
-    let lines = BufReader::new(watching.stdout.take().expect("piped")).lines();
+    let mut lines = BufReader::new(watching.stdout.take().expect("piped")).lines();
     let schema = Schema::load("gateway/status.json");
-    for line in lines.take(2) {
+    for line in lines.by_ref().take(2) {
         let report = serde_json::from_str(&line.expect("text")).expect("one object");
         schema.assert_valid(&report);
     }
