@@ -204,14 +204,20 @@ document.querySelectorAll("button.more").forEach((button) => {
 document.addEventListener("visibilitychange", ask);
 setInterval(() => document.hidden || showFreshness(), 1000);
 
-const embedded = byId("data").textContent.trim();
-showHistory();
-if (embedded) {
-  showSaved(JSON.parse(embedded), "A saved page");
-} else if (location.protocol.startsWith("http")) {
-  ask();
-} else {
-  poll.file = "No gateway serves this page: load a file with a status";
-  setText(byId("ready"), "No data");
-  showFreshness();
+/** Shows the first data: those of a saved page, or of the gateway. */
+function start() {
+  const embedded = byId("data").textContent.trim();
+  showHistory();
+  if (embedded) {
+    showSaved(JSON.parse(embedded), "A saved page");
+  } else if (location.protocol.startsWith("http")) {
+    ask();
+  } else {
+    poll.file = "No gateway serves this page: load a file with a status";
+    setText(byId("ready"), "No data");
+    showFreshness();
+  }
 }
+
+// The browser paints the empty page first.
+setTimeout(start, 0);

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 /** Size of the map, in units of its view box. */
-const MAP = { width: 760, height: 420, x: 380, y: 205, across: 265, up: 150 };
+const MAP = { width: 760, height: 420, x: 380, y: 205, across: 215, up: 160 };
 /** Regions up to which all names are written, and own links up to which all have a label. */
 const NAMES_MAX = 24;
 const LABELS_MAX = 8;
@@ -58,8 +58,10 @@ function showMap(status, loads) {
     far.replaceChildren(...others.map((edge) => line(edge.between, { class: "far" })));
   }
   const near = [];
+  // Many lines leave each other room.
+  const widest = Math.min(7, 60 / loads.length);
   for (const load of loads) {
-    const width = 2 + 7 * Math.min(1, load.used || 0);
+    const width = 1.5 + widest * Math.min(1, load.used || 0);
     const lanes = `lanes ${load.up}/${load.lanes}, RTT ${rttRange(load.rtts)}`;
     const carried = `${loadText(load)}, ${lanes}, loss ${percent(load.loss)}`;
     const text = `${load.link.between.join("-")}: ${load.word}, ${carried}`;
