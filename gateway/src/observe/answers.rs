@@ -115,9 +115,9 @@ impl Answers {
         Ok(status)
     }
 
-    /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer. With
-    /// `max_age`, the status may be one that another request got within that time; requests that
-    /// come at once then cost the engine one report.
+    /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
+    /// With `max_age`, the status may be one that another request got within that time; requests
+    /// that come at once then cost the engine one report.
     async fn get_status(&self, max_age: Duration) -> Answer {
         if max_age == Duration::ZERO {
             return match self.request_status().await {
@@ -139,8 +139,8 @@ impl Answers {
         }
     }
 
-    /// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a line
-    /// for each reason. The text is for people.
+    /// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a
+    /// line for each reason. The text is for people.
     async fn get_readiness(&self) -> Answer {
         match self.request_status().await {
             Ok(status) if is_ready(&status.problems) => {
@@ -183,8 +183,8 @@ fn max_age(headers: &HeaderMap) -> Duration {
 /// The paths that the server answers.
 const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
 
-/// Headers of all answers: they stay in no cache, and no page of another origin gets them or is told
-/// where its reader came from.
+/// Headers of all answers: they stay in no cache, and no page of another origin gets them or is
+/// told where its reader came from.
 const COMMON_HEADERS: [(&str, &str); 4] = [
     ("cache-control", "no-store"),
     ("cross-origin-resource-policy", "same-origin"),

@@ -1,6 +1,6 @@
 //! The version that every JSON object of the program has beside its other keys.
 //!
-//! The status server and `--json` of all commands use it. docs/schemas has a schema for each object.
+//! The status server and `--json` of all commands use it. docs/schemas has a schema for each.
 
 use serde::Serialize;
 

@@ -177,7 +177,11 @@ fn differences_from_a_schema_are_found() {
             "collective_seconds": 0.5, "bound_seconds": 0.4, "problems": 0, "ready": ready,
         })
     };
-    let history = |version: u32, samples: Vec<Value>| serde_json::json!({ "version": version, "interval_seconds": 10.0, "samples": samples });
+    let history = |version: u32, samples: Vec<Value>| {
+        let mut report = serde_json::json!({ "interval_seconds": 10.0, "samples": samples });
+        report["version"] = version.into();
+        report
+    };
     schema.assert_valid(&history(1, vec![sample(true.into())]));
     assert_eq!(schema.faults(&history(2, vec![])), ["$.version: 2 instead of 1"]);
     let wrong = schema.faults(&history(1, vec![sample("yes".into())]));

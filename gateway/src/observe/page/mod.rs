@@ -42,9 +42,10 @@ fn make_page() -> StatusPage {
 
 /// Returns the SHA-256 digest of a text in base64, as a `Content-Security-Policy` has it.
 fn sha256_in_base64(text: &str) -> String {
-    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    let hashed = digest::digest(&digest::SHA256, text.as_bytes());
+    let bytes: &[u8] = hashed.as_ref();
     let mut encoded = String::new();
-    for three in digest.as_ref().chunks(3) {
+    for three in bytes.chunks(3) {
         let bits = three.iter().fold(0, |bits: u32, byte| (bits << 8) | u32::from(*byte));
         let bits = bits << (8 * (3 - three.len()));
         for place in 0..4 {

@@ -1,4 +1,4 @@
-//! The overview of `landbridge status --watch`: links with their load, jobs, and what they wait for.
+//! The overview of `landbridge status --watch`: links with their load, jobs, what they wait for.
 //!
 //! It shows what the status page shows, in a terminal. Long lists are cut, with the number of what
 //! is left out.

@@ -22,8 +22,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// 10 s: rates are those since the oldest status that is kept, so many intervals ago.
 const RATE_INTERVALS: usize = 10;
 
-/// Shows the status of a gateway each second until SIGINT. With `json` prints one JSON object a line
-/// instead.
+/// Shows the status of a gateway each second until SIGINT. With `json` prints one JSON object a
+/// line instead.
 ///
 /// # Errors
 /// No gateway answers the first time, or stdout takes no more. A gateway that is away later is
