@@ -8,14 +8,14 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::Receiver;
 
 /// An answer: its first line, its headers in lower case, and its body.
-struct Answer {
+struct HttpAnswer {
     first: String,
     headers: String,
     body: String,
 }
 
 /// Sends bytes and reads the answer until the server closes the connection.
-async fn say(address: SocketAddr, request: &[u8]) -> Answer {
+async fn say(address: SocketAddr, request: &[u8]) -> HttpAnswer {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     // The server may close before it has read all.
     let _ = stream.write_all(request).await;
@@ -24,11 +24,15 @@ async fn say(address: SocketAddr, request: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let (first, headers) = head.split_once("\r\n").unwrap_or((head, ""));
-    Answer { first: first.to_owned(), headers: headers.to_ascii_lowercase(), body: body.to_owned() }
+    HttpAnswer {
+        first: first.to_owned(),
+        headers: headers.to_ascii_lowercase(),
+        body: body.to_owned(),
+    }
 }
 
 /// Requests a path.
-async fn ask(address: SocketAddr, method: &str, path: &str, more: &str) -> Answer {
+async fn ask(address: SocketAddr, method: &str, path: &str, more: &str) -> HttpAnswer {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: east\r\n{more}\r\n");
     say(address, request.as_bytes()).await
 }
