@@ -76,6 +76,8 @@ pub struct Engine {
     pub(super) identity: [u8; 32],
     pub(super) me: GatewayId,
     pub(super) boot: BootId,
+    /// The time at which the engine was made.
+    pub(super) started: TimeNs,
     pub(super) jobs: BTreeMap<GroupId, Job>,
     /// The jobs of other gateways, as they said.
     pub(super) peer_jobs: PeerJobs,
@@ -110,12 +112,14 @@ impl Engine {
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events };
+        let started = shared.host.now();
         let longest_rtt = fabric.links().iter().map(|link| link.rtt).max();
         Self {
             fabric,
             identity: spec.identity,
             me,
             boot: spec.boot,
+            started,
             jobs,
             peer_jobs: PeerJobs::default(),
             shared,

@@ -23,7 +23,8 @@ impl Job {
     pub(super) fn report_note(&mut self, note: SessionNote, now: TimeNs) {
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
-            SessionNote::Completed { sequence, bytes, .. } => {
+            SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
+                self.totals.add_completed(*pattern, *bytes, *took);
                 let plan = self.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
                 if let Some((straggler, lost)) = costly {
@@ -31,6 +32,7 @@ impl Job {
                 }
             }
             SessionNote::Failed { sequence, .. } => {
+                self.totals.add_failed();
                 self.stragglers.detection.handle_failure(*sequence);
             }
             SessionNote::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
@@ -62,7 +64,7 @@ impl Job {
                     }
                 }
             }
-            SessionNote::Completed { sequence, op, bytes, took } => {
+            SessionNote::Completed { sequence, op, bytes, took, .. } => {
                 self.metrics.seconds_histogram(op).observe(took.as_secs_f64());
                 self.metrics.collective_counter(op, CollectiveOutcome::Completed).inc();
                 debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");

@@ -20,6 +20,7 @@ use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
+use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{Observed, serve_http};
 use gateway::observe::status_request::StatusHandle;
@@ -104,7 +105,8 @@ async fn run_gateway(
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let (status, status_requests) = StatusHandle::new();
-    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem };
+    let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
+    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem, fabric };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
