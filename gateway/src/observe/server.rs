@@ -80,7 +80,7 @@ async fn respond_to_http_request(
         return response.header(ALLOW, "GET,HEAD").body(Full::default());
     }
     let (status, content_type, body) = match path {
-        "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, observed.metrics.render()),
+        "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, render_metrics(&observed)),
         "/status" => get_status(&observed).await,
         "/healthz" => (StatusCode::OK, TEXT_CONTENT_TYPE, "ok\n".to_owned()),
         "/readyz" => {
@@ -90,6 +90,12 @@ async fn respond_to_http_request(
         _ => (StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, String::new()),
     };
     Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body.into())
+}
+
+/// Returns all metrics as text, with the problem of the socket, of which the engine does not know.
+fn render_metrics(observed: &Observed) -> String {
+    observed.metrics.set_socket_problem(observed.socket_problem.borrow().is_some());
+    observed.metrics.render()
 }
 
 /// Requests the status from the engine, adds the problem of the socket, and judges both.
