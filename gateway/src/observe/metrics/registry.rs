@@ -12,6 +12,7 @@ use super::process::ProcessCollector;
 use crate::observe::readiness::is_ready;
 use crate::observe::status::{GatewayReport, ProblemCause};
 use crate::sync::lock;
+use crate::wan::connect::tls::CertificateExpiry;
 use hier_collectives::session::Discard;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -96,10 +97,9 @@ impl MetricsRegistry {
         self.peers.peer_metrics(place)
     }
 
-    /// Sets when a certificate expires, in seconds since 1970: the gateway's own, and the one of
-    /// its CA that expires last.
-    pub fn set_certificate_expiry(&self, own: Option<i64>, ca: Option<i64>) {
-        for (certificate, expiry) in [("own", own), ("ca", ca)] {
+    /// Sets when the certificates of the gateway expire.
+    pub fn set_certificate_expiry(&self, expiry: CertificateExpiry) {
+        for (certificate, expiry) in [("own", expiry.own), ("ca", expiry.ca)] {
             if let Some(expiry) = expiry {
                 let label = CertificateLabel { certificate };
                 self.certificate_expiry.get_or_create_owned(&label).set(expiry as f64);
