@@ -55,6 +55,7 @@ impl JobMetrics {
     /// Makes the metrics of a job, at zero. `label` is its name, or `other`.
     pub(super) fn new(label: String, is_other: bool, counters: &JobCounters) -> Self {
         let names_max = if is_other { 0 } else { NAMES_OF_JOB_MAX };
+        counters.begin_job(&label);
         Self {
             label,
             names_max,

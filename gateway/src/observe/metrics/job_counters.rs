@@ -44,6 +44,16 @@ impl JobCounters {
         }
     }
 
+    /// Makes the counters of failures of a job, at zero. Otherwise the first failure would be no
+    /// increase to Prometheus.
+    pub fn begin_job(&self, job: &str) {
+        for code in FailureCode::ALL {
+            let label = FailureLabel { job: job.to_owned(), code: failure_label(code) };
+            self.failures.get_or_create_owned(&label);
+            self.epoch_ends.get_or_create_owned(&label);
+        }
+    }
+
     /// Counts a collective that completed, its bytes, its time and its efficiency.
     pub fn count_completed(
         &self,

@@ -136,6 +136,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_collectives_total{job=\"train\",op=\"unknown\",outcome=\"failed\"} 1",
         "landbridge_collective_failures_total{job=\"train\",code=\"rank_lost\"} 1",
         "landbridge_epoch_ends_total{job=\"train\",code=\"region_lost\"} 1",
+        "landbridge_epoch_ends_total{job=\"train\",code=\"stalled\"} 0",
         "landbridge_collective_bytes_total{job=\"train\",op=\"sum\"} 1048576",
         "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
         "landbridge_collective_efficiency_ratio_sum{job=\"train\",op=\"sum\"} 0.85",
