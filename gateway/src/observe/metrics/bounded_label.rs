@@ -9,7 +9,7 @@ const OTHER: &str = "other";
 /// Tested by `a_thousand_jobs_have_bounded_series`.
 pub(super) const JOB_LABELS_MAX: usize = 64;
 
-/// 16 ranks or stragglers of one job: so many have a label of their own. More are no single culprit.
+/// 16 ranks or stragglers of a job: so many have a label of their own. More are no single culprit.
 /// Tested by `a_thousand_jobs_have_bounded_series`.
 pub(super) const NAMES_OF_JOB_MAX: usize = 16;
 

@@ -165,6 +165,6 @@ impl JobCounters {
 /// from 1 ms to 131 s, above any sound collective.
 const COLLECTIVE_SECONDS_BUCKETS: u16 = 18;
 
-/// 10 buckets: number in the histogram of efficiencies. The upper bounds are tenths, up to the lower
-/// bound itself.
+/// 10 buckets: number in the histogram of efficiencies. The upper bounds are tenths, up to the
+/// lower bound itself.
 const EFFICIENCY_BUCKETS: u16 = 10;

@@ -94,8 +94,8 @@ fn sum(one: f64, other: f64) -> f64 {
     one + other
 }
 
-/// Returns the seconds for which each rank has been awaited. Ranks beyond the limit are one, which is
-/// the rank that has been awaited longest.
+/// Returns the seconds for which each rank has been awaited. Ranks beyond the limit are one: the
+/// rank that has been awaited longest.
 fn read_awaited(job: &JobMetrics) -> Vec<(Vec<String>, f64)> {
     let mut ranks = BoundedLabel::new(job.names_max);
     let mut read: BTreeMap<String, f64> = BTreeMap::new();

@@ -95,8 +95,8 @@ impl Write for QueuedLine {
     }
 }
 
-/// Queues a panic, and its backtrace where RUST_BACKTRACE asks for one: as one line of JSON, or as a
-/// line and the lines of the backtrace.
+/// Queues a panic, and its backtrace where RUST_BACKTRACE asks for one: as one line of JSON, or as
+/// a line and the lines of the backtrace.
 fn log_panic(queue: &'static LineQueue, format: LogFormat, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let line = format!("thread '{}' {panic}\n", thread.name().unwrap_or("unnamed"));
