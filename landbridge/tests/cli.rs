@@ -294,6 +294,28 @@ fn an_unknown_log_level_exits_with_64_and_is_named() {
 }
 
 #[test]
+fn an_unknown_log_format_exits_with_64_and_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG_FORMAT", "logfmt");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("LANDBRIDGE_LOG_FORMAT=\"logfmt\""), "{stderr}");
+    assert!(stderr.contains("accepted: text, json"), "{stderr}");
+}
+
+#[test]
+fn a_json_log_has_the_error_of_run_as_an_object() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG_FORMAT", "json");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line: serde_json::Value = serde_json::from_str(stderr.trim_end()).expect("one object");
+    assert_eq!((code(&output), line["level"].as_str()), (64, Some("error")), "{stderr}");
+    assert!(line["message"].as_str().is_some_and(|text| text.contains("nowhere.toml")), "{stderr}");
+}
+
+#[test]
 fn check_reports_faults_of_all_files_once() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str| directory.path().join(name).display().to_string();

@@ -83,9 +83,7 @@ impl Answers {
         }
         let (status, content_type, body) = match path {
             "/" => (StatusCode::OK, "text/html; charset=utf-8", status_page().html.clone()),
-            "/metrics" => {
-                (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.observed.metrics.render().into())
-            }
+            "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
             "/status" => self.get_status(max_age(request.headers())).await,
             "/history" => {
                 let report = lock(&self.history).report();
@@ -105,6 +103,14 @@ impl Answers {
             response = response.header(name, value);
         }
         response.body(body.into())
+    }
+
+    /// Returns all metrics as text, with the problem of the socket, of which the engine does not
+    /// know.
+    fn render_metrics(&self) -> Bytes {
+        let metrics = &self.observed.metrics;
+        metrics.set_socket_problem(self.observed.socket_problem.borrow().is_some());
+        metrics.render().into()
     }
 
     /// Requests the status from the engine, adds the problem of the socket, and judges both.

@@ -73,6 +73,36 @@ pub enum ProblemCause {
     Restart,
 }
 
+impl ProblemCause {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::ShuttingDown,
+        Self::Socket,
+        Self::Peer,
+        Self::Lanes,
+        Self::Link,
+        Self::Job,
+        Self::JobFiles,
+        Self::Loss,
+        Self::Restart,
+    ];
+
+    /// Returns the name of the kind in metrics, which is the one in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShuttingDown => "shutting_down",
+            Self::Socket => "socket",
+            Self::Peer => "peer",
+            Self::Lanes => "lanes",
+            Self::Link => "link",
+            Self::Job => "job",
+            Self::JobFiles => "job_files",
+            Self::Loss => "loss",
+            Self::Restart => "restart",
+        }
+    }
+}
+
 /// One problem of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProblemReport {

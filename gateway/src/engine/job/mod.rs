@@ -146,7 +146,12 @@ impl Job {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
                 if let Some(suppressed) = self.attach_lines.permit(now) {
-                    info!("job {}: rank {rank} attached{suppressed}", self.name);
+                    info!(
+                        job = %self.name,
+                        rank = rank.0,
+                        "job {}: rank {rank} attached{suppressed}",
+                        self.name
+                    );
                 }
                 self.ranks.attach(rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
@@ -168,7 +173,12 @@ impl Job {
             LocalEvent::Detach { rank, attachment, .. } => {
                 if self.ranks.detach(rank, attachment) {
                     if let Some(suppressed) = self.attach_lines.permit(now) {
-                        info!("job {}: rank {rank} detached{suppressed}", self.name);
+                        info!(
+                            job = %self.name,
+                            rank = rank.0,
+                            "job {}: rank {rank} detached{suppressed}",
+                            self.name
+                        );
                     }
                     self.stragglers.detection.handle_departure(rank);
                     self.session.handle_detach(rank, now);
@@ -201,7 +211,13 @@ impl Job {
                 Placement::Land { lease, into: self.buffers.view_memory(&into), cancel }
             }
             Arrival::Discard(why) => {
-                debug!("job {}: segment {:?} discarded: {why:?}", self.name, header.key);
+                debug!(
+                    job = %self.name,
+                    collective = sequence.0,
+                    "job {}: segment {:?} discarded: {why:?}",
+                    self.name,
+                    header.key
+                );
                 Placement::Discard(why)
             }
         })

@@ -1,13 +1,14 @@
 //! Logs and counts what happens in a job.
 
 use super::{Job, LoggedWait};
-use crate::observe::metrics::CollectiveOutcome;
-use hier_collectives::ids::{RankId, Sequence};
-use hier_collectives::post::FailureCode;
+use hier_collectives::bound::LowerBound;
+use hier_collectives::descriptor::Pattern;
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::Failure;
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
 /// wait has doubled.
@@ -17,10 +18,19 @@ const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 /// look; trainers that are started one after the other need nobody.
 /// Tested by `start_orders_within_20_s_raise_no_alarm`.
 const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
+/// 1 MiB: the least buffer whose efficiency is measured. Round trips and timers dominate the time of
+/// smaller buffers.
+const RATED_BYTES_MIN: u64 = 1 << 20;
 
 impl Job {
     /// Logs and counts an event that the session noted, and hands it to the straggler detection.
-    pub(super) fn report_note(&mut self, note: SessionNote, now: TimeNs) {
+    /// `bound` is the lower bound of an all-reduce, once it is known.
+    pub(super) fn report_note(
+        &mut self,
+        note: SessionNote,
+        bound: Option<&LowerBound>,
+        now: TimeNs,
+    ) {
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
@@ -44,6 +54,8 @@ impl Job {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
                     info!(
+                        job = %name,
+                        epoch = epoch.0,
                         "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan \
                          {plan_hash:016x}{suppressed}"
                     );
@@ -51,42 +63,83 @@ impl Job {
             }
             SessionNote::PlanChanged { from, algorithm, reason, plan_hash } => {
                 info!(
+                    job = %name,
+                    collective = from.0,
                     "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
                      plan {plan_hash:016x}"
                 );
             }
             SessionNote::EpochEnded { epoch, failure } => {
-                if let Some(suppressed) = self.epoch_lines.permit(now) {
-                    if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
-                        warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
-                    } else {
-                        info!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
-                    }
-                }
+                self.report_epoch_end(epoch, &failure, now)
             }
-            SessionNote::Completed { sequence, op, bytes, took, .. } => {
-                self.metrics.seconds_histogram(op).observe(took.as_secs_f64());
-                self.metrics.collective_counter(op, CollectiveOutcome::Completed).inc();
-                debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
+            SessionNote::Completed { sequence, op, pattern, bytes, took } => {
+                let bound = bound.filter(|_| pattern == Pattern::AllReduce);
+                let efficiency = bound.and_then(|bound| all_reduce_efficiency(bound, bytes, took));
+                self.metrics.count_completed(op, bytes, took, efficiency);
+                debug!(
+                    job = %name,
+                    collective = sequence.0,
+                    op,
+                    bytes,
+                    seconds = took.as_secs_f64(),
+                    "job {name}: collective {sequence} completed: {op}, {bytes} bytes"
+                );
             }
             SessionNote::Failed { sequence, op, failure } => {
-                let disagreed = failure.code == FailureCode::Disagreement;
-                let outcome = if disagreed {
-                    CollectiveOutcome::Disagreed
-                } else {
-                    CollectiveOutcome::Failed
-                };
-                self.metrics.collective_counter(op.unwrap_or("unknown"), outcome).inc();
-                if let Some(suppressed) = self.failure_lines.permit(now) {
-                    if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
-                        warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
-                    } else {
-                        info!("job {name}: collective {sequence} failed: {failure}{suppressed}");
-                    }
-                } else {
-                    debug!("job {name}: collective {sequence} failed: {failure}");
-                }
+                self.metrics.count_failed(op, failure.code);
+                self.log_failure(sequence, &failure, now);
             }
+        }
+    }
+
+    /// Logs and counts the end of an epoch.
+    fn report_epoch_end(&mut self, epoch: Epoch, failure: &Failure, now: TimeNs) {
+        self.metrics.count_epoch_end(failure.code);
+        let Some(suppressed) = self.epoch_lines.permit(now) else { return };
+        let (name, code) = (&self.name, failure.code as u8);
+        if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
+            warn!(
+                job = %name,
+                epoch = epoch.0,
+                code,
+                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
+            );
+        } else {
+            info!(
+                job = %name,
+                epoch = epoch.0,
+                code,
+                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
+            );
+        }
+    }
+
+    /// Logs a collective that failed.
+    fn log_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
+        let (name, collective, code) = (&self.name, sequence.0, failure.code as u8);
+        let Some(suppressed) = self.failure_lines.permit(now) else {
+            debug!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}"
+            );
+            return;
+        };
+        if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
+            warn!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}{suppressed}"
+            );
+        } else {
+            info!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}{suppressed}"
+            );
         }
     }
 
@@ -143,12 +196,20 @@ impl Job {
                 format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
             let is_long = waited >= WAIT_WARNED_AFTER;
             if is_long && self.warnings.is_due(&format!("awaited: {ranks}"), now) {
-                warn!("job {name}: {line}");
+                warn!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
             } else {
-                info!("job {name}: {line}");
+                info!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
             }
         }
     }
+}
+
+/// Returns the least time of an all-reduce over the time that it took; `None` for a small buffer, and
+/// without another region.
+fn all_reduce_efficiency(bound: &LowerBound, bytes: u64, took: Span) -> Option<f64> {
+    let least = bound.span(ByteCount::new(bytes));
+    let is_rated = bytes >= RATED_BYTES_MIN && least > Span::ZERO && took > Span::ZERO;
+    is_rated.then(|| least.as_secs_f64() / took.as_secs_f64())
 }
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.

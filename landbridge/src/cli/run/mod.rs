@@ -39,7 +39,8 @@ use units::{ByteCount, Span};
 /// commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
-/// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more.
+/// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more,
+/// LANDBRIDGE_LOG_FORMAT=json logs JSON lines.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge run --config configs/two-region/east.toml")]
 pub(super) struct RunCommand {
