@@ -1,14 +1,13 @@
 //! `landbridge status`: a running gateway's status as tables.
 
+use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::{render_fields, render_table};
 use clap::Args;
-use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
-use std::path::PathBuf;
 use units::{BitRate, ByteCount, Span};
 
 /// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
@@ -16,12 +15,8 @@ use units::{BitRate, ByteCount, Span};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
 pub(super) struct StatusCommand {
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -30,8 +25,8 @@ pub(super) struct StatusCommand {
 impl StatusCommand {
     /// Runs `landbridge status`: fetches the status of a gateway and prints it.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let gateway = self.gateway.choose(&region)?;
         let status = fetch_status(gateway.status)?;
         if self.json {
             print_json(&status)?;
