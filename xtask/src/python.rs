@@ -117,6 +117,15 @@ pub fn build_release_wheel(
     only_wheel(dist)
 }
 
+/// Installs a Python package into an environment for tools. Returns the path of its `program`.
+pub fn install_tool(root: &Path, package: &str, program: &str) -> Result<PathBuf, Failure> {
+    let folder = crate::workspace::target_folder().join("python/venv-tools");
+    let tools = PythonEnvironment::new(root, folder);
+    tools.create_if_missing()?;
+    tools.install(&[package], &[])?;
+    Ok(tools.program_path(program))
+}
+
 /// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
 /// that environment. `profile` is the one that the wheel is built with.
 pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<CommandLine, Failure> {

@@ -32,7 +32,8 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
     let path = if is_folder { format!("{path}/") } else { path.to_owned() };
     let (prefix, name) = split_path(&path);
     let mut header = [0; BLOCK];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    let mut put =
+        |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
     put(100, &format!("{:07o}", entry.mode));
     put(108, &format!("{:07o}", entry.owner));
@@ -141,7 +142,11 @@ mod tests {
         let archive = ar(&[("debian-binary", b"2.0\n"), ("odd", b"1"), ("last", b"22")], 5);
         let text = String::from_utf8(archive).expect("text");
         assert_eq!(text.len(), 8 + 3 * 60 + 4 + 2 + 2);
-        assert!(text.starts_with("!<arch>\ndebian-binary   5           0     0     100644  4         `\n"));
+        assert!(
+            text.starts_with(
+                "!<arch>\ndebian-binary   5           0     0     100644  4         `\n"
+            )
+        );
         assert!(text.ends_with("`\n22") && text.contains("`\n1\nlast"), "{text}");
     }
 }

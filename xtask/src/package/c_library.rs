@@ -22,9 +22,8 @@ pub fn build_c_library(
     metadata: &Value,
 ) -> Result<Option<CLibrary>, Failure> {
     let manifest = settings.root.join(FOLDER).join("Cargo.toml").display().to_string();
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let Some(package) = packages.into_iter().find(|found| found["manifest_path"] == *manifest)
-    else {
+    let mut packages = metadata["packages"].as_array().into_iter().flatten();
+    let Some(package) = packages.find(|found| found["manifest_path"] == *manifest) else {
         println!("SKIPPED: C header and libraries: there is no package {FOLDER}");
         return Ok(None);
     };

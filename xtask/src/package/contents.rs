@@ -17,7 +17,11 @@ pub struct Generated {
 }
 
 /// Runs the program to write its manual pages and completions.
-pub fn generate_files(root: &Path, program: &Program, scratch: &Path) -> Result<Generated, Failure> {
+pub fn generate_files(
+    root: &Path,
+    program: &Program,
+    scratch: &Path,
+) -> Result<Generated, Failure> {
     let folder = scratch.join("man1");
     let _ = std::fs::remove_dir_all(&folder);
     let out = folder.display().to_string();

@@ -66,7 +66,8 @@ mod tests {
 
     /// Returns a small package.
     fn small(text: &str) -> Vec<u8> {
-        let control = DebControl { version: "1.2.3", architecture: "amd64", depends: "libc6 (>= 2.34)" };
+        let control =
+            DebControl { version: "1.2.3", architecture: "amd64", depends: "libc6 (>= 2.34)" };
         let mut tree = FileTree::default();
         tree.add_file("usr/bin/program", EXECUTABLE, text);
         tree.add_folder("etc/program", EXECUTABLE, 0);

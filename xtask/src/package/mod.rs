@@ -15,6 +15,7 @@ mod program;
 mod sbom;
 
 use crate::command::{CommandLine, Failure};
+use crate::programs::is_installed;
 use crate::python;
 use crate::workspace::Workspace;
 use archive::{gzip, tar};
@@ -27,7 +28,7 @@ use image::{ImageDescription, oci_archive};
 use program::{BuildSettings, Program};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 /// Version of the workspace, and so of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -72,6 +73,7 @@ fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, Fa
         let second = build_packages(&workspace.root, &again, &time)?;
         check_equal(&packages, &second)?;
         println!("\nbuilt twice, equal bytes: {} files", packages.len());
+        let _ = std::fs::remove_dir_all(&again);
     }
     let dist = packages_folder(workspace);
     let _ = std::fs::remove_dir_all(&dist);
@@ -97,13 +99,14 @@ fn build_packages(root: &Path, folder: &Path, time: &SourceTime) -> Result<Packa
     let metadata = sbom::cargo_metadata(root, &rust_target())?;
     let mut packages = Packages::new();
     let c_library = build_c_library(&settings, &metadata)?;
-    let (debian, library) = debian_architecture();
+    let architecture = package_architecture();
+    let library = format!("{}-linux-gnu", std::env::consts::ARCH);
     let files = debian_files(root, &program, &generated, c_library.as_ref(), &library)?;
     let scripts = read_scripts(root)?;
-    let control =
-        DebControl { version: VERSION, architecture: debian, depends: &debian_depends(&program) };
+    let depends = debian_depends(&program);
+    let control = DebControl { version: VERSION, architecture, depends: &depends };
     let package = debian_package(&control, &files, &scripts, time.seconds)?;
-    packages.insert(format!("landbridge_{VERSION}_{debian}.deb"), package);
+    packages.insert(format!("landbridge_{VERSION}_{architecture}.deb"), package);
     let portable = portable.as_ref().unwrap_or(&program);
     add_portable_packages(&mut packages, root, portable, &generated, time)?;
     let parts = sbom::spdx_document(root, &metadata, time)?;
@@ -120,13 +123,13 @@ fn add_portable_packages(
     generated: &Generated,
     time: &SourceTime,
 ) -> Result<(), Failure> {
-    let libc = program.glibc.map_or("musl".to_owned(), |(major, minor)| format!("glibc{major}.{minor}"));
+    let libc =
+        program.glibc.map_or("musl".to_owned(), |(major, minor)| format!("glibc{major}.{minor}"));
     let name = format!("landbridge-{VERSION}-{}-linux-{libc}", std::env::consts::ARCH);
     let files = tarball_files(root, program, generated)?;
     let tarball = gzip(&tar(&files, &format!("{name}/"), time.seconds));
     packages.insert(format!("{name}.tar.gz"), tarball);
-    // OCI names architectures as Debian does.
-    let (architecture, _) = debian_architecture();
+    let architecture = package_architecture();
     let name = format!("landbridge:{VERSION}");
     let description = ImageDescription { name: &name, version: VERSION, architecture, time };
     let image = oci_archive(&description, &image_files(root, program)?)?;
@@ -144,13 +147,11 @@ fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<()
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !name.contains("manylinux2014") && !name.contains("manylinux_2_17") {
         println!(
-            "{name}: needs a newer glibc than manylinux2014 has, as its name says; for manylinux2014 \
-             run this command where glibc is 2.17, as in that image"
+            "{name}: needs a newer glibc than manylinux2014 has, as its name says; for it, run \
+             this command where glibc is 2.17, as in the image of that name"
         );
     }
-    let mut auditwheel = Command::new("auditwheel");
-    auditwheel.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if auditwheel.status().is_ok_and(|status| status.success()) {
+    if is_installed("auditwheel") {
         CommandLine::in_path(&["auditwheel", "show", &wheel]).run_to_success(settings.root)?;
     } else {
         println!("SKIPPED: a second look at the wheel: auditwheel is not installed");
@@ -162,7 +163,7 @@ fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<()
 
 /// Returns the scripts that dpkg runs, by their names.
 fn read_scripts(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
-    let read = |name: &'static str| {
+    let read = |name: &'static str| -> Result<(&'static str, Vec<u8>), Failure> {
         let file = root.join("configs/deploy/debian").join(name);
         let script = std::fs::read(&file).map_err(|error| disk_failure(&file, &error))?;
         Ok((name, script))
@@ -181,14 +182,13 @@ fn debian_depends(program: &Program) -> String {
     glibc.into_iter().chain(gcc).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns Debian's name of this host's architecture, and that of its folder of libraries.
-fn debian_architecture() -> (&'static str, String) {
-    let debian = match std::env::consts::ARCH {
+/// Returns the name of this host's architecture that Debian and OCI share.
+pub fn package_architecture() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
-    (debian, format!("{}-linux-gnu", std::env::consts::ARCH))
+    }
 }
 
 /// Returns Rust's name of this host.

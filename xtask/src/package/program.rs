@@ -1,11 +1,11 @@
-//! Builds of the program for packages: optimised, without paths of this machine, and what each needs
-//! of the system where it runs.
+//! Builds of the program for packages: optimised, without paths of this machine. Each says what it
+//! needs of the system where it runs.
 
 use super::checksum::SourceTime;
 use super::file_tree::disk_failure;
 use crate::command::{CommandLine, Failure};
+use crate::programs::is_installed;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A build of `landbridge`.
 pub struct Program {
@@ -30,9 +30,8 @@ pub struct BuildSettings<'a> {
 impl BuildSettings<'_> {
     /// Returns the variables with which cargo builds the same bytes in every folder.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
-        let cargo_home = std::env::var("CARGO_HOME").unwrap_or_else(|_| {
-            format!("{}/.cargo", std::env::var("HOME").unwrap_or_default())
-        });
+        let cargo_home = std::env::var("CARGO_HOME")
+            .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap_or_default()));
         // The last that matches counts, so the folder inside the root stands behind it.
         let maps = [
             (cargo_home, "/cargo"),
@@ -70,9 +69,10 @@ impl BuildSettings<'_> {
     /// not installed.
     pub fn build_static_program(&self) -> Result<Option<Program>, Failure> {
         let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        let line = CommandLine::in_path(&["rustc", "--print", "target-libdir", "--target", &target]);
+        let line =
+            CommandLine::in_path(&["rustc", "--print", "target-libdir", "--target", &target]);
         let (status, libraries) = line.capture(self.root)?;
-        let has_compiler = Command::new("musl-gcc").arg("--version").output().is_ok();
+        let has_compiler = is_installed("musl-gcc");
         if !status.success() || !Path::new(libraries.trim()).is_dir() || !has_compiler {
             println!(
                 "SKIPPED: static program: it takes `rustup target add {target}` and musl-gcc \

@@ -72,9 +72,8 @@ fn needed_packages<'a>(metadata: &'a Value, own: &'a str) -> BTreeMap<&'a str, B
     let mut waiting = vec![own];
     while let Some(id) = waiting.pop() {
         let Some(node) = nodes.get(id).filter(|_| !needed.contains_key(id)) else { continue };
-        let dependencies = array(&node["deps"]).filter(|dependency| {
-            !array(&dependency["dep_kinds"]).all(is_test)
-        });
+        let dependencies =
+            array(&node["deps"]).filter(|dependency| !array(&dependency["dep_kinds"]).all(is_test));
         let dependencies: BTreeSet<&str> =
             dependencies.map(|dependency| text(&dependency["pkg"])).collect();
         waiting.extend(&dependencies);
@@ -138,11 +137,19 @@ mod tests {
             json!({"id": name, "name": name, "version": "1.0.0+x", "license": license,
                    "source": "registry+https://example.org"})
         };
-        let dependency = |name: &str, kind: Value| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
+        let dependency =
+            |name: &str, kind: Value| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
         json!({
-            "packages": [package("proof", "MIT"), package("lib", "MIT/Apache-2.0"), package("app", "MIT")],
+            "packages": [
+                package("proof", "MIT"),
+                package("lib", "MIT/Apache-2.0"),
+                package("app", "MIT"),
+            ],
             "resolve": {"nodes": [
-                {"id": "app", "deps": [dependency("lib", Value::Null), dependency("proof", json!("dev"))]},
+                {"id": "app", "deps": [
+                    dependency("lib", Value::Null),
+                    dependency("proof", json!("dev")),
+                ]},
                 {"id": "lib", "deps": []},
                 {"id": "proof", "deps": []},
             ]},
@@ -153,7 +160,8 @@ mod tests {
     fn needed_crates_are_listed_with_licences() {
         let time = SourceTime { seconds: 0, text: "1970-01-01T00:00:00Z".to_owned() };
         let document = describe_parts(&metadata(), "app", &time, "00");
-        let names: Vec<&str> = array(&document["packages"]).map(|found| text(&found["name"])).collect();
+        let names: Vec<&str> =
+            array(&document["packages"]).map(|found| text(&found["name"])).collect();
         assert_eq!(names, ["app", "lib"]);
         assert_eq!(document["packages"][1]["licenseDeclared"], "MIT OR Apache-2.0");
         assert_eq!(document["packages"][1]["SPDXID"], "SPDXRef-lib-1.0.0-x");

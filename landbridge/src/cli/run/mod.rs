@@ -1,8 +1,8 @@
 //! `landbridge run`: the daemon's life, from its files to its exit code.
 //!
 //! `run` answers signals: SIGHUP reads files again ([`reload`]), SIGTERM drains, SIGINT stops at
-//! once. The thread in [`stop`] ends the process when the gateway does not. [`service_manager`] tells
-//! systemd that the gateway is ready, alive or stopping.
+//! once. The thread in [`stop`] ends the process when the gateway does not. [`service_manager`]
+//! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
 mod limits;

@@ -1,7 +1,7 @@
 //! Messages to the service manager that started the gateway, by the protocol of sd_notify(3).
 //!
-//! `run` says when the gateway is ready and when it stops. [`ServiceManager::ping_while_alive`] says
-//! that the engine still answers. Nothing is sent where no service manager has set its variables.
+//! `run` says when the gateway is ready and when it stops. [`ServiceManager::ping_while_alive`]
+//! says that the engine still answers. Nothing is sent where no service manager has set variables.
 
 use crate::cli::output::logging::LOG_TARGET;
 use std::convert::Infallible;
