@@ -24,7 +24,7 @@ pub fn build_c_library(
     let manifest = settings.root.join(FOLDER).join("Cargo.toml").display().to_string();
     let mut packages = metadata["packages"].as_array().into_iter().flatten();
     let Some(package) = packages.find(|found| found["manifest_path"] == *manifest) else {
-        println!("SKIPPED: C header and libraries: there is no package {FOLDER}");
+        println!("LEFT OUT: C header and libraries: there is no package {FOLDER}");
         return Ok(None);
     };
     let name = package["name"].as_str().unwrap_or_default();

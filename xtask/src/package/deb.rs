@@ -93,7 +93,9 @@ mod tests {
         let shown = (show("--field"), show("--contents"));
         std::fs::remove_file(&file).expect("ours");
         let (Some(fields), Some(contents)) = shown else {
-            println!("SKIPPED: package: no dpkg-deb reads it");
+            // The test runner keeps what is printed; the count of skips reads this line.
+            let line = b"SKIPPED: package: no dpkg-deb reads it\n";
+            std::io::Write::write_all(&mut std::io::stdout(), line).expect("open");
             return;
         };
         assert!(fields.contains("Depends: libc6 (>= 2.34)\nRecommends: systemd"), "{fields}");

@@ -154,7 +154,7 @@ fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<()
     if is_installed("auditwheel") {
         CommandLine::in_path(&["auditwheel", "show", &wheel]).run_to_success(settings.root)?;
     } else {
-        println!("SKIPPED: a second look at the wheel: auditwheel is not installed");
+        println!("LEFT OUT: a second look at the wheel: auditwheel is not installed");
     }
     let bytes = std::fs::read(path).map_err(|error| disk_failure(path, &error))?;
     packages.insert(name, bytes);

@@ -75,7 +75,7 @@ impl BuildSettings<'_> {
         let has_compiler = is_installed("musl-gcc");
         if !status.success() || !Path::new(libraries.trim()).is_dir() || !has_compiler {
             println!(
-                "SKIPPED: static program: it takes `rustup target add {target}` and musl-gcc \
+                "LEFT OUT: static program: it takes `rustup target add {target}` and musl-gcc \
                  (apt-get install musl-tools); tarball and image get the program with its libraries"
             );
             return Ok(None);
