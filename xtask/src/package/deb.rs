@@ -94,7 +94,7 @@ mod tests {
         std::fs::remove_file(&file).expect("ours");
         let (Some(fields), Some(contents)) = shown else {
             // The test runner keeps what is printed; the count of skips reads this line.
-            let line = b"SKIPPED: package: no dpkg-deb reads it\n";
+            let line = b"\nSKIPPED: package: no dpkg-deb reads it\n";
             std::io::Write::write_all(&mut std::io::stdout(), line).expect("open");
             return;
         };
