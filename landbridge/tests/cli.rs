@@ -67,6 +67,21 @@ fn wrong_command_lines_exit_with_64_and_help_with_0() {
     }
 }
 
+#[test]
+fn the_variable_names_the_region_file() {
+    let east = configs().join("two-region/east.toml");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+        command.args(arguments).env("LANDBRIDGE_CONFIG", &east).output().expect("runs")
+    };
+    let output = run(&["config", "--json"]);
+    assert_eq!((code(&output), &json(&output)["gateways"][0]["gateway"]), (0, &"east-0".into()));
+    // The flag wins.
+    let west = configs().join("two-region/west.toml").display().to_string();
+    let output = run(&["config", "--json", "--config", &west]);
+    assert_eq!(json(&output)["gateways"][0]["gateway"], "west-0");
+}
+
 /// Returns a device that takes nothing, like a full disk.
 fn full_disk() -> File {
     File::options().write(true).open("/dev/full").expect("a device")
@@ -101,6 +116,7 @@ fn a_report_that_is_not_written_exits_with_1() {
         &["config", "--config", &east, "--json"],
         &["ports", "--config", &east],
         &["wan-sim", "presets"],
+        &["completions", "bash"],
         &["wan-sim", "show", &fabric],
         &["--help"],
         &["--version"],

@@ -35,6 +35,12 @@ pub fn find_programs(may_install: bool) {
     }
 }
 
+/// Returns whether a program is in the PATH.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// Runs a command without input and output, and returns its status.
 fn run_program_quietly(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()

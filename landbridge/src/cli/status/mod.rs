@@ -6,12 +6,11 @@ mod watch;
 
 pub(super) use tables::{LINK_TABLE_HEADER, link_status_row};
 
+use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use clap::Args;
-use gateway::config::RegionFile;
 use gateway::observe::fetch::fetch_status;
-use std::path::PathBuf;
 use tables::describe_gateway_status;
 use watch::watch_status;
 
@@ -22,12 +21,8 @@ use watch::watch_status;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
 pub(super) struct StatusCommand {
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// Show an overview with loads and rates each second, until interrupted
     #[arg(long)]
     watch: bool,
@@ -40,8 +35,8 @@ impl StatusCommand {
     /// Runs `landbridge status`: fetches the status of a gateway and prints it, once or each
     /// second.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let gateway = self.gateway.choose(&region)?;
         if self.watch {
             return watch_status(gateway.status, self.json);
         }
