@@ -24,7 +24,7 @@ use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
-use hier_collectives::plan::Operation;
+use hier_collectives::operation::Operation;
 use hier_collectives::session::Session;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;

@@ -192,10 +192,10 @@ pub struct TotalsReport {
     pub failed: u64,
     /// Bytes of the buffers of completed collectives.
     pub bytes: u64,
-    /// Seconds that completed collectives of 1 MiB and more took, each from the last local post to
+    /// Seconds that completed all-reduces of 1 MiB and more took, each from the last local post to
     /// the last local result.
     pub seconds: f64,
-    /// Lower bounds of the times of these collectives on the fabric, in seconds. Divided by
+    /// Lower bounds of the times of these all-reduces on the fabric, in seconds. Divided by
     /// `seconds` they are the efficiency.
     pub bound_seconds: f64,
 }

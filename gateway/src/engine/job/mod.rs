@@ -104,7 +104,7 @@ impl Job {
             buffers: BufferTable::new(metrics.mapped.clone()),
             metrics,
             stragglers: StragglerMonitor::new(Arc::clone(fabric), me),
-            totals: WorkTotals::new(Arc::clone(fabric)),
+            totals: WorkTotals::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),

@@ -1,14 +1,14 @@
 //! Logs and counts what happens in a job.
 
+use super::totals::RatedTime;
 use super::{Job, LoggedWait};
 use hier_collectives::bound::LowerBound;
-use hier_collectives::descriptor::Pattern;
 use hier_collectives::ids::{Epoch, RankId, Sequence};
 use hier_collectives::post::Failure;
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
-use units::{ByteCount, Span, TimeNs};
+use units::{Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
 /// wait has doubled.
@@ -18,9 +18,6 @@ const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 /// look; trainers that are started one after the other need nobody.
 /// Tested by `start_orders_within_20_s_raise_no_alarm`.
 const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
-/// 1 MiB: the least buffer whose efficiency is measured. Round trips and timers dominate the time of
-/// smaller buffers.
-const RATED_BYTES_MIN: u64 = 1 << 20;
 
 impl Job {
     /// Logs and counts an event that the session noted, and hands it to the straggler detection.
@@ -31,10 +28,12 @@ impl Job {
         bound: Option<&LowerBound>,
         now: TimeNs,
     ) {
+        let mut rated = None;
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
-                self.totals.add_completed(*pattern, *bytes, *took);
+                rated = RatedTime::of_collective(bound, *pattern, *bytes, *took);
+                self.totals.add_completed(*bytes, rated);
                 let plan = self.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
                 if let Some((straggler, lost)) = costly {
@@ -72,10 +71,8 @@ impl Job {
             SessionNote::EpochEnded { epoch, failure } => {
                 self.report_epoch_end(epoch, &failure, now)
             }
-            SessionNote::Completed { sequence, op, pattern, bytes, took } => {
-                let bound = bound.filter(|_| pattern == Pattern::AllReduce);
-                let efficiency = bound.and_then(|bound| all_reduce_efficiency(bound, bytes, took));
-                self.metrics.count_completed(op, bytes, took, efficiency);
+            SessionNote::Completed { sequence, op, bytes, took, .. } => {
+                self.metrics.count_completed(op, bytes, took, rated.map(RatedTime::efficiency));
                 debug!(
                     job = %name,
                     collective = sequence.0,
@@ -202,14 +199,6 @@ impl Job {
             }
         }
     }
-}
-
-/// Returns the least time of an all-reduce over the time that it took; `None` for a small buffer, and
-/// without another region.
-fn all_reduce_efficiency(bound: &LowerBound, bytes: u64, took: Span) -> Option<f64> {
-    let least = bound.span(ByteCount::new(bytes));
-    let is_rated = bytes >= RATED_BYTES_MIN && least > Span::ZERO && took > Span::ZERO;
-    is_rated.then(|| least.as_secs_f64() / took.as_secs_f64())
 }
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.
