@@ -50,9 +50,9 @@ pub struct Sample {
     pub failed: u64,
     /// Bytes of the buffers of completed collectives.
     pub collective_bytes: u64,
-    /// Seconds that completed collectives of 1 MiB and more took, one after the other.
+    /// Seconds that completed all-reduces of 1 MiB and more took, one after the other.
     pub collective_seconds: f64,
-    /// Lower bounds of the times of these collectives, in seconds.
+    /// Lower bounds of the times of these all-reduces, in seconds.
     pub bound_seconds: f64,
     /// Number of problems.
     pub problems: u64,

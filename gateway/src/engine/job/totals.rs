@@ -20,7 +20,7 @@ pub(in crate::engine) struct WorkTotals {
 
 /// The time of a collective, and the least time that it could take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct RatedTime {
+pub(in crate::engine) struct RatedTime {
     took: Span,
     least: Span,
 }

@@ -19,7 +19,11 @@ const poll = {
   heard: 0,
   history: 0,
   identity: "",
+  resize: 0,
 };
+
+/** Milliseconds without a change of the window after which pictures are drawn anew. */
+const RESIZE_MS = 150;
 
 /** Shows all data. */
 function show() {
@@ -202,6 +206,13 @@ document.querySelectorAll("button.more").forEach((button) => {
   });
 });
 document.addEventListener("visibilitychange", ask);
+addEventListener("resize", () => {
+  clearTimeout(poll.resize);
+  poll.resize = setTimeout(() => {
+    show();
+    showHistory();
+  }, RESIZE_MS);
+});
 setInterval(() => document.hidden || showFreshness(), 1000);
 
 /** Shows the first data: those of a saved page, or of the gateway. */

@@ -1,8 +1,16 @@
 // The map and the curves of the last hour, as SVG.
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Size of the map, in units of its view box. */
-const MAP = { width: 760, height: 420, x: 380, y: 205, across: 215, up: 160 };
+/** Least and greatest height of the map, and the heights of the curves, in pixels. */
+const MAP_HEIGHTS = [260, 400];
+const CURVE_HEIGHTS = { throughput: 190, efficiency: 150 };
+/** Width below which pictures have fewer texts beside their lines, in pixels. */
+const NARROW = 560;
+/** Space beside the regions for their names, in pixels. */
+const SIDE_WIDE = 130;
+const SIDE_NARROW = 60;
+/** Width of a picture that is not shown yet, in pixels. */
+const WIDTH_DEFAULT = 760;
 /** Regions up to which all names are written, and own links up to which all have a label. */
 const NAMES_MAX = 24;
 const LABELS_MAX = 8;
@@ -21,15 +29,32 @@ function titled(element, text) {
 }
 const at = (x, y) => ({ x: x.toFixed(1), y: y.toFixed(1) });
 
-/** Returns the place of each region: on an ellipse, the own one on the left. */
-function places(names, own) {
+/** Makes a picture as wide as the window allows. Its units are pixels, so that texts keep their size. */
+function fitPicture(svg, heightOf) {
+  const width = Math.round(svg.clientWidth) || WIDTH_DEFAULT;
+  const height = heightOf(width);
+  const box = `0 0 ${width} ${height}`;
+  if (svg.getAttribute("viewBox") !== box) svg.setAttribute("viewBox", box);
+  return { width, height };
+}
+
+/** Returns the middle of the map and the place of each region: on an ellipse, the own one on the left. */
+function mapLayout(names, own) {
+  const [least, most] = MAP_HEIGHTS;
+  const heightOf = (width) => Math.round(Math.min(most, Math.max(least, width / 2)));
+  const { width, height } = fitPicture(byId("map"), heightOf);
+  const narrow = width < NARROW;
+  const [x, y] = [width / 2, height / 2 - 5];
+  const across = Math.min(1.2 * height, x - (narrow ? SIDE_NARROW : SIDE_WIDE));
+  const up = height / 2 - 45;
   const from = Math.max(0, names.indexOf(own));
-  const found = new Map();
+  const places = new Map();
   names.forEach((region, index) => {
     const turn = Math.PI + (2 * Math.PI * (index - from)) / names.length;
-    found.set(region, [MAP.x + MAP.across * Math.cos(turn), MAP.y + MAP.up * Math.sin(turn)]);
+    places.set(region, [x + across * Math.cos(turn), y + up * Math.sin(turn)]);
   });
-  return found;
+  const place = (region) => places.get(region) || [x, y];
+  return { x, y, width, narrow, place };
 }
 
 /** Draws the map: links of other regions, those of this one with their load, then the regions. */
@@ -38,9 +63,9 @@ function showMap(status, loads) {
   const names = fabric
     ? fabric.regions.map((region) => region.region)
     : [...new Set([status.region, ...status.links.flatMap((link) => link.between)])].sort();
-  const where = places(names, status.region);
+  const layout = mapLayout(names, status.region);
   const line = (between, attributes) => {
-    const [from, to] = between.map((region) => where.get(region) || [MAP.x, MAP.y]);
+    const [from, to] = between.map(layout.place);
     const ends = {
       x1: from[0].toFixed(1),
       y1: from[1].toFixed(1),
@@ -50,7 +75,7 @@ function showMap(status, loads) {
     return draw("line", { ...ends, ...attributes });
   };
   const far = byId("map-far");
-  const signature = JSON.stringify([names, status.region]);
+  const signature = JSON.stringify([names, status.region, layout.width]);
   if (far.dataset.state !== signature) {
     far.dataset.state = signature;
     const edges = fabric ? fabric.links : [];
@@ -73,11 +98,11 @@ function showMap(status, loads) {
     );
   }
   if (loads.length <= LABELS_MAX) {
-    loads.forEach((load, index) => near.push(...linkLabel(load, where, index)));
+    loads.forEach((load, index) => near.push(...linkLabel(load, layout, index)));
   }
   byId("map-near").replaceChildren(...near);
   byId("map-nodes").replaceChildren(
-    ...names.flatMap((region) => regionMark(region, status, loads, where, names.length)),
+    ...names.flatMap((region) => regionMark(region, status, loads, layout, names.length)),
   );
   const down = loads
     .filter((load) => load.kind === "bad")
@@ -96,15 +121,15 @@ function loadText(load) {
   return `${rate(Math.max(load.out, load.in))} of ${capacity} (${percent(load.used)})`;
 }
 
-function linkLabel(load, where, index) {
-  const [from, to] = load.link.between.map((region) => where.get(region) || [MAP.x, MAP.y]);
+function linkLabel(load, layout, index) {
+  const [from, to] = load.link.between.map(layout.place);
   const place = at((from[0] + to[0]) / 2, (from[1] + to[1]) / 2 + (index % 2 ? 12 : -8));
   const text = load.kind === "good" ? loadText(load) : load.word;
   return [draw("text", { ...place, class: "halo", "text-anchor": "middle" }, text)];
 }
 
-function regionMark(label, status, loads, where, total) {
-  const [x, y] = where.get(label);
+function regionMark(label, status, loads, layout, total) {
+  const [x, y] = layout.place(label);
   const own = label === status.region;
   const load = loads.find((one) => one.far === label);
   const bad = load !== undefined && load.kind === "bad";
@@ -119,9 +144,10 @@ function regionMark(label, status, loads, where, total) {
     titled(node, own ? `${label}: this region` : `${label}${load ? `: ${load.word}` : ""}`),
   ];
   if (total <= NAMES_MAX || own || bad) {
-    const anchor = x < MAP.x - 5 ? "end" : x > MAP.x + 5 ? "start" : "middle";
-    const shift = anchor === "end" ? -14 : anchor === "start" ? 14 : 0;
-    const below = anchor === "middle" ? (y < MAP.y ? -16 : 26) : 4;
+    const aside = layout.narrow || Math.abs(x - layout.x) <= 5 ? 0 : x - layout.x;
+    const anchor = aside < 0 ? "end" : aside > 0 ? "start" : "middle";
+    const shift = 14 * Math.sign(aside);
+    const below = aside !== 0 ? 4 : y < layout.y - 5 ? -16 : 26;
     const shown = label.length > 14 ? `${label.slice(0, 13)}…` : label;
     marks.push(
       draw("text", { ...at(x + shift, y + below), class: "halo", "text-anchor": anchor }, shown),
@@ -133,8 +159,8 @@ function regionMark(label, status, loads, where, total) {
 /** Draws curves over the last hour. A series has a class and a value for each sample, or NaN. */
 function drawCurves(id, samples, series, most, print) {
   const svg = byId(id);
-  const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
-  const box = { left: 92, right: width - 12, top: 10, bottom: height - 26 };
+  const { width, height } = fitPicture(svg, () => CURVE_HEIGHTS[id]);
+  const box = { left: 78, right: width - 8, top: 10, bottom: height - 26 };
   const end = samples.length ? samples[samples.length - 1].at_seconds : 0;
   const x = (sample) => box.right - ((end - sample.at_seconds) / 3600) * (box.right - box.left);
   const y = (value) => box.bottom - (Math.min(value, most) / most) * (box.bottom - box.top);
@@ -152,9 +178,9 @@ function drawCurves(id, samples, series, most, print) {
       print(part * most),
     ),
   ]);
-  for (const minutes of [60, 45, 30, 15, 0]) {
+  for (const minutes of width < NARROW ? [60, 30, 0] : [60, 45, 30, 15, 0]) {
     const place = box.right - (minutes / 60) * (box.right - box.left);
-    const anchor = minutes === 0 ? "end" : "middle";
+    const anchor = minutes === 0 ? "end" : minutes === 60 ? "start" : "middle";
     parts.push(
       draw(
         "text",

@@ -14,6 +14,7 @@ function setClass(element, name) {
 const cell = (text, kind) => ({ text, kind });
 const name = (text) => cell(text, "name");
 const number = (text) => cell(text, "number");
+const sentence = (text) => cell(text, text ? "sentence" : "");
 
 /** Shows `all` rows of a table up to its limit. Each row of `toCells` is a list of cells. */
 function fillTable(id, all, toCells, none) {
@@ -145,7 +146,7 @@ function showCollectives(status) {
     `${collective.op} of ${collective.dtype}`,
     number(bytes(collective.bytes)),
     words[collective.state] || String(collective.state),
-    awaitedRanks(collective.awaited),
+    sentence(awaitedRanks(collective.awaited)),
     number(time(collective.seconds)),
   ];
   fillTable("collectives", all, row, "No collective is under way.");
@@ -188,7 +189,7 @@ function drainRow(job, draining) {
     waits.push(`last commits of ranks ${ranges(draining.uncommitted)}`);
   const left = time(draining.seconds_left);
   const text = `exits within ${left}, waits for ${waits.join(", ") || "nothing"}`;
-  return [name(job.job), "-", "-", text, "-"];
+  return [name(job.job), number("-"), "-", sentence(text), number("-")];
 }
 
 function showJobs(status) {
@@ -255,7 +256,8 @@ function memberRow({ gateway, place, member, peer }, status, rates) {
   if (!peer) {
     const here = gateway === status.gateway;
     const others = here ? "this gateway" : "no lanes from here";
-    return [...head, cell(others, here ? "good" : "soft"), "-", "-", "-", "-", "-", "-", ""];
+    const unknown = Array.from({ length: 6 }, () => number("-"));
+    return [...head, cell(others, here ? "good" : "soft"), ...unknown, ""];
   }
   const [word, kind] = peerState(peer.state);
   const bits = (rates && rates.get(gateway)) || [NaN, NaN];
@@ -272,7 +274,7 @@ function memberRow({ gateway, place, member, peer }, status, rates) {
     number(rate(bits[0])),
     number(rate(bits[1])),
     number(known(peer.mtu, (mtu) => `${mtu} B`)),
-    problem,
+    sentence(problem),
   ];
 }
 
