@@ -19,7 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is no
 #: Limit on a wait for the page, in milliseconds.
 WAIT_MS = 20_000
 #: Rows that a table shows at first.
-ROWS_STEP = 50
+ROWS_STEP = 20
 #: A name that must stay a text.
 HOSTILE = "<script>document.title='taken'</script>"
 

@@ -3,7 +3,7 @@
 // A variable is named after the object whose keys it has; a test compares the keys.
 
 /** Rows that a table shows at first, and that each click adds. */
-const ROWS_STEP = 50;
+const ROWS_STEP = 20;
 /** Seconds over which the load of links is averaged. */
 const LOAD_SECONDS = 5;
 /** Seconds over which the throughput of jobs is averaged; collectives may be rare. */
