@@ -3,7 +3,7 @@
 use super::bounded_label::{BoundedLabel, NAMES_OF_JOB_MAX};
 use super::job_counters::JobCounters;
 use super::labels::StragglerLabel;
-use super::peer::RealGauge;
+use super::network::RealGauge;
 use crate::memory::arena::MappedGauges;
 use crate::observe::status::{JobReport, StragglerReport};
 use crate::sync::lock;

@@ -4,7 +4,7 @@ use super::description::{Exposition, MetricDescription};
 use super::labels::{
     CollectiveLabel, FailureLabel, OpLabel, StragglerLabel, failed_outcome_label, failure_label,
 };
-use super::peer::RealCounter;
+use super::network::RealCounter;
 use hier_collectives::post::FailureCode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

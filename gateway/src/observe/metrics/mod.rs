@@ -10,16 +10,13 @@ mod job;
 mod job_counters;
 mod job_gauges;
 mod labels;
-mod lane;
-mod link;
+mod network;
 mod page;
-mod peer;
 mod process;
 mod registry;
 
 pub use description::{DescribedMetric, MetricDescription};
 pub use job::JobMetrics;
-pub use lane::LaneMetrics;
+pub use network::{LaneMetrics, PeerMetrics, PeerPlace, RealGauge};
 pub use page::metrics_page;
-pub use peer::{PeerMetrics, PeerPlace, RealGauge};
 pub use registry::MetricsRegistry;

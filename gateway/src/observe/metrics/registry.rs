@@ -6,9 +6,9 @@ use super::job::JobMetrics;
 use super::job_counters::JobCounters;
 use super::job_gauges::{JobCollector, JobTable};
 use super::labels::{BuildLabel, CauseLabel, CertificateLabel, DropLabel, discard_label};
-use super::lane::{LaneFamilies, LaneMetrics};
-use super::link::LinkFamilies;
-use super::peer::{PeerFamilies, PeerMetrics, PeerPlace, RealGauge};
+use super::network::{
+    LaneFamilies, LaneMetrics, LinkFamilies, PeerFamilies, PeerMetrics, PeerPlace, RealGauge,
+};
 use super::process::ProcessCollector;
 use crate::observe::readiness::is_ready;
 use crate::observe::status::{GatewayReport, ProblemCause};

@@ -1,7 +1,7 @@
 //! The metrics of one peer.
 
-use super::description::{Exposition, MetricDescription};
-use super::labels::{PayloadLabel, PeerInfoLabel, PeerLabel};
+use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::labels::{PayloadLabel, PeerInfoLabel, PeerLabel};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -57,7 +57,7 @@ pub struct PeerPlace<'a> {
 
 /// The metrics of all peers. Their number is that of the gateways in the fabric file.
 #[derive(Debug, Default)]
-pub(super) struct PeerFamilies {
+pub(in crate::observe::metrics) struct PeerFamilies {
     info: Family<PeerInfoLabel, Gauge>,
     payload_bytes: Family<PayloadLabel, Counter>,
     resent_bytes: Family<PeerLabel, Counter>,

@@ -1,15 +1,15 @@
 //! The metrics of the links of this gateway's region. Their number is that of the fabric file.
 
-use super::description::{Exposition, MetricDescription};
-use super::labels::LinkLabel;
 use super::peer::RealGauge;
+use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::labels::LinkLabel;
 use crate::observe::status::LinkReport;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The metrics of all links.
 #[derive(Debug, Default)]
-pub(super) struct LinkFamilies {
+pub(in crate::observe::metrics) struct LinkFamilies {
     capacity: Family<LinkLabel, RealGauge>,
     limit: Family<LinkLabel, RealGauge>,
     measured: Family<LinkLabel, RealGauge>,

@@ -1,7 +1,7 @@
 //! The metrics of one lane's UDP socket. Their number is that of the lanes of the region file.
 
-use super::description::{Exposition, MetricDescription};
-use super::labels::LaneLabel;
+use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::labels::LaneLabel;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub struct LaneMetrics {
 
 /// The metrics of all lanes.
 #[derive(Debug, Default)]
-pub(super) struct LaneFamilies {
+pub(in crate::observe::metrics) struct LaneFamilies {
     send_calls: Family<LaneLabel, Counter>,
     sent_packets: Family<LaneLabel, Counter>,
 }
