@@ -214,8 +214,8 @@ impl MetricsRegistry {
             labels: &["certificate"],
             meaning: "Time at which the gateway's `own` certificate and that of the `ca` expire, \
                       in seconds since 1970-01-01 00:00 UTC",
-            advice: "Less than 14 days ahead: delete the file and run `landbridge certs`. The \
-                     gateway reads new files within 30 s",
+            advice: "Less than 14 days ahead: run `landbridge certs --renew 30`, and copy the new \
+                     files to the gateway, which reads them within 30 s",
         };
         exposition.add(expiry, self.certificate_expiry.clone());
         let lost = single_metric(

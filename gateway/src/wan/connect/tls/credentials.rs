@@ -202,6 +202,12 @@ impl Credentials {
     }
 }
 
+/// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
+/// none that can be read.
+pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
+    expires_at(read_tls_certificate_chain(file).ok()?.first()?)
+}
+
 /// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
 fn expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
