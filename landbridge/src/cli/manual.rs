@@ -59,9 +59,10 @@ mod tests {
     use crate::cli::{CommandLine, HELP_COLUMNS_MAX};
     use clap::{CommandFactory, ValueEnum};
 
-    /// Returns a command and all below it, as they print help.
+    /// Returns a command and all below it that users see, as they print help.
     fn with_subcommands(command: &Command) -> Vec<Command> {
-        let below = command.get_subcommands().flat_map(with_subcommands);
+        let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let below = shown.flat_map(with_subcommands);
         std::iter::once(command.clone()).chain(below).collect()
     }
 
