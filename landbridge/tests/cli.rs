@@ -321,7 +321,7 @@ fn an_unknown_log_format_exits_with_64_and_is_named() {
 }
 
 #[test]
-fn a_json_log_has_the_error_of_run_as_an_object() {
+fn a_json_log_has_the_error_as_an_object() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
     command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG_FORMAT", "json");
     let output = command.output().expect("the binary runs");

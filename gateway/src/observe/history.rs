@@ -60,7 +60,7 @@ pub struct Sample {
     pub ready: bool,
 }
 
-/// What a gateway has done since its start, over all peers and jobs.
+/// The work of a gateway since its start, over all peers and jobs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     uptime_seconds: f64,

@@ -1,4 +1,4 @@
-//! What operators and programs see of gateways and commands: JSON, the status page, `--watch`.
+//! Tests of JSON, the status page and `--watch`, by which operators and programs see gateways.
 
 mod commands;
 #[path = "../deployment/mod.rs"]
