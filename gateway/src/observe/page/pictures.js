@@ -3,6 +3,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 /** Least and greatest height of the map, and the heights of the curves, in pixels. */
 const MAP_HEIGHTS = [260, 400];
+/** Height of a map of two regions, which are on one line, in pixels. */
+const MAP_LINE_HEIGHT = 120;
 const CURVE_HEIGHTS = { throughput: 190, efficiency: 150 };
 /** Width below which pictures have fewer texts beside their lines, in pixels. */
 const NARROW = 560;
@@ -41,11 +43,12 @@ function fitPicture(svg, heightOf) {
 /** Returns the middle of the map and the place of each region: on an ellipse, the own one on the left. */
 function mapLayout(names, own) {
   const [least, most] = MAP_HEIGHTS;
-  const heightOf = (width) => Math.round(Math.min(most, Math.max(least, width / 2)));
+  const heightOf = (width) =>
+    names.length <= 2 ? MAP_LINE_HEIGHT : Math.round(Math.min(most, Math.max(least, width / 2)));
   const { width, height } = fitPicture(byId("map"), heightOf);
   const narrow = width < NARROW;
   const [x, y] = [width / 2, height / 2 - 5];
-  const across = Math.min(1.2 * height, x - (narrow ? SIDE_NARROW : SIDE_WIDE));
+  const across = Math.min(1.2 * most, x - (narrow ? SIDE_NARROW : SIDE_WIDE));
   const up = height / 2 - 45;
   const from = Math.max(0, names.indexOf(own));
   const places = new Map();
