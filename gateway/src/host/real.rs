@@ -1,7 +1,7 @@
 //! The operating system as a host: its clock, threads and sockets.
 
 use super::cores::{AllowedCores, CorePin};
-use super::runtime::current_thread_runtime;
+use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use crate::limits::threads::spawn_thread;
@@ -61,7 +61,7 @@ impl Host for RealHost {
         // Read before any lane is pinned.
         LazyLock::force(&ALLOWED_CORES);
         let pin = CorePin::choose_for_lane(&thread);
-        let runtime = current_thread_runtime()?;
+        let runtime = HandedOverRuntime::new()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {

@@ -1,6 +1,7 @@
 //! Runtimes of one thread, for lanes, for the engine and for commands.
 
 use crate::limits::process::check_free_descriptors;
+use std::future::Future;
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,4 +16,30 @@ const RUNTIME_DESCRIPTORS: usize = 8;
 pub fn current_thread_runtime() -> io::Result<Runtime> {
     check_free_descriptors(RUNTIME_DESCRIPTORS)?;
     Builder::new_current_thread().enable_all().build()
+}
+
+/// A runtime that a thread of another runtime makes for a new thread. Tokio panics when a thread that
+/// runs tasks drops a [`Runtime`], which happens where the system gives no new thread.
+#[derive(Debug)]
+pub(super) struct HandedOverRuntime(Option<Runtime>);
+
+impl HandedOverRuntime {
+    /// Makes a runtime by [`current_thread_runtime`].
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Some(current_thread_runtime()?)))
+    }
+
+    /// Runs a future to its end in the calling thread.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.as_ref().expect("held until the drop").block_on(future)
+    }
+}
+
+impl Drop for HandedOverRuntime {
+    /// Ends the runtime without a wait for its blocking tasks.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! [`arena`] maps memory; [`mem_slice`] copies and reduces on it. The local plane, the engine and the
 //! WAN use both from any thread. `buffers` gives memory to the names that a session uses; only the
-//! engine's task uses it. [`limits`] reads how much memory the system allows.
+//! engine's task uses it. `limits::memory` reads how much memory the system allows.
 
 pub mod arena;
 pub(crate) mod buffers;

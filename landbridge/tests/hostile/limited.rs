@@ -34,8 +34,9 @@ pub struct Limit<'a> {
     pub apply: &'a dyn Fn(&Child),
 }
 
-/// Sets both limits of a process.
+/// Sets both limits of a process that [`held`] or [`held_as`] made, once it is held.
 pub fn set_limit(process: &Child, resource: Resource, most: u64) {
+    wait_until_held(process);
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
     prlimit(Some(Pid::from_child(process)), resource, limit).expect("a child");
 }
@@ -45,6 +46,26 @@ pub fn held() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", HOLD, BINARY]).stdin(Stdio::piped());
     command
+}
+
+/// Returns a command like [`held`] whose program runs as another user. The held process is root's, so
+/// that its limits may be set without a privilege over other users.
+pub fn held_as(user: u32) -> Command {
+    let mut command = Command::new("sh");
+    let hold = format!("read -r _; exec setpriv --reuid {user} --clear-groups \"$0\" \"$@\"");
+    command.args(["-c", &hold, BINARY]).stdin(Stdio::piped());
+    command
+}
+
+/// Waits until a held process waits for its line. A limit that is set earlier may be overwritten,
+/// since the kernel restores that on the stack at the end of `execve`.
+fn wait_until_held(process: &Child) {
+    let stat = format!("/proc/{}/stat", process.id());
+    let begin = Instant::now();
+    while !std::fs::read_to_string(&stat).expect("it runs").contains(" (sh) S ") {
+        assert!(begin.elapsed() < HANGS_AFTER, "the shell does not wait");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Lets a held process become the program.

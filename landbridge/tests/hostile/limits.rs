@@ -2,7 +2,7 @@
 
 use super::deployment::{BINARY, UP_LINE};
 use super::limited::{
-    Limit, Outcome, held, judge_client, judge_gateway, release, set_limit, sum_everywhere,
+    Limit, Outcome, held, held_as, judge_client, judge_gateway, release, set_limit, sum_everywhere,
     wait_for_lanes,
 };
 use super::skipping::skip;
@@ -10,7 +10,6 @@ use super::{Deployment, ELEMENTS, LAYOUT, ONE_AT_A_TIME, TEST_TIMEOUT, Team, run
 use gateway::access::own_user;
 use rustix::process::{Resource, getrlimit};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
@@ -214,17 +213,12 @@ fn a_gateway_works_or_refuses_with_few_threads() {
         return skip("another user cannot run the program");
     }
     give_all(folder, UNUSED_USER);
-    let as_user = || {
-        let mut command = held();
-        command.uid(UNUSED_USER).gid(UNUSED_USER);
-        command
-    };
     let mut refused = 0;
     for most in 1.. {
         let apply = |process: &Child| set_limit(process, Resource::Nproc, most);
         let limit = Limit { words: vec!["ulimit -u".to_owned(), most.to_string()], apply: &apply };
         // Trainers of another user would have to be told of this one.
-        match judge_gateway(&deployment, &limit, as_user(), wait_for_lanes) {
+        match judge_gateway(&deployment, &limit, held_as(UNUSED_USER), wait_for_lanes) {
             Outcome::Works => break,
             Outcome::Refused(_) => refused += 1,
         }
@@ -235,7 +229,7 @@ fn a_gateway_works_or_refuses_with_few_threads() {
 
 /// Returns whether a user can run the program.
 fn can_run_as(user: u32) -> bool {
-    let mut command = Command::new(BINARY);
-    command.arg("--version").uid(user).gid(user).stdout(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user.to_string(), "--clear-groups", BINARY, "--version"]);
+    command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -10,7 +10,7 @@ use scenarios::{EAST, Lab, Shape, WEST, address, mbit, simulate};
 use std::net::SocketAddr;
 use units::{ByteCount, Span};
 
-/// What the status shows of the lanes of one gateway: in use, up, and why.
+/// The lanes of one gateway by its status: in use, up, and why.
 type Lanes = (u16, u16, String);
 
 /// Returns the lanes of a gateway to the other.
@@ -138,7 +138,7 @@ fn a_dead_path_of_the_only_lane_is_replaced_soon() {
         assert_eq!(lanes(&lab, EAST).await, (2, 1, silent));
         let (first_bytes, again) = sent(&lab);
         assert_eq!(first_bytes, 2 * (256 << 20), "each byte is sent once first");
-        assert!(again > 0, "what the lane held is sent again");
+        assert!(again > 0, "bytes that the lane held are retransmitted");
         lab.net.set_muted(first, false);
         lab.sleep(Span::from_secs(30)).await;
         assert_lanes(&lab, 1).await;

@@ -19,8 +19,8 @@
 //!    |         first fills up: 4 rounds until a lower rate counts   |
 //!    |                                                              v
 //!    |              loss > configured + 3 %, of >= 128 packets: CONGESTED
-//!    |              (rounds_since_congestion = 0): history cleared, gain 1.0 for this round,
-//!    |              no RTT drain for 8 rounds
+//!    |              (rounds_since_congestion = 0): history cleared in the first two rounds of it,
+//!    |              gain 1.0 for this round, no RTT drain for 8 rounds
 //!    |
 //!  any state -- a round without any acknowledgement, or most bytes in flight lost at once -->
 //!    OUTAGE (outage_rounds = 5): rounds only measure higher rates, and no congestion
@@ -58,6 +58,15 @@ const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
 /// delivery rate. Their acknowledgements still reflect the old limit.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
+/// 2 round trips (10 ms or more each) of congestion each begin the measured rates anew. Later rounds
+/// of the same congestion, with fewer than [`DELIVERY_RATE_ROUNDS`] between two, add to them: one in
+/// which a queue had just been filled or emptied would else set the rate alone.
+/// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
+const NEW_RATE_ROUNDS: u32 = 2;
+/// 4 round trips (10 ms or more each) after congestion: a lane sends at most [`WINDOW_GAIN`] times its
+/// delivery rate, whatever the rate of the link.
+/// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
+const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
 /// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
@@ -125,7 +134,10 @@ pub(crate) struct DeliveryRate {
     window_fraction: f64,
     /// Whether the last round was window-limited.
     window_limited: bool,
+    /// Rounds since the last congested one.
     rounds_since_congestion: u32,
+    /// Congested rounds of the present congestion, or of the last one.
+    congested_rounds: u32,
     /// Rounds since most of the bytes in flight were lost at once.
     rounds_since_most_lost: u32,
     /// Rounds to come that still show an outage.
@@ -159,6 +171,7 @@ impl DeliveryRate {
             window_fraction: 1.0,
             window_limited: false,
             rounds_since_congestion: CONGESTION_FREE_ROUNDS,
+            congested_rounds: 0,
             rounds_since_most_lost: OUTAGE_INTERVAL_ROUNDS,
             outage_rounds: 0,
             rate_change_rounds: 0,
@@ -196,6 +209,13 @@ impl DeliveryRate {
     /// round.
     pub fn window_gain(&self) -> f64 {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
+    }
+
+    /// Returns the most that the lane should send, in bytes per second, for some rounds after
+    /// congestion; `None` without a limit of its own. A window that is filled at twice the capacity
+    /// overflows a queue of less than half a round trip, and the lane then sends in bursts.
+    pub fn pace(&self) -> Option<f64> {
+        (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
     }
 
     /// Returns the part of the congestion window that ECN CE marks leave, from 1/16 to 1.
@@ -253,12 +273,23 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
+    /// Counts the rounds of present congestion, and those since the last congested one.
+    fn note_congestion(&mut self, congested: bool) {
+        if !congested {
+            self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(1);
+            return;
+        }
+        let is_first = self.rounds_since_congestion >= DELIVERY_RATE_ROUNDS as u32;
+        self.congested_rounds = if is_first { 1 } else { self.congested_rounds.saturating_add(1) };
+        self.rounds_since_congestion = 0;
+    }
+
     /// Adds the rate and loss of a round to the delivery rate, and adapts the window fraction to
     /// ECN CE marks.
     fn measure_round(&mut self, sample: &RoundSample) {
         // Acknowledgements come in bursts: the mean of two rounds is a better measure than one.
         let last = std::mem::replace(&mut self.last_rate, sample.rate);
-        let rate = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
+        let mean = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
         let much_loss = sample.loss > self.configured_loss + CONGESTION_LOSS_FRACTION;
         if !much_loss {
             self.loss = sample.loss;
@@ -267,10 +298,12 @@ impl DeliveryRate {
         self.outage_rounds = self.outage_rounds.saturating_sub(1);
         self.rate_change_rounds = self.rate_change_rounds.saturating_sub(1);
         let congested = much_loss && !after_outage && sample.packets >= LOSS_SAMPLE_PACKETS_MIN;
-        self.rounds_since_congestion =
-            if congested { 0 } else { self.rounds_since_congestion.saturating_add(1) };
+        self.note_congestion(congested);
         let factor = if sample.ecn_marked { ECN_DECREASE_FACTOR } else { ECN_INCREASE_FACTOR };
         self.window_fraction = (self.window_fraction * factor).clamp(ECN_WINDOW_FRACTION_MIN, 1.0);
+        // The first rounds of congestion show a lower rate, and nothing before them counts any more.
+        let begins_anew = congested && self.congested_rounds <= NEW_RATE_ROUNDS;
+        let rate = if begins_anew { sample.rate } else { mean };
         // With only a part of its window the lane delivers less than it could.
         let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;
         let higher = rate > self.rate() && !after_change;
@@ -279,7 +312,7 @@ impl DeliveryRate {
         }
         let rate = if limited { rate } else { rate.max(RATE_DROP_FRACTION * self.rate()) };
         let rate = if after_change { rate.min(self.rate()) } else { rate };
-        if congested {
+        if begins_anew {
             self.rates.clear();
         } else if self.rates.is_empty() {
             self.rates.extend([self.assumed_rate; DELIVERY_RATE_ROUNDS - 1]);
@@ -372,11 +405,15 @@ mod tests {
             RATE_DROP_FRACTION,
             "it may have had little to do"
         );
+        assert_eq!(lane.rate.pace(), None);
         let rate = lane.pass(2, 0.5, 0.3, true);
         assert!(rate == 0.5 && lane.rate.window_gain() == CONGESTED_WINDOW_GAIN);
+        assert_eq!(lane.rate.pace(), Some(0.625 * ASSUMED));
         assert!(lane.rate.loss() < 0.04, "its own queue's");
         lane.pass(1, 0.5, 0.0, true);
         assert_eq!(lane.rate.window_gain(), WINDOW_GAIN);
+        lane.pass(PACED_ROUNDS - 1, 0.5, 0.0, true);
+        assert_eq!(lane.rate.pace(), None, "long after");
     }
 
     #[test]

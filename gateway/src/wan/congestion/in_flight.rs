@@ -21,6 +21,7 @@
 use super::window::LaneWindows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
+use units::Span;
 
 /// 32: a 32nd of a lane's congestion window (3.1 %) is kept free of payload, for control messages
 /// and packet headers. Headers take 3.2 % of packets at MTU 1280.
@@ -44,8 +45,8 @@ const OUTAGE_LOSS_BYTES_MIN: u64 = 32 << 10;
 pub(crate) struct InFlight {
     /// The congestion window.
     window: AtomicU64,
-    /// The congestion window while much is retransmitted.
-    retransmission_window: AtomicU64,
+    /// The delivery rate in bytes per second, for the window while much is retransmitted.
+    retransmission_rate: AtomicU64,
     /// Bytes in flight. Only the connection writes it.
     bytes: AtomicU64,
     /// Bytes in flight before the last acknowledgement.
@@ -87,16 +88,17 @@ struct UnsentWindowBytes {
 }
 
 impl InFlight {
-    /// Takes the congestion and the retransmission window of `windows`, and wakes the sender.
+    /// Takes the congestion window and the rate of retransmissions of `windows`, and wakes the
+    /// sender.
     pub fn set_windows(&self, windows: &LaneWindows) {
-        self.set_window(windows.congestion, windows.retransmission);
+        self.set_window(windows.congestion, windows.retransmission_rate);
     }
 
-    /// Sets the congestion window in bytes, at least one, and the retransmission window, which
-    /// applies once a quarter of it is lost and not resent.
-    pub fn set_window(&self, window: u64, retransmission_window: u64) {
+    /// Sets the congestion window in bytes, at least one, and the rate in bytes per second at which
+    /// lost bytes leave again.
+    pub fn set_window(&self, window: u64, retransmission_rate: u64) {
         self.window.store(window.max(1), Ordering::Relaxed);
-        self.retransmission_window.store(retransmission_window, Ordering::Relaxed);
+        self.retransmission_rate.store(retransmission_rate, Ordering::Relaxed);
         self.wake_sender_for_space();
     }
 
@@ -105,10 +107,12 @@ impl InFlight {
         self.window.load(Ordering::Relaxed)
     }
 
-    /// Returns the congestion window in bytes that applies once a quarter of it is lost and not
-    /// resent.
-    pub fn retransmission_window(&self) -> u64 {
-        self.retransmission_window.load(Ordering::Relaxed)
+    /// Returns the window in bytes that applies once a quarter of it is lost and not resent: one
+    /// round trip of the delivery rate, at most the congestion window. The pacer of QUIC spreads it
+    /// over `smoothed_rtt`, which may be far longer after an outage than before it.
+    pub fn retransmission_window(&self, smoothed_rtt: Span) -> u64 {
+        let rate = self.retransmission_rate.load(Ordering::Relaxed) as f64;
+        self.congestion_window().min((rate * smoothed_rtt.as_secs_f64()) as u64)
     }
 
     /// Waits until the congestion window has space for some of `bytes` bytes, and returns for how
@@ -450,6 +454,14 @@ mod tests {
         }
         in_flight.set_window(0, 0);
         assert_eq!(space(&in_flight, CELL, 0), Some(1), "the least window is a byte");
+    }
+
+    #[test]
+    fn the_retransmission_window_follows_the_smoothed_rtt() {
+        let (in_flight, ms) = (in_flight(), Span::from_ms);
+        in_flight.set_window(WINDOW, 1_000_000);
+        let windows = [40, 120, 900].map(|rtt| in_flight.retransmission_window(ms(rtt)));
+        assert_eq!(windows, [40_000, 120_000, WINDOW], "and never more than the other window");
     }
 
     #[test]

@@ -107,8 +107,7 @@ fn make_lane_controller(
     let initial = (INITIAL_WINDOW_PACKETS * u64::from(mtu)).max(INITIAL_WINDOW_BYTES);
     match kind {
         ControllerKind::LinkShare => {
-            let loss = path.link.loss.as_f64();
-            Box::new(LinkShareController::new(Arc::clone(in_flight), loss, mtu))
+            Box::new(LinkShareController::new(Arc::clone(in_flight), &path.link, mtu))
         }
         ControllerKind::Cubic => {
             let mut config = CubicConfig::default();

@@ -8,16 +8,19 @@
 //! Retransmissions do not pass the pacer, which leaves room for the configured loss. Loss beyond it is
 //! charged to the pacer afterwards. After an outage all bytes in flight are lost at once and would
 //! overflow the queue once more. Until they are retransmitted, the window is one round trip of the
-//! delivery rate, which quinn's pacer spreads.
+//! delivery rate, which quinn's pacer spreads. The smoothed RTT is read with each acknowledgement, as
+//! quinn's pacer does: the first one after an outage may make it far longer.
 //!
 //! quinn calls it through `wan/congestion/lane_controller.rs`, on the lane's thread.
 
 use super::in_flight::InFlight;
+use hier_collectives::topology::Link;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::Controller;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
+use units::Span;
 
 /// 10 packets: the least congestion window of a lane while much is retransmitted, as QUIC's initial
 /// window. QUIC sends nothing where one packet fills the window.
@@ -38,21 +41,30 @@ pub(crate) struct LinkShareController {
     configured_loss: f64,
     /// Bytes of UDP payload in a packet.
     mtu: u64,
+    /// The smoothed RTT that QUIC measures; at first the link's.
+    smoothed_rtt: Span,
     /// Bytes that may be lost before the pacer is charged: configured loss that did not happen.
     loss_allowance: f64,
 }
 
 impl LinkShareController {
-    /// Creates the controller of one lane. The link loses the fraction `configured_loss` (0 to 1)
-    /// of its packets at random; `mtu` is the UDP payload of a packet in bytes.
-    pub fn new(in_flight: Arc<InFlight>, configured_loss: f64, mtu: u16) -> Self {
-        Self { in_flight, configured_loss, mtu: mtu.into(), loss_allowance: 0.0 }
+    /// Creates the controller of one lane of `link`; `mtu` is the UDP payload of a packet in bytes.
+    pub fn new(in_flight: Arc<InFlight>, link: &Link, mtu: u16) -> Self {
+        Self {
+            in_flight,
+            configured_loss: link.loss.as_f64(),
+            mtu: mtu.into(),
+            smoothed_rtt: link.rtt,
+            loss_allowance: 0.0,
+        }
     }
 }
 
 impl Controller for LinkShareController {
-    /// Adds the configured loss of `bytes` acknowledged bytes to the loss allowance.
-    fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
+    /// Adds the configured loss of `bytes` acknowledged bytes to the loss allowance, and notes the
+    /// smoothed RTT.
+    fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, rtt: &RttEstimator) {
+        self.smoothed_rtt = Span::from_ns(u64::try_from(rtt.get().as_nanos()).unwrap_or(u64::MAX));
         let allowance = self.loss_allowance + bytes as f64 * self.configured_loss;
         self.loss_allowance = allowance.min(LOSS_ALLOWANCE_BYTES_MAX);
     }
@@ -82,7 +94,8 @@ impl Controller for LinkShareController {
     fn window(&self) -> u64 {
         let in_flight = self.in_flight.bytes();
         let least = RETRANSMISSION_PACKETS_MIN * self.mtu;
-        let retransmission_window = self.in_flight.retransmission_window().max(least);
+        let retransmission_window =
+            self.in_flight.retransmission_window(self.smoothed_rtt).max(least);
         if self.in_flight.lost_bytes() > retransmission_window / RETRANSMISSION_BURST_DIVISOR {
             retransmission_window
         } else if in_flight < self.in_flight.congestion_window() {
@@ -111,12 +124,21 @@ impl Controller for LinkShareController {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hier_collectives::ids::RegionId;
     use std::task::{Context, Poll, Waker};
+    use units::{BitRate, Fraction};
 
     fn controller() -> LinkShareController {
         let in_flight = InFlight::default();
         in_flight.set_window(1 << 20, 256 << 10);
-        LinkShareController::new(Arc::new(in_flight), 0.001, 1472)
+        let link = Link {
+            a: RegionId(0),
+            b: RegionId(1),
+            rate: BitRate::from_bits_per_second(8 * (256 << 10)),
+            rtt: Span::from_secs(1),
+            loss: Fraction::from_ppb(1_000_000).expect("below 1"),
+        };
+        LinkShareController::new(Arc::new(in_flight), &link, 1472)
     }
 
     #[test]

@@ -31,11 +31,13 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     let mut acked_packets = None;
+    let pace = peer.pair_pacer.lane_pace();
     loop {
         let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        let windows = path.windows(&delivery, &min_rtt, smoothed_rtt(connection));
+        let windows = path.windows(&delivery, &min_rtt);
+        pace.set(delivery.pace());
         if windows_set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);

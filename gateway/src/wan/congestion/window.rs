@@ -8,7 +8,7 @@
 //! flight(gain)   = rate x (gain x rtt + slack)
 //! congestion     = max(flight(gain), CONGESTION_WINDOW_BYTES_MIN)
 //!                  x ECN fraction x (DRAIN_WINDOW_FRACTION while draining)
-//! retransmission = min(congestion, rate x smoothed RTT)
+//! retransmission = min(congestion, rate x smoothed RTT), set at each packet by `in_flight.rs`
 //! holes          = 1 - (1 - loss) ^ (packets of a segment)   part of the segments with a lost packet
 //! send           = max(flight(1.25) + SEND_WINDOW_GAP_ROUNDS x holes x rate x rtt, congestion)
 //!                  + 2 streams
@@ -73,8 +73,8 @@ pub(crate) struct LaneWindows {
     pub send: u64,
     /// The congestion window: bytes in flight.
     pub congestion: u64,
-    /// The congestion window while much is retransmitted.
-    pub retransmission: u64,
+    /// The delivery rate in bytes per second, for the window while much is retransmitted.
+    pub retransmission_rate: u64,
 }
 
 /// The path of a lane, as configured and limited.
@@ -97,7 +97,7 @@ impl LanePath {
     /// Returns the windows of a lane before anything is measured.
     pub fn initial_windows(&self) -> LaneWindows {
         let rtt = self.link.rtt;
-        self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false), rtt)
+        self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false))
     }
 
     /// Creates the delivery rate filter of a lane before anything is measured.
@@ -115,13 +115,8 @@ impl LanePath {
         Link { rate: self.inbound, rtt, ..self.link.clone() }.bdp().get()
     }
 
-    /// Computes the windows of a lane from its delivery rate, min RTT and smoothed RTT.
-    pub fn windows(
-        &self,
-        delivery: &DeliveryRate,
-        min_rtt: &MinRtt,
-        smoothed_rtt: Span,
-    ) -> LaneWindows {
+    /// Computes the windows of a lane from its delivery rate and min RTT.
+    pub fn windows(&self, delivery: &DeliveryRate, min_rtt: &MinRtt) -> LaneWindows {
         let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
         let bdp = self.inbound_bdp(longest_rtt);
         let stream = stream_window_bytes(self.segment_bytes);
@@ -155,8 +150,7 @@ impl LanePath {
             // More than the congestion window, so that only that one limits the sender.
             send: send.max(congestion) + 2 * stream,
             congestion,
-            // quinn's pacer spreads it over a round trip.
-            retransmission: congestion.min((rate * smoothed_rtt.as_secs_f64()) as u64),
+            retransmission_rate: rate as u64,
         }
     }
 }
@@ -213,7 +207,8 @@ mod tests {
                 let (bdp, windows) = (path.link.bdp().get(), path.initial_windows());
                 let part = bdp / path.lanes;
                 assert!(windows.congestion > part * 5 / 4, "{windows:?}");
-                assert!(windows.retransmission >= part, "{windows:?}");
+                let retransmitted = windows.retransmission_rate as f64 * 0.001 * rtt as f64;
+                assert!(retransmitted >= part as f64 * 0.999, "{windows:?}");
                 assert!(windows.send > windows.congestion.min(part * 5 / 4 + (1 << 20)));
                 // Nearly every segment of so many packets has a hole.
                 assert!(loss == 0 || windows.send > 4 * part, "{windows:?}");
@@ -225,16 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn the_retransmission_window_follows_the_smoothed_rtt() {
-        let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
-        let min_rtt = MinRtt::new(ms(80), ms(800), true);
-        let windows = |smoothed| path.windows(&path.initial_delivery_rate(), &min_rtt, smoothed);
-        assert_eq!(windows(ms(120)).retransmission, 3 * windows(ms(40)).retransmission);
-        let congestion = path.initial_windows().congestion;
-        assert_eq!(windows(ms(900)).retransmission, congestion, "and never more");
-    }
-
-    #[test]
     fn the_congestion_window_shrinks_while_a_queue_drains() {
         let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
         let mut min_rtt = MinRtt::new(ms(80), ms(800), true);
@@ -242,7 +227,7 @@ mod tests {
         for _ in 0..4 {
             min_rtt.end_round(Some(ms(120)), true);
         }
-        let draining = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(120));
+        let draining = path.windows(&path.initial_delivery_rate(), &min_rtt);
         assert!(draining.congestion < whole.congestion * 4 / 5 && draining.send == whole.send);
         assert!(draining.receive > whole.receive, "the peer's are for the observed RTT");
     }
@@ -255,13 +240,13 @@ mod tests {
         (0..4).for_each(|_| min_rtt.end_round(Some(ms(500)), false));
         let mut receive = |bytes: u64| {
             path.receive_window_max = bytes;
-            path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500)).receive.into_inner()
+            path.windows(&path.initial_delivery_rate(), &min_rtt).receive.into_inner()
         };
         assert_eq!(receive(32 << 20), 32 << 20);
         assert_eq!(receive(1 << 20), initial + 9 * bdp, "a full queue needs so much");
         assert!(receive(u64::MAX) > 500 * 3 * bdp, "the path may be that long");
         path.receive_window_max = 1 << 20;
-        let bounded = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(500));
+        let bounded = path.windows(&path.initial_delivery_rate(), &min_rtt);
         assert!(bounded.streams.into_inner() < 64 + 4 * 4 * bdp / 4096 + 1, "{bounded:?}");
     }
 

@@ -249,6 +249,24 @@ fn accept_connection(
     }
 }
 
+/// The reason why an accepted connection has not completed its handshake.
+enum HandshakeFailure {
+    /// The dialler closed it, as a gateway does that ends or that has another connection by then.
+    Withdrawn,
+    /// Either side refused the other, or the handshake took too long. The text says why.
+    Refused(String),
+}
+
+impl From<quinn::ConnectionError> for HandshakeFailure {
+    /// Tells a dialler that gave up by itself from every other error.
+    fn from(error: quinn::ConnectionError) -> Self {
+        if tls::is_closed_by_dialler(&error) {
+            return Self::Withdrawn;
+        }
+        Self::Refused(tls::explain_connection_error(&error))
+    }
+}
+
 /// Completes the TLS handshake of an accepted connection in time, and serves the connection.
 async fn complete_handshake_and_serve(
     spec: Arc<LaneSpec>,
@@ -262,10 +280,12 @@ async fn complete_handshake_and_serve(
     let patience = handshake_timeout(spec.longest_rtt());
     let connected = tokio::select! {
         biased;
-        connected = connecting => connected.map_err(|error| tls::explain_connection_error(&error)),
-        () = slot.wait_for_revocation() => Err("too many connections are in their handshake".to_owned()),
+        connected = connecting => connected.map_err(HandshakeFailure::from),
+        () = slot.wait_for_revocation() => Err(HandshakeFailure::Refused(
+            "too many connections are in their handshake".to_owned(),
+        )),
         () = spec.host.sleep_until(spec.host.now() + patience) => {
-            Err(format!("no handshake within {patience}"))
+            Err(HandshakeFailure::Refused(format!("no handshake within {patience}")))
         }
     };
     match connected {
@@ -274,7 +294,10 @@ async fn complete_handshake_and_serve(
             let established = EstablishedConnection { spec, lane, connection, origin };
             serve_connection(established, &pending.refusals).await;
         }
-        Err(why) => {
+        Err(HandshakeFailure::Withdrawn) => {
+            debug!("lane {lane}: {from} gave up its connection during the handshake");
+        }
+        Err(HandshakeFailure::Refused(why)) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
                 warn!(
                     lane,

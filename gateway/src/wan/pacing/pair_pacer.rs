@@ -1,12 +1,19 @@
 //! The pacer of one pair of gateways, set to the pair's share of the link's rate limit.
 //!
 //! The engine task changes the limit and the share; sender and tuner tasks of the lanes read them.
+//! Tuners lower the rate while their lanes are congested:
+//!
+//! ```text
+//! rate = min(share of the limit, sum of the paces of congested lanes
+//!                                + the part of the share of each other lane)
+//! ```
 
 use super::pacer::Pacer;
 use crate::host::Host;
 use crate::sync::lock;
 use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::Link;
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
@@ -24,8 +31,14 @@ pub struct PairPacer {
     pacer: Pacer,
 }
 
+/// The pace of one lane of a pair, which [`LanePace::set`] changes. It ends when this is dropped.
+pub struct LanePace<'p> {
+    pair: &'p PairPacer,
+    id: u64,
+}
+
 /// The inputs of the pacer's rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct PacerSetting {
     /// The pair's share of the link.
     share: PairShare,
@@ -33,6 +46,10 @@ struct PacerSetting {
     limit: BitRate,
     /// The lanes that share the link.
     lanes: NonZeroU16,
+    /// The paces of congested lanes, in payload bytes per second.
+    paces: BTreeMap<u64, f64>,
+    /// The number of the next [`LanePace`].
+    next_pace: u64,
 }
 
 impl PairPacer {
@@ -45,8 +62,8 @@ impl PairPacer {
         mtu: u16,
         lanes: NonZeroU16,
     ) -> Self {
-        let setting = PacerSetting { share, limit: link.rate, lanes };
-        let rate = paced_payload_bytes_per_second(&setting, &link, mtu);
+        let setting = PacerSetting::new(share, link.rate, lanes);
+        let rate = setting.payload_bytes_per_second(&link, mtu);
         let pacer = Pacer::new(host, rate, pacer_queue_span(&link), lanes);
         Self { link, mtu, setting: Mutex::new(setting), pacer }
     }
@@ -80,12 +97,19 @@ impl PairPacer {
     /// Changes the inputs of the pacer's rate, and its rate if they are new.
     fn change_setting(&self, change: impl FnOnce(&mut PacerSetting)) {
         let mut setting = lock(&self.setting);
-        let before = *setting;
+        let before = setting.clone();
         change(&mut setting);
         if *setting != before {
-            let rate = paced_payload_bytes_per_second(&setting, &self.link, self.mtu);
+            let rate = setting.payload_bytes_per_second(&self.link, self.mtu);
             self.pacer.set_rate(rate, setting.lanes);
         }
+    }
+
+    /// Creates the pace of one lane, which has none of its own at first.
+    pub fn lane_pace(&self) -> LanePace<'_> {
+        let mut setting = lock(&self.setting);
+        setting.next_pace += 1;
+        LanePace { pair: self, id: setting.next_pace }
     }
 
     /// Returns the pacer that payload to the peer waits for.
@@ -100,10 +124,38 @@ fn pacer_queue_span(link: &Link) -> Span {
     link.rtt.max(LINK_QUEUE_MIN)
 }
 
-/// Returns the rate of the pair's pacer: the payload bytes in the pair's share of the link's limit,
-/// without packet headers and expected retransmissions.
-fn paced_payload_bytes_per_second(setting: &PacerSetting, link: &Link, mtu: u16) -> f64 {
-    plan::pair_payload_rate(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
+impl PacerSetting {
+    /// Creates the setting of a pair whose lanes have no paces.
+    fn new(share: PairShare, limit: BitRate, lanes: NonZeroU16) -> Self {
+        Self { share, limit, lanes, paces: BTreeMap::new(), next_pace: 0 }
+    }
+
+    /// Returns the rate of the pair's pacer: the payload bytes in the pair's share of the link's
+    /// limit, without packet headers and expected retransmissions, or less while lanes are congested.
+    fn payload_bytes_per_second(&self, link: &Link, mtu: u16) -> f64 {
+        let of_link = self.share.rate_over(self.limit);
+        let whole = plan::pair_payload_rate(of_link, link.loss.as_f64(), mtu);
+        let unpaced = usize::from(self.lanes.get()).saturating_sub(self.paces.len());
+        let free = whole * unpaced as f64 / f64::from(self.lanes.get());
+        whole.min(self.paces.values().sum::<f64>() + free)
+    }
+}
+
+impl LanePace<'_> {
+    /// Sets the pace of the lane in payload bytes per second, or ends it with `None`.
+    pub fn set(&self, pace: Option<f64>) {
+        self.pair.change_setting(|setting| match pace {
+            Some(pace) => drop(setting.paces.insert(self.id, pace)),
+            None => drop(setting.paces.remove(&self.id)),
+        });
+    }
+}
+
+impl Drop for LanePace<'_> {
+    /// Ends the pace of the lane.
+    fn drop(&mut self) {
+        self.set(None);
+    }
 }
 
 #[cfg(test)]
@@ -149,15 +201,37 @@ mod tests {
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
                 let lanes = NonZeroU16::new(plan::lane_count(&fabric)).expect("some");
                 let share = PairShare::unshared(rate);
-                let setting = PacerSetting { share, limit: rate, lanes };
+                let setting = PacerSetting::new(share, rate, lanes);
                 let link = &fabric.links()[0];
-                let limit = paced_payload_bytes_per_second(&setting, link, fabric.mtu());
+                let limit = setting.payload_bytes_per_second(link, fabric.mtu());
                 let queue = pacer_queue_span(link);
                 let cell = Pacer::new(Arc::clone(&host), limit, queue, lanes).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }
         }
+    }
+
+    #[test]
+    fn congested_lanes_pace_their_part_of_the_pair() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let rate = BitRate::from_bits_per_second(1_000_000_000);
+        let link = fabric(rate, Span::from_ms(80)).links()[0].clone();
+        let lanes = NonZeroU16::new(2).expect("some");
+        let pair = PairPacer::new(host, PairShare::unshared(rate), link, 1500, lanes);
+        let now = || lock(&pair.setting).payload_bytes_per_second(&pair.link, pair.mtu);
+        let whole = now();
+        let (one, other) = (pair.lane_pace(), pair.lane_pace());
+        one.set(Some(whole / 4.0));
+        assert_eq!(now(), whole * 3.0 / 4.0, "the other has its half");
+        other.set(Some(whole / 8.0));
+        assert_eq!(now(), whole * 3.0 / 8.0);
+        one.set(Some(2.0 * whole));
+        assert_eq!(now(), whole, "a pace is no promise");
+        one.set(None);
+        assert_eq!(now(), whole * 5.0 / 8.0);
+        drop((one, other));
+        assert_eq!(now(), whole);
     }
 
     fn fabric(rate: BitRate, rtt: Span) -> Fabric {

@@ -5,7 +5,7 @@
 //! the others, and the engine reads from the lane's telemetry how long the lane is silent.
 //!
 //! - **Checks.** With bytes in flight, or while data comes, the monitor looks at the lane each round
-//!   trip. Otherwise it looks at ticks of [`KEEP_ALIVE_INTERVAL`] that all connections of a machine
+//!   trip. Otherwise it looks at ticks of `KEEP_ALIVE_INTERVAL` that all connections of a machine
 //!   share, so that a thread wakes once for all of its lanes. Between ticks it is woken when the first
 //!   bytes go in flight, when none is any more, and when another lane of the peer is silent.
 //! - **Keep-alives.** At a tick with nothing in flight the side that dialled sends a liveness probe.
@@ -15,6 +15,9 @@
 //!   in flight and no acknowledgement for a round trip sends a datagram of one byte. It sends another
 //!   each half round trip until it is heard. The acknowledgement of any of them shows QUIC all losses at once.
 //!   While one lane is silent, idle lanes to the same peer probe too.
+//! - **Answers.** QUIC sends no acknowledgement alone while a window is full of lost bytes. So a lane
+//!   with bytes in flight answers each probe at once by a datagram that passes the window and carries
+//!   the acknowledgement. Nobody answers an answer.
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
 //!   is closed long before QUIC would, so that its segments go over the others. Where it is the only
 //!   one, the dialler opens another as a witness (`wan/link/lane_number/`).
@@ -38,8 +41,11 @@ use crate::wan::congestion::lane_controller::{connection_telemetry, smoothed_rtt
 use crate::wan::congestion::telemetry::LaneTelemetry;
 use bytes::Bytes;
 use quinn::{Connection, FrameStats};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 use units::{Span, TimeNs};
@@ -75,8 +81,12 @@ const QUIET_MAX: Span = Span::from_secs(2);
 /// 30 ms: how long a peer may delay an acknowledgement: 25 ms (QUIC's `max_ack_delay`), and 5 ms for
 /// late timers of both ends. The liveness monitor adds this time to the RTT.
 const ACK_DELAY_MAX: Span = Span::from_ms(30);
-/// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Nobody
-/// reads the probes; when the buffer is full, the oldest is dropped.
+/// The byte 0: the datagram of a liveness probe. A lane with bytes in flight answers it.
+const PROBE: &[u8] = &[0];
+/// The byte 1: the datagram that answers a liveness probe.
+const ANSWER: &[u8] = &[1];
+/// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Only lanes
+/// with bytes in flight read the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
 /// 1 s: the longest round trip that the liveness monitor assumes, but at least twice the fabric's.
 /// An RTT measured while a process was paused does not predict the next RTT.
@@ -224,6 +234,7 @@ pub(super) async fn monitor_liveness(
     let mut keep_alive_at = next_tick(host.now());
     let mut silence = LaneSilence::new(host.now(), peer);
     let (mut sent, mut path) = (SentFrames::default(), None);
+    let mut is_asked = false;
     loop {
         // Made before the look, so that no silence of another lane in between is missed.
         let other_silenced = peer.silenced.notified();
@@ -241,6 +252,9 @@ pub(super) async fn monitor_liveness(
             datagrams: stats.udp_rx.datagrams,
             in_flight: sent.is_awaiting_acknowledgement(&stats.frame_tx, &telemetry),
         };
+        if view.in_flight && !silence.last.in_flight {
+            discard_probes(connection);
+        }
         silence.look(&view, peer);
         telemetry.note_silence(silence.length());
         if silence.is_path_dead(round) {
@@ -256,21 +270,34 @@ pub(super) async fn monitor_liveness(
         if is_tick {
             keep_alive_at = next_tick(view.at);
         }
-        if silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive) {
+        let probes = silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive);
+        if probes || is_asked {
             telemetry.allow_liveness_probe();
-            if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
+            let kind = if probes { PROBE } else { ANSWER };
+            if let Err(error) = connection.send_datagram(Bytes::from_static(kind)) {
                 return error.to_string();
             }
         }
+        is_asked = false;
         let next = silence.plan_look(other_silent);
         let is_quiet = !silence.silent && !view.in_flight && !other_silent;
         tokio::select! {
             biased;
             () = telemetry.in_flight.wait_until_begun_or_ended(), if silence.is_calm() => {}
             () = other_silenced, if is_quiet => {}
+            read = connection.read_datagram(), if view.in_flight => match read {
+                Ok(datagram) => is_asked = datagram != ANSWER,
+                Err(error) => return error.to_string(),
+            },
             () = host.sleep_until(next) => {}
         }
     }
+}
+
+/// Discards the probes that came so far, so that the next one to be read is new.
+fn discard_probes(connection: &Connection) {
+    let mut context = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Ok(_)) = pin!(connection.read_datagram()).poll(&mut context) {}
 }
 
 /// Follows a connection to another path: wakes the tasks that wait for events of the path before.

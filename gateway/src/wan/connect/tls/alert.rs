@@ -24,3 +24,16 @@ pub fn explain_connection_error(error: &ConnectionError) -> String {
         error.to_string()
     }
 }
+
+/// Returns whether the program that dialled a connection closed it without finding fault with this
+/// side. QUIC hides the program's own code until the handshake is complete.
+pub fn is_closed_by_dialler(error: &ConnectionError) -> bool {
+    match error {
+        ConnectionError::ApplicationClosed(_) => true,
+        ConnectionError::ConnectionClosed(close) => {
+            [TransportErrorCode::NO_ERROR, TransportErrorCode::APPLICATION_ERROR]
+                .contains(&close.error_code)
+        }
+        _ => false,
+    }
+}

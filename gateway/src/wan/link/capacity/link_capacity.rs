@@ -30,7 +30,7 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
 // congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
-// found     = the second highest delivery rate of CONGESTED_SPANS congested spans, after a first one,
+// found     = the second highest delivery rate of CONGESTED_SPANS queued spans, after a congested one,
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
@@ -40,8 +40,9 @@ const QUEUE_RTT_FACTOR: f64 = 1.2;
 /// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
 /// does not look like a queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 samples of a link (2 RTT, at least 100 ms, each) with congestion show the link's capacity. One
-/// congested sample before them is ignored, since it began before the congestion.
+/// 4 samples of a link (2 RTT, at least 100 ms, each) with a queue show the link's capacity, after a
+/// congested one, which is ignored since it began before the congestion. Lanes that follow the rate
+/// that they find keep a queue, and may lose nothing more.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
@@ -331,7 +332,8 @@ impl LinkCapacity {
             self.probe_gain = (self.probe_gain / 2.0).max(CAPACITY_PROBE_GAIN_MIN);
             return;
         }
-        if self.is_congested(sample) {
+        let is_suspect = self.evidence.is_some() && self.is_queued(sample);
+        if is_suspect || self.is_congested(sample) {
             return self.note_congestion(sample, limit, now);
         }
         self.calm_spans += 1;
@@ -394,10 +396,10 @@ impl LinkCapacity {
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Keeps the delivery rate of a congested span, except of the first. After [`CONGESTED_SPANS`]
-    /// rates, the capacity is reduced to the second highest of them, at least
-    /// [`CAPACITY_MIN_FRACTION`] of the configured rate. It stays unless that is below
-    /// [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits per second.
+    /// Begins a suspicion at a first congested span, and keeps the delivery rate of each congested or
+    /// queued one after it. After [`CONGESTED_SPANS`] rates, the capacity is reduced to the second
+    /// highest of them, at least [`CAPACITY_MIN_FRACTION`] of the configured rate. It stays unless
+    /// that is below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits per second.
     fn note_congestion(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.calm_spans = 0;
         self.full_spans = 0;

@@ -1,7 +1,7 @@
 //! The number of lanes to one peer: few where one suffices, more while they pay.
 //!
 //! Every lane costs processor time, so a link begins with the least number. The engine gives each
-//! peer a [`LaneNumber`], a sample each 100 ms (each second while nothing passes), and the peer's
+//! peer a `LaneNumber`, a sample each 100 ms (each second while nothing passes), and the peer's
 //! wishes. It opens and takes away lanes as the number in use changes. No I/O, no clock, no thread.
 //!
 //! ```text
@@ -129,8 +129,8 @@ pub(crate) struct LaneSample {
     pub carried_bytes: u64,
     /// Bytes that the peer has acknowledged so far.
     pub delivered_bytes: u64,
-    /// What the peer could acknowledge if the link were filled, in bytes per second; `None` within
-    /// a region, where no rate is promised.
+    /// The rate in bytes per second that the peer could acknowledge if the link were filled; `None`
+    /// within a region, where no rate is promised.
     pub promised_rate: Option<f64>,
     /// The busy part of the busiest lane's thread, from 0 to 1.
     pub busiest: f64,
@@ -192,7 +192,7 @@ pub(crate) struct LaneNumber {
 #[derive(Debug, Clone, Copy)]
 struct ExtraLane {
     reason: LaneReason,
-    /// What passed without it, in bytes per second both ways.
+    /// The rate that passed without it, in bytes per second both ways.
     before: f64,
     is_trial: bool,
     added_at: TimeNs,

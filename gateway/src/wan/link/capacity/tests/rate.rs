@@ -89,7 +89,7 @@ fn the_configured_rate_is_reached_again() {
 fn a_probe_that_is_made_due_finds_another_path() {
     let mut pair = Pair::new(0);
     pair.fill(10, 900.0);
-    pair.fill(14, 300.0);
+    pair.fill(24, 300.0);
     pair.capacity.probe_soon();
     pair.fill(7, 600.0);
     let limit = pair.capacity.rate_limit().expect("found").bits_per_second() as f64 * 1e-6;

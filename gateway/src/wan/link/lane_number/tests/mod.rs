@@ -190,7 +190,7 @@ fn a_silent_only_lane_is_replaced_at_once() {
 }
 
 #[test]
-fn an_absent_peer_is_dialled_on_one_lane_more_each_time() {
+fn an_absent_peer_is_dialled_on_more_and_more_lanes() {
     let mut end = End::new(terms(1, 3));
     end.up_max = 0;
     let lanes: Vec<u16> = (0..6)
