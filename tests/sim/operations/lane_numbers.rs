@@ -59,15 +59,6 @@ async fn all_right(case: &Case, operations: &mut [Operation]) {
     }
 }
 
-/// Bytes that both gateways sent for the first time, and retransmitted.
-fn sent(lab: &Lab) -> (u64, u64) {
-    let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
-    peers.fold((0, 0), |(first, again), peer| {
-        let metrics = &peer.metrics;
-        (first + metrics.sent_bytes.get(), again + metrics.resent_bytes.get())
-    })
-}
-
 #[test]
 fn a_link_begins_with_the_fewest_lanes() {
     let shape = Shape::new(1, 1);
@@ -109,7 +100,7 @@ fn a_full_core_tries_a_lane_that_costs_nothing() {
         let two = two.unwrap_or_else(|| panic!("no second lane: {seen:?}"));
         let after = seen[two..].iter().find(|(in_use, up, _)| (*in_use, *up) == (1, 1));
         assert!(after.is_some(), "it stays until the end: {seen:?}");
-        assert_eq!(sent(&lab), (2 * (256 << 20), 0), "nothing is sent twice");
+        assert_eq!(lab.sent_and_resent_bytes(), (2 * (256 << 20), 0), "nothing is sent twice");
         lab.set_thread_load(0.0);
         lab.sleep(Span::from_secs(40)).await;
         assert_lanes(&lab, 1).await;
@@ -136,13 +127,17 @@ fn a_dead_path_of_the_only_lane_is_replaced_soon() {
         assert!(took <= 1.4 * predicted + 3.0, "{took} s, {predicted} s predicted");
         let silent = LaneReason::SilentLane.text().to_owned();
         assert_eq!(lanes(&lab, EAST).await, (2, 1, silent));
-        let (first_bytes, again) = sent(&lab);
+        let (first_bytes, again) = lab.sent_and_resent_bytes();
         assert_eq!(first_bytes, 2 * (256 << 20), "each byte is sent once first");
         assert!(again > 0, "bytes that the lane held are retransmitted");
         lab.net.set_muted(first, false);
         lab.sleep(Span::from_secs(30)).await;
         assert_lanes(&lab, 1).await;
         succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;
-        assert_eq!(sent(&lab).1, again, "nothing is sent twice when the lane is taken away");
+        assert_eq!(
+            lab.sent_and_resent_bytes().1,
+            again,
+            "nothing is sent twice when the lane is taken away"
+        );
     });
 }

@@ -42,15 +42,6 @@ async fn seconds(
     took
 }
 
-/// Bytes that both gateways sent for the first time, and retransmitted.
-fn sent(lab: &Lab) -> (u64, u64) {
-    let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
-    peers.fold((0, 0), |(first, again), peer| {
-        let metrics = &peer.metrics;
-        (first + metrics.sent_bytes.get(), again + metrics.resent_bytes.get())
-    })
-}
-
 #[test]
 fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
     let shape = Shape { lanes: 4, ..Shape::new(1, 1) };
@@ -68,7 +59,7 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
             let predicted =
                 bound::all_reduce_bound(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
             assert!(took <= 1.4 * predicted, "{took} s, {predicted} s predicted");
-            let (first, again) = sent(&lab);
+            let (first, again) = lab.sent_and_resent_bytes();
             println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
             assert_eq!(first, 2 * (128 << 20), "each byte is sent once first");
             // What a lane may hold that is not receipted: its part of two BDP, and a segment.
@@ -126,7 +117,7 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
         let took = seconds(&lab, &case, &mut operations, begun).await;
         let predicted =
             bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
-        let (_, again) = sent(&lab);
+        let (_, again) = lab.sent_and_resent_bytes();
         println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
         let bytes = |from, to| lab.net.counters(from, to).expect("a link").ip_bytes;
         let there = bytes(elsewhere.ip(), west.ip());

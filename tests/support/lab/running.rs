@@ -122,6 +122,15 @@ impl Lab {
         self.0.status(gateway).await.expect("a status")
     }
 
+    /// Returns the bytes that all gateways sent for the first time, and those of requeued segments.
+    pub fn sent_and_resent_bytes(&self) -> (u64, u64) {
+        let peers = self.gateways.iter().flat_map(|gateway| gateway.peers.values());
+        peers.fold((0, 0), |(sent, resent), peer| {
+            let metrics = &peer.metrics;
+            (sent + metrics.sent_bytes.get(), resent + metrics.resent_bytes.get())
+        })
+    }
+
     /// Attaches a rank of [`JOB`], waiting at most `patience` for the gateways to meet.
     ///
     /// # Errors

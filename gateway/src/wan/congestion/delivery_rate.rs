@@ -63,8 +63,8 @@ const RATE_CHANGE_ROUNDS: u32 = 2;
 /// which a queue had just been filled or emptied would else set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
-/// 4 round trips (10 ms or more each) after congestion: a lane sends at most [`WINDOW_GAIN`] times its
-/// delivery rate, whatever the rate of the link.
+/// 4 round trips (10 ms or more each) after congestion: a lane counts with [`WINDOW_GAIN`] times its
+/// delivery rate in the pace of the pair, whatever the rate of the link.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
@@ -211,8 +211,8 @@ impl DeliveryRate {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// Returns the most that the lane should send, in bytes per second, for some rounds after
-    /// congestion; `None` without a limit of its own. A window that is filled at twice the capacity
+    /// Returns the lane's part of the pair's pace, in bytes per second, for some rounds after
+    /// congestion; `None` if the lane has none of its own. A window that is filled at twice the capacity
     /// overflows a queue of less than half a round trip, and the lane then sends in bursts.
     pub fn pace(&self) -> Option<f64> {
         (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())

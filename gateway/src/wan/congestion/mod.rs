@@ -20,6 +20,7 @@
 //! every round trip with traffic (tuner task of a lane, tuner.rs)
 //!   LaneCounters -> DeliveryRate::end_round (delivery_rate.rs)                         LOOP 1: lane rate
 //!                     -> rate, gain, ECN fraction, loss
+//!                     -> pace -> LanePace::set (pacing/pair_pacer.rs) -> Pacer::set_rate
 //!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
 //!                     -> min RTT, draining
 //!   LanePath::windows (window.rs)
@@ -39,7 +40,7 @@
 //!   LossAlarm::add_sample (link/loss_alarm.rs) -> log and metrics only
 //! ```
 //!
-//! The loops meet in seven places:
+//! The loops meet in eight places:
 //!
 //! 1. ECN fraction and draining multiply the same congestion window.
 //! 2. `DeliveryRate::is_window_limited` decides whether `MinRtt` may drain.
@@ -49,6 +50,7 @@
 //!    retransmission window for `LinkShareController`.
 //! 6. A capacity probe raises the limit of all lanes to the peer.
 //! 7. `CONGESTION_LOSS_FRACTION` is shared by `DeliveryRate` and `LinkCapacity`.
+//! 8. The pace of congested lanes limits the pair, and so what `LinkCapacity` measures.
 //!
 //! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
 //! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! rate = min(share of the limit, sum of the paces of congested lanes
-//!                                + the part of the share of each other lane)
+//!                                + share of the limit / lanes, for each other lane)
 //! ```
 
 use super::pacer::Pacer;

@@ -31,7 +31,7 @@ fn eight_large_collectives_stay_within_the_memory_budget() {
     assert!(one_each.iter().all(|peak| *peak <= BUDGET_BYTES * 11 / 10), "{one_each:?}");
     // Partial sums of two ranks fill the budget for large buffers; the rest waits.
     let with_partials = peaks(2, 1, 128 << 20, &NEAR);
-    assert!(with_partials[0] > BUDGET_BYTES / 2, "{with_partials:?}");
+    assert!(with_partials[0] > BUDGET_BYTES * 3 / 8, "{with_partials:?}");
     assert!(with_partials.iter().all(|p| *p <= BUDGET_BYTES * 11 / 10), "{with_partials:?}");
     // Over a lossy link the sender keeps lost data, and the receiver what arrived after it.
     let far = peaks(1, 1, 128 << 20, &FAR);

@@ -1,8 +1,8 @@
 //! Liveness of a connection: probes on silence, and the end of dead paths.
 //!
 //! The monitor is one of the tasks of a connection, on the lane's thread. All lanes to a peer share
-//! [`PeerLiveness`]. It is the one task of a connection that looks by the clock; what it sees wakes
-//! the others, and the engine reads from the lane's telemetry how long the lane is silent.
+//! [`PeerLiveness`]. It looks at its lane by the clock. Its findings wake the other tasks, and the
+//! engine reads from the lane's telemetry how long the lane is silent.
 //!
 //! - **Checks.** With bytes in flight, or while data comes, the monitor looks at the lane each round
 //!   trip. Otherwise it looks at ticks of `KEEP_ALIVE_INTERVAL` that all connections of a machine

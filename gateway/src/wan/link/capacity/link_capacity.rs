@@ -148,7 +148,8 @@ pub struct LinkCapacity {
     inflated_rtts: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
-    /// Delivery rates of congested spans, in bits per second of the link; `None` without suspicion.
+    /// Delivery rates of queued spans after a first congested one, in bits per second of the link;
+    /// `None` without suspicion.
     evidence: Option<Vec<f64>>,
     /// Consecutive spans with a queue although the limit was the capacity.
     queued_spans: Vec<SpanSample>,
@@ -334,7 +335,7 @@ impl LinkCapacity {
         }
         let is_suspect = self.evidence.is_some() && self.is_queued(sample);
         if is_suspect || self.is_congested(sample) {
-            return self.note_congestion(sample, limit, now);
+            return self.note_evidence(sample, limit, now);
         }
         self.calm_spans += 1;
         if self.calm_spans >= CONGESTION_FREE_SPANS {
@@ -400,7 +401,7 @@ impl LinkCapacity {
     /// queued one after it. After [`CONGESTED_SPANS`] rates, the capacity is reduced to the second
     /// highest of them, at least [`CAPACITY_MIN_FRACTION`] of the configured rate. It stays unless
     /// that is below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits per second.
-    fn note_congestion(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
+    fn note_evidence(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.calm_spans = 0;
         self.full_spans = 0;
         self.queued_spans.clear();

@@ -2,7 +2,8 @@
 //!
 //! While no more is lost than configured, a link delivers at least what is sent; how much more it
 //! could deliver is unknown. When more is lost and a queue stands before the link, the delivery rate
-//! is its capacity. That capacity then limits the pair, and plans are made for it. After a while a
+//! is its capacity. Lanes that follow it keep the queue and lose little, so queued spans after a
+//! congested one show it too. That capacity then limits the pair, and plans are made for it. After a while a
 //! higher rate is probed until a queue shows, since spare capacity shows only under load.
 //!
 //! The engine task feeds each estimator every 100 ms, each second while nothing passes, and applies its
@@ -14,7 +15,7 @@
 //!            first congested span
 //!  NOMINAL ------------------------> SUSPECT (evidence)
 //!  (reduced = None)                    |  10 spans without congestion: back to where it was
-//!     ^                                |  4 more congested spans, capacity < 0.98 of the limit
+//!     ^                                |  4 more queued spans, capacity < 0.98 of the limit
 //!     |                                v
 //!     |  probed rate >= 0.97 of     REDUCED (reduced = Some) <--------------------------+
 //!     |  the configured rate          |        |        ^                              |
