@@ -43,13 +43,16 @@ impl Collector for JobCollector {
     }
 }
 
+/// Values of one job, each with the values of its labels besides `job`.
+type LabelledValues = Vec<(Vec<String>, f64)>;
+
 /// A gauge of each job.
 struct JobGauge {
     description: MetricDescription,
     /// Folds the values of jobs with one label.
     fold: fn(f64, f64) -> f64,
     /// Returns the values of one job, each with the labels besides `job`.
-    read: fn(&JobMetrics) -> Vec<(Vec<String>, f64)>,
+    read: fn(&JobMetrics) -> LabelledValues,
 }
 
 impl JobGauge {
@@ -85,7 +88,7 @@ const fn job_gauge(
 }
 
 /// Returns the one value of a gauge without other labels.
-fn alone(value: f64) -> Vec<(Vec<String>, f64)> {
+fn alone(value: f64) -> LabelledValues {
     vec![(Vec::new(), value)]
 }
 
@@ -96,7 +99,7 @@ fn sum(one: f64, other: f64) -> f64 {
 
 /// Returns the seconds for which each rank has been awaited. Ranks beyond the limit are one: the
 /// rank that has been awaited longest.
-fn read_awaited(job: &JobMetrics) -> Vec<(Vec<String>, f64)> {
+fn read_awaited(job: &JobMetrics) -> LabelledValues {
     let mut ranks = BoundedLabel::new(job.names_max);
     let mut read: BTreeMap<String, f64> = BTreeMap::new();
     for (rank, seconds) in lock(&job.awaited).iter() {
@@ -107,7 +110,7 @@ fn read_awaited(job: &JobMetrics) -> Vec<(Vec<String>, f64)> {
 }
 
 /// Returns the delay by the straggler, if there is one.
-fn read_straggler(job: &JobMetrics) -> Vec<(Vec<String>, f64)> {
+fn read_straggler(job: &JobMetrics) -> LabelledValues {
     let straggler = lock(&job.straggler).clone();
     let read = straggler.map(|straggler| {
         let name = job.straggler_label(&straggler.name);
