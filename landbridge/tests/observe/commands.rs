@@ -167,7 +167,7 @@ fn visit(schema: &Value, path: &[String], seen: &mut dyn FnMut(&[String], &Value
                     continue;
                 }
                 for (key, property) in inner.as_object().expect("properties") {
-                    let path = [path, &[key.clone()]].concat();
+                    let path = [path, std::slice::from_ref(key)].concat();
                     seen(&path, property);
                     visit(property, &path, seen);
                 }

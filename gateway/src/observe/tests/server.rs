@@ -45,52 +45,57 @@ pub(super) fn example() -> GatewayReport {
         }],
         links: vec![],
         links_down: vec![],
-        jobs: vec![JobReport {
-            job: "train".to_owned(),
-            epoch: Some(3),
-            plan: Some(PlanReport {
-                algorithm: "swap".to_owned(),
-                reason: "two regions".to_owned(),
-                hash: "00ff".to_owned(),
-            }),
-            ranks: vec![RankReport { rank: 0, attached: true, samples_per_second: Some(12.5) }],
-            straggler: Some(StragglerReport {
-                kind: "rank".to_owned(),
-                name: "0".to_owned(),
-                behind_seconds: 0.25,
-                collectives: 3,
-                since_seconds: 30.0,
-            }),
-            collectives: vec![CollectiveReport {
-                sequence: 7,
-                op: "sum".to_owned(),
-                dtype: "f32".to_owned(),
-                bytes: 64 << 20,
-                state: CollectiveState::Awaiting,
-                awaited: vec![2, 3],
-                seconds: 1.5,
-            }],
-            completed_seconds_ago: Some(0.5),
-            totals: TotalsReport {
-                completed: 7,
-                failed: 1,
-                bytes: 7 << 26,
-                seconds: 8.4,
-                bound_seconds: 7.7,
-            },
-            commits: vec![CommitReport {
-                rank: 0,
-                step: 6,
-                awaited: vec!["west".to_owned()],
-                seconds: 0.5,
-            }],
-            removed: false,
-            draining: None,
-        }],
+        jobs: vec![example_job()],
         lost_log_lines: 0,
         socket_problem: None,
         job_differences: vec![],
         restart_needed: vec![],
+    }
+}
+
+/// Returns the report of that job: it has completed seven collectives and awaits two ranks.
+fn example_job() -> JobReport {
+    JobReport {
+        job: "train".to_owned(),
+        epoch: Some(3),
+        plan: Some(PlanReport {
+            algorithm: "swap".to_owned(),
+            reason: "two regions".to_owned(),
+            hash: "00ff".to_owned(),
+        }),
+        ranks: vec![RankReport { rank: 0, attached: true, samples_per_second: Some(12.5) }],
+        straggler: Some(StragglerReport {
+            kind: "rank".to_owned(),
+            name: "0".to_owned(),
+            behind_seconds: 0.25,
+            collectives: 3,
+            since_seconds: 30.0,
+        }),
+        collectives: vec![CollectiveReport {
+            sequence: 7,
+            op: "sum".to_owned(),
+            dtype: "f32".to_owned(),
+            bytes: 64 << 20,
+            state: CollectiveState::Awaiting,
+            awaited: vec![2, 3],
+            seconds: 1.5,
+        }],
+        completed_seconds_ago: Some(0.5),
+        totals: TotalsReport {
+            completed: 7,
+            failed: 1,
+            bytes: 7 << 26,
+            seconds: 8.4,
+            bound_seconds: 7.7,
+        },
+        commits: vec![CommitReport {
+            rank: 0,
+            step: 6,
+            awaited: vec!["west".to_owned()],
+            seconds: 0.5,
+        }],
+        removed: false,
+        draining: None,
     }
 }
 
