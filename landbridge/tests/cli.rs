@@ -82,6 +82,20 @@ fn the_variable_names_the_region_file() {
     assert_eq!(json(&output)["gateways"][0]["gateway"], "west-0");
 }
 
+#[test]
+fn ports_prints_commands_of_nftables_on_demand() {
+    let east = configs().join("two-region/east.toml").display().to_string();
+    let output = landbridge(&["ports", "--config", &east, "--nft"]);
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    assert_eq!((code(&output), text.lines().count()), (0, 2), "{text}");
+    for (line, chain, port) in [(0, "input", "7400-7403"), (1, "output", "7500-7503")] {
+        let line = text.lines().nth(line).expect("two");
+        assert!(line.starts_with(&format!("insert rule inet filter {chain} ip saddr ")), "{line}");
+        assert!(line.contains(&format!("udp dport {{ {port} }} accept")), "{line}");
+    }
+    assert_eq!(code(&landbridge(&["ports", "--config", &east, "--nft", "--json"])), 64);
+}
+
 /// Returns a device that takes nothing, like a full disk.
 fn full_disk() -> File {
     File::options().write(true).open("/dev/full").expect("a device")

@@ -4,7 +4,7 @@ use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::firewall::{Direction, FirewallRule, firewall_rules};
+use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
 use gateway::config::LANES_MAX;
 use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
@@ -24,6 +24,9 @@ pub(super) struct PortsCommand {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print commands for `nft -f -` on the gateway's host
+    #[arg(long, conflicts_with = "json")]
+    nft: bool,
 }
 
 #[derive(Serialize)]
@@ -42,6 +45,8 @@ impl PortsCommand {
         let lanes = plan::lane_count(region.fabric().fabric());
         if self.json {
             print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
+        } else if self.nft {
+            print_text(&nftables_script(&rules))?;
         } else {
             print_text(&describe_rules(&gateway.name, lanes, &rules))?;
         }
