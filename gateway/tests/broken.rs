@@ -109,7 +109,8 @@ fn spec() -> GatewaySpec {
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");
-    let options = CertificateOptions { validity: Validity::days(1), jobs: &[], force: false };
+    let options =
+        CertificateOptions { validity: Validity::days(1), jobs: &[], force: false, renew_days: 0 };
     certs::make_certificates(&fabric, keys.path(), &options).expect("keys");
     let file = |name: &str| keys.path().join(name);
     let credentials =

@@ -67,6 +67,35 @@ fn wrong_command_lines_exit_with_64_and_help_with_0() {
     }
 }
 
+#[test]
+fn the_variable_names_the_region_file() {
+    let east = configs().join("two-region/east.toml");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+        command.args(arguments).env("LANDBRIDGE_CONFIG", &east).output().expect("runs")
+    };
+    let output = run(&["config", "--json"]);
+    assert_eq!((code(&output), &json(&output)["gateways"][0]["gateway"]), (0, &"east-0".into()));
+    // The flag wins.
+    let west = configs().join("two-region/west.toml").display().to_string();
+    let output = run(&["config", "--json", "--config", &west]);
+    assert_eq!(json(&output)["gateways"][0]["gateway"], "west-0");
+}
+
+#[test]
+fn ports_prints_commands_of_nftables_on_demand() {
+    let east = configs().join("two-region/east.toml").display().to_string();
+    let output = landbridge(&["ports", "--config", &east, "--nft"]);
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    assert_eq!((code(&output), text.lines().count()), (0, 2), "{text}");
+    for (line, chain, port) in [(0, "input", "7400-7403"), (1, "output", "7500-7503")] {
+        let line = text.lines().nth(line).expect("two");
+        assert!(line.starts_with(&format!("insert rule inet filter {chain} ip saddr ")), "{line}");
+        assert!(line.contains(&format!("udp dport {{ {port} }} accept")), "{line}");
+    }
+    assert_eq!(code(&landbridge(&["ports", "--config", &east, "--nft", "--json"])), 64);
+}
+
 /// Returns a device that takes nothing, like a full disk.
 fn full_disk() -> File {
     File::options().write(true).open("/dev/full").expect("a device")
@@ -101,6 +130,7 @@ fn a_report_that_is_not_written_exits_with_1() {
         &["config", "--config", &east, "--json"],
         &["ports", "--config", &east],
         &["wan-sim", "presets"],
+        &["completions", "bash"],
         &["wan-sim", "show", &fabric],
         &["--help"],
         &["--version"],
@@ -291,6 +321,28 @@ fn an_unknown_log_level_exits_with_64_and_is_named() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
     assert!(stderr.contains("LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
+}
+
+#[test]
+fn an_unknown_log_format_exits_with_64_and_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG_FORMAT", "logfmt");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("LANDBRIDGE_LOG_FORMAT=\"logfmt\""), "{stderr}");
+    assert!(stderr.contains("accepted: text, json"), "{stderr}");
+}
+
+#[test]
+fn a_json_log_has_the_error_as_an_object() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG_FORMAT", "json");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line: serde_json::Value = serde_json::from_str(stderr.trim_end()).expect("one object");
+    assert_eq!((code(&output), line["level"].as_str()), (64, Some("error")), "{stderr}");
+    assert!(line["message"].as_str().is_some_and(|text| text.contains("nowhere.toml")), "{stderr}");
 }
 
 #[test]

@@ -47,6 +47,8 @@ _COLUMNS_DEFAULT = 80
 #: 1e-5: largest accepted difference of a model weight from training in one process. Rounding stays
 #: below.
 _WEIGHT_DIFFERENCE_MAX = 1e-5
+#: 1: the version of the report's keys; docs/schemas/commands/quickstart-python.json has them.
+_JSON_VERSION = 1
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -349,6 +351,7 @@ def _make_quickstart_report(
     alone = _train_quickstart_in_one_process(options.steps)
     weights = results[0]["weights"]
     return {
+        "version": _JSON_VERSION,
         "identical": len({(str(r["weights"]), r["digest"]) for r in results}) == 1,
         "reference_max_abs_diff": max(abs(a - b) for a, b in zip(weights, alone)),
         "library": "torch" if importlib.util.find_spec("torch") else "none",

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from landbridge import quickstart
 from landbridge._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
 from landbridge._quantities import RATES, SIZES, TIMES, round_quantity
 
+SCHEMA = Path(__file__).parents[2] / "docs/schemas/commands/quickstart-python.json"
 #: Limit on one run of the quickstart, in seconds, far above its usual time.
 RUN_TIMEOUT_S = 300
 #: Names of the table's rows between the first one and the checks, as `landbridge quickstart` words
@@ -46,6 +48,11 @@ def test_the_quickstart_passes_its_own_checks():
     done = subprocess.run(line, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    assert report["version"] == schema["properties"]["version"]["const"]
+    timed = schema["properties"]["allreduce"]["properties"]
+    for found, said in ((report, schema["properties"]), (report["allreduce"], timed)):
+        assert set(found) == set(said)
     assert report["identical"] and report["steps"] == 5
     assert 0 < report["allreduce"]["eta"] < 1
     assert len(report["allreduce"]["seconds"]) == 2

@@ -14,7 +14,7 @@
 mod line_queue;
 mod write_whole;
 
-pub use line_queue::LineQueue;
+pub use line_queue::{LineQueue, OwnFormat};
 
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Display;
@@ -83,14 +83,17 @@ pub fn stderr_queue() -> io::Result<&'static LineQueue> {
 /// Queues a message and a line break for standard error. The message may be lost.
 pub fn print_message(message: impl Display) {
     let text = message.to_string();
-    let line = format!("{}\n", text.trim_end());
+    let text = text.trim_end();
     match stderr_queue() {
         Ok(queue) => {
             // A lost line is counted by the queue.
-            queue.offer(line.as_bytes());
+            queue.offer_message(text);
         }
         // The message may say why there is no thread. It is the last of a command that fails.
-        Err(_) => drop(write_whole::write_whole(rustix::stdio::stderr(), line.as_bytes())),
+        Err(_) => {
+            let line = format!("{text}\n");
+            drop(write_whole::write_whole(rustix::stdio::stderr(), line.as_bytes()));
+        }
     }
 }
 

@@ -21,6 +21,9 @@ pub struct LineQueue {
     shared: Arc<Shared>,
 }
 
+/// Makes one line, without its line break, of a message or of the notice that lines are missing.
+pub type OwnFormat = fn(&str) -> String;
+
 /// The parts that callers and the writing thread share.
 #[derive(Default)]
 struct Shared {
@@ -46,6 +49,8 @@ struct QueueState {
     unreported: u64,
     /// Is told the number of lines at each loss.
     observer: Option<Box<dyn Fn(u64) + Send>>,
+    /// Makes a line of a text of the program's own; without it the text is the line.
+    own_format: Option<OwnFormat>,
 }
 
 /// A text that waits.
@@ -76,7 +81,7 @@ impl LineQueue {
         let mut state = self.shared.lock();
         let notice = match state.unreported {
             0 => String::new(),
-            lost => format!("[{lost} lines are missing here: nobody read or stored them]\n"),
+            lost => state.describe_losses(lost),
         };
         if state.bytes + notice.len() + line.len() > QUEUE_BYTES_MAX {
             state.lose(1, 0);
@@ -86,6 +91,19 @@ impl LineQueue {
         let bytes = [notice.as_bytes(), line].concat();
         self.shared.push(state, QueuedText { bytes, lines: 1, reports });
         true
+    }
+
+    /// Queues a message of the program, in the format of its own lines. Returns false where the
+    /// queue is full: the message is lost.
+    pub fn offer_message(&self, text: &str) -> bool {
+        let format = self.shared.lock().own_format;
+        let line = format.map_or_else(|| text.to_owned(), |format| format(text));
+        self.offer(format!("{line}\n").as_bytes())
+    }
+
+    /// Gives messages, and notices of missing lines, the format of all other lines from now on.
+    pub fn set_own_format(&self, format: OwnFormat) {
+        self.shared.lock().own_format = Some(format);
     }
 
     /// Queues progress if nothing waits. Returns whether it was queued; progress is never counted
@@ -183,6 +201,13 @@ impl QueueState {
         self.texts.is_empty() && !self.is_writing
     }
 
+    /// Returns the line that says how many are missing where it stands.
+    fn describe_losses(&self, lost: u64) -> String {
+        let text = format!("{lost} lines are missing here: nobody read or stored them");
+        let line = self.own_format.map_or_else(|| format!("[{text}]"), |format| format(&text));
+        format!("{line}\n")
+    }
+
     /// Counts lost lines, and those that a lost text has reported in vain.
     fn lose(&mut self, lines: u64, reports: u64) {
         self.lost += lines;
@@ -261,6 +286,28 @@ mod tests {
             digits.parse::<u64>().expect("a number")
         };
         assert_eq!(notices.into_iter().map(number).sum::<u64>(), lost);
+    }
+
+    #[test]
+    fn messages_and_notices_have_the_format_of_lines() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let queue = LineQueue::start("test", writer).expect("a thread");
+        assert!(queue.offer_message("as it is"));
+        queue.set_own_format(|text| format!("<{text}>"));
+        assert!(queue.offer_message("in the format"));
+        assert!(queue.flush(LONG));
+        // Nobody reads, until a line is lost.
+        while queue.offer(&line(0)) {}
+        let lost = queue.lost_lines();
+        let reading = std::thread::spawn(move || {
+            BufReader::new(reader).lines().map(|line| line.expect("text")).collect::<Vec<_>>()
+        });
+        assert!(queue.flush(LONG) && queue.offer(&line(1)));
+        drop(queue);
+        let read = reading.join().expect("no panic");
+        assert_eq!(read[..2], ["as it is", "<in the format>"]);
+        let notice = format!("<{lost} lines are missing here: nobody read or stored them>");
+        assert_eq!(read[read.len() - 2], notice);
     }
 
     #[test]

@@ -95,9 +95,9 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
             && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         let known = if constant {
             declared(format!("const {words}"))
-        } else if let Some(metric) = span.strip_prefix("landbridge_") {
+        } else if span.starts_with("landbridge_") || span.starts_with("process_") {
             // OpenMetrics has the suffix behind the name of a counter.
-            declared(format!(" {}", metric.strip_suffix("_total").unwrap_or(metric)))
+            declared(format!("\"{}", span.strip_suffix("_total").unwrap_or(span)))
         } else if test {
             declared(format!("fn {span}")) || declared(format!("def {span}"))
         } else if span.ends_with(".rs") {

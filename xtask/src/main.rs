@@ -3,7 +3,9 @@
 mod bench;
 mod command;
 mod core_purity;
+mod deploy;
 mod faults;
+mod package;
 mod programs;
 mod python;
 mod quickstart;
@@ -36,6 +38,9 @@ fn main() -> ExitCode {
         }
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_parts(flags),
         ["bench", name] => bench::run_bench(name).unwrap_or_else(print_usage_error),
+        ["package"] => package::run_package(false),
+        ["package", "--verify"] => package::run_package(true),
+        ["deploy"] => deploy::run_deploy(),
         ["faults", ref rest @ ..] => faults::run_faults(rest),
         ["chaos", ref rest @ ..] => faults::run_chaos(rest),
         ["simulate", ref rest @ ..] => simulate::run_simulate(rest),
@@ -65,6 +70,12 @@ Commands:
                     missing system packages by apt, for tests that are skipped otherwise.
   python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
                     of the last run is tested.
+  package           Wheel, Debian package, tarball, OCI image, list of parts (SPDX) and SHA256SUMS,
+                    below target/package/dist. With --verify everything is built twice, and must
+                    be equal byte for byte. Takes minutes.
+  deploy            Checks the files of configs/deploy: systemd's own verdict, Kubernetes manifests
+                    against the API's schemas, a job on a real slurmctld, the last packages. Skips
+                    by name where a program is missing.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   chaos             Restarts and kills gateways of three regions under training with PyTorch;
                     `--restarts N --kills N --seed S` say how often, `--help` says more.

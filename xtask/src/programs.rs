@@ -1,10 +1,14 @@
-//! Programs that tests and benches run in emulated regions.
+//! Programs that tests and benches run, mostly in emulated regions.
 
 use std::process::{Command, Stdio};
 
-/// Programs that tests run in emulated regions, each with its Debian package.
-const PROGRAM_PACKAGES: [(&str, &str); 3] =
-    [("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping")];
+/// Programs that tests run, each with its Debian package.
+const PROGRAM_PACKAGES: [(&str, &str); 4] = [
+    ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("ping", "iputils-ping"),
+    ("promtool", "prometheus"),
+];
 
 /// Prints which programs are there, and installs missing ones by apt if `may_install`. Tests that
 /// need a missing program report themselves as skipped.
@@ -29,6 +33,12 @@ pub fn find_programs(may_install: bool) {
             println!("{program}: {outcome} (apt-get install {package})");
         }
     }
+}
+
+/// Returns whether a program is in the PATH.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Runs a command without input and output, and returns its status.

@@ -97,6 +97,35 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
     Ok(())
 }
 
+/// Builds the wheel with the profile of releases and with variables for cargo, in the empty folder
+/// `dist`. Returns its path.
+pub fn build_release_wheel(
+    root: &Path,
+    dist: &Path,
+    variables: Vec<(&'static str, String)>,
+) -> Result<String, Failure> {
+    let folder = crate::workspace::target_folder().join("python/venv");
+    let tools = PythonEnvironment::new(root, folder);
+    tools.create_if_missing()?;
+    tools.install(&TEST_PACKAGES[..1], &[])?;
+    let out = dist.display().to_string();
+    let words = ["maturin", "build", "--quiet", "--profile", "release", "--out", &out];
+    let line = tools.program_command(&words);
+    let line =
+        variables.into_iter().fold(line, |line, (name, value)| line.with_variable(name, &value));
+    line.run_to_success(root)?;
+    only_wheel(dist)
+}
+
+/// Installs a Python package into an environment for tools. Returns the path of its `program`.
+pub fn install_tool(root: &Path, package: &str, program: &str) -> Result<PathBuf, Failure> {
+    let folder = crate::workspace::target_folder().join("python/venv-tools");
+    let tools = PythonEnvironment::new(root, folder);
+    tools.create_if_missing()?;
+    tools.install(&[package], &[])?;
+    Ok(tools.program_path(program))
+}
+
 /// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
 /// that environment. `profile` is the one that the wheel is built with.
 pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<CommandLine, Failure> {

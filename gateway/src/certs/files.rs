@@ -2,10 +2,12 @@
 
 use super::authority::{CertificateAuthority, Validity, random_token};
 use super::error::CertsError;
+use crate::wan::connect::tls::certificate_file_expiry;
 use hier_collectives::topology::Fabric;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use time::{Duration, OffsetDateTime};
 
 /// Options of [`make_certificates`].
 #[derive(Debug, Clone)]
@@ -16,6 +18,9 @@ pub struct CertificateOptions<'a> {
     pub jobs: &'a [String],
     /// Whether to replace all files, the CA's too.
     pub force: bool,
+    /// Certificates of gateways that expire within so many days are replaced with their keys; 0
+    /// keeps all.
+    pub renew_days: u32,
 }
 
 /// The result of [`make_certificates`] for one file.
@@ -30,8 +35,8 @@ pub enum FileOutcome {
 /// Makes the certificates and tokens of a deployment in the folder `out`.
 ///
 /// These are `ca.pem` and `ca.key`, `GATEWAY.pem` and `GATEWAY.key` for each gateway, and
-/// `JOB.token` for each job. Files that exist are kept, and the CA among them signs the new
-/// certificates. Keys and tokens are readable by their owner alone.
+/// `JOB.token` for each job. Files that exist are kept, unless a certificate is to be renewed. The CA
+/// among them signs the new certificates. Keys and tokens are readable by their owner alone.
 ///
 /// # Errors
 /// The CA's key is missing, a name is not valid, or the file system refuses. Files written before
@@ -53,7 +58,8 @@ pub fn make_certificates(
     let (authority, is_new) = load_or_make_authority(fabric.name(), &mut writer)?;
     for gateway in fabric.gateways() {
         let (certificate, key) = (format!("{}.pem", gateway.name), format!("{}.key", gateway.name));
-        if !is_new && writer.keep_existing(&[&certificate, &key]) {
+        let is_due = expires_within(&out.join(&certificate), options.renew_days);
+        if !is_new && !is_due && writer.keep_existing(&[&certificate, &key]) {
             continue;
         }
         let issued = authority.issue_certificate(&gateway.name, fabric.name(), options.validity)?;
@@ -67,6 +73,13 @@ pub fn make_certificates(
         }
     }
     Ok(writer.outcomes)
+}
+
+/// Whether a certificate expires within so many days. One that is missing or cannot be read does not.
+fn expires_within(certificate: &Path, days: u32) -> bool {
+    let due = OffsetDateTime::now_utc() + Duration::days(days.into());
+    days > 0
+        && certificate_file_expiry(certificate).is_some_and(|expiry| expiry <= due.unix_timestamp())
 }
 
 /// Returns the CA of the folder, and whether it is new. A new CA makes all older certificates

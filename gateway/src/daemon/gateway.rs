@@ -10,6 +10,7 @@ use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
 use crate::local::server;
+use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
@@ -29,6 +30,7 @@ pub struct Gateway {
     /// The jobs whose trainers may attach.
     jobs: watch::Sender<Arc<Vec<JobSpec>>>,
     job_settings: JobSettings,
+    metrics: Arc<MetricsRegistry>,
     /// The send queues and counters of each peer.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
 }
@@ -47,6 +49,7 @@ impl Gateway {
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         let Observability { metrics, status_requests } = observability;
+        metrics.set_certificate_expiry(spec.credentials.expiry());
         let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
@@ -100,11 +103,13 @@ impl Gateway {
             shutdown.clone(),
         );
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(serve));
-        Ok(Self { events, shutdown, engine, credentials: renew, jobs, job_settings, peers })
+        let credentials = renew;
+        Ok(Self { events, shutdown, engine, credentials, jobs, job_settings, metrics, peers })
     }
 
     /// Uses other certificates and keys from the next handshake on; existing connections stay.
     pub fn renew_credentials(&self, credentials: Credentials) {
+        self.metrics.set_certificate_expiry(credentials.expiry());
         self.credentials.send_replace(Arc::new(credentials));
     }
 

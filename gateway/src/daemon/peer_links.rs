@@ -2,7 +2,7 @@
 
 use super::spec::GatewaySpec;
 use crate::host::Host;
-use crate::observe::metrics::MetricsRegistry;
+use crate::observe::metrics::{MetricsRegistry, PeerPlace};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::lane_number::{LaneReason, LaneTerms};
 use crate::wan::link::policy::ControllerKind;
@@ -104,7 +104,11 @@ fn make_wan_links(
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
             liveness: PeerLiveness::default(),
-            metrics: metrics.peer_metrics(&peer.name),
+            metrics: metrics.peer_metrics(PeerPlace {
+                gateway: &peer.name,
+                region: &fabric.region(peer.region).name,
+                link: &[link.a, link.b].map(|end| &*fabric.region(end).name).join("-"),
+            }),
         };
         peers.insert(*id, Arc::new(peer_link));
     }
@@ -149,7 +153,11 @@ fn make_region_links(
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
             liveness: PeerLiveness::default(),
-            metrics: metrics.peer_metrics(&fabric.gateway(id).name),
+            metrics: metrics.peer_metrics(PeerPlace {
+                gateway: &fabric.gateway(id).name,
+                region: &fabric.region(region).name,
+                link: "",
+            }),
         };
         let side = if lan.is_some() { &mut over_lan } else { &mut over_wan_port };
         side.insert(id, Arc::new(peer_link));

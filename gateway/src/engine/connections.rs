@@ -23,7 +23,7 @@ impl Engine {
         let reporter = report.gateway;
         if let Err(error) = self.shared.peers.handle_connection_report(from, report, now) {
             let name = &self.fabric.gateway(from).name;
-            warn!("gateway {name}: {error}; closing its connection");
+            warn!(peer = %name, "gateway {name}: {error}; closing its connection");
             return self.shared.peers.close_for_violation(from, id, &error.to_string());
         }
         let why = format!("as gateway {} reports", self.fabric.gateway(reporter).name);
@@ -41,8 +41,10 @@ impl Engine {
         for line in self.outages.follow(&self.fabric, &graph, why, now) {
             let link = line.link();
             match &line {
-                OutageLine::Down { text, is_warning: true, .. } => warn!("{text}"),
-                OutageLine::Down { text, .. } | OutageLine::Up { text, .. } => info!("{text}"),
+                OutageLine::Down { text, is_warning: true, .. } => warn!(link, "{text}"),
+                OutageLine::Down { text, .. } | OutageLine::Up { text, .. } => {
+                    info!(link, "{text}");
+                }
             }
             let is_down = matches!(line, OutageLine::Down { .. });
             self.metrics.link_down(link).set(i64::from(is_down));

@@ -22,7 +22,9 @@ use crate::wan::PeerLink;
 use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
+use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
+use hier_collectives::operation::Operation;
 use hier_collectives::session::Session;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -76,6 +78,8 @@ pub struct Engine {
     pub(super) identity: [u8; 32],
     pub(super) me: GatewayId,
     pub(super) boot: BootId,
+    /// The time at which the engine was made.
+    pub(super) started: TimeNs,
     pub(super) jobs: BTreeMap<GroupId, Job>,
     /// The jobs of other gateways, as they said.
     pub(super) peer_jobs: PeerJobs,
@@ -109,13 +113,15 @@ impl Engine {
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
-        let shared = EngineShared { host, peers, events };
+        let shared = EngineShared { host, peers, events, bound: Arc::default() };
+        let started = shared.host.now();
         let longest_rtt = fabric.links().iter().map(|link| link.rtt).max();
         Self {
             fabric,
             identity: spec.identity,
             me,
             boot: spec.boot,
+            started,
             jobs,
             peer_jobs: PeerJobs::default(),
             shared,
@@ -133,6 +139,7 @@ impl Engine {
     /// Runs until a shutdown, or until every sender of events is gone.
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
+        self.compute_bound();
         self.apply_rate_limits();
         self.for_each_session(host.now(), Session::handle_start);
         let mut timers = Timers {
@@ -180,6 +187,19 @@ impl Engine {
                 self.run_due_timers(&mut timers);
             }
         }
+    }
+
+    /// Starts to compute the lower bound of an all-reduce, which takes a while for many regions.
+    /// Collectives that complete before it is known have no efficiency.
+    fn compute_bound(&self) {
+        let (fabric, bound) = (Arc::clone(&self.fabric), Arc::clone(&self.shared.bound));
+        let computing = self.shared.host.run_blocking(Box::new(move || {
+            let _ = bound.set(LowerBound::new(&fabric, Operation::AllReduce));
+        }));
+        self.shared.host.spawn(Box::pin(async move {
+            // A panic is logged, and leaves the efficiency unknown.
+            let _ = computing.await;
+        }));
     }
 
     /// Returns the earliest time at which a session wants to be called.

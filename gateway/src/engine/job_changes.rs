@@ -90,7 +90,7 @@ impl Engine {
     /// Begins the session of a new job, which meets the gateways that are reached by now.
     fn add_job(&mut self, job: JobSession, now: TimeNs) {
         let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
-        info!("job {}: added", job.name);
+        info!(job = %job.name, "job {}: added", job.name);
         job.session.handle_start(now);
         let graph = Arc::clone(self.shared.peers.graph());
         job.session.handle_late_start(&graph, now);

@@ -32,8 +32,16 @@ impl Engine {
     pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkReport, RateError> {
         let ends = self.links.set_override(change)?;
         match change.rate {
-            Some(rate) => info!("link {}: limited to {rate} by an operator here", change.link),
-            None => info!("link {}: no longer limited by an operator here", change.link),
+            Some(rate) => info!(
+                link = %change.link,
+                "link {}: limited to {rate} by an operator here",
+                change.link
+            ),
+            None => info!(
+                link = %change.link,
+                "link {}: no longer limited by an operator here",
+                change.link
+            ),
         }
         self.shared.peers.peer_ids().for_each(|peer| self.send_rate_overrides(peer));
         self.apply_rate_limits();
@@ -51,8 +59,16 @@ impl Engine {
         if let Some(link) = self.links.receive_override(from, message) {
             let name = &self.fabric.gateway(from).name;
             match message.rate {
-                Some(rate) => info!("link {link}: limited to {rate} by an operator at {name}"),
-                None => info!("link {link}: no longer limited by an operator at {name}"),
+                Some(rate) => info!(
+                    link = %link,
+                    peer = %name,
+                    "link {link}: limited to {rate} by an operator at {name}"
+                ),
+                None => info!(
+                    link = %link,
+                    peer = %name,
+                    "link {link}: no longer limited by an operator at {name}"
+                ),
             }
         }
         self.apply_rate_limits();
@@ -93,6 +109,7 @@ impl Engine {
             let Some((state, name)) = self.changed_link_state(to) else { continue };
             let LinkState { rate, rtt, loss } = state;
             info!(
+                link = %name,
                 "link {name}: measured capacity {}, round trip {}, loss {loss}",
                 rate.rounded(),
                 rtt.rounded()

@@ -168,9 +168,9 @@ impl Engine {
         let name = &self.fabric.gateway(from).name;
         if from != neighbour {
             // The gateways on the way are not at fault. The sender's own neighbours may close.
-            return warn!("gateway {name}, through others: {error}");
+            return warn!(peer = %name, "gateway {name}, through others: {error}");
         }
-        warn!("gateway {name}: {error}; closing its connection");
+        warn!(peer = %name, "gateway {name}: {error}; closing its connection");
         self.shared.peers.close_for_violation(from, connection, &error.to_string());
     }
 

@@ -37,6 +37,9 @@ impl Engine {
         let ours = ours.filter(|link| link.a == me.region || link.b == me.region);
         let mut report = GatewayReport {
             gateway: me.name.clone(),
+            region: self.fabric.region(me.region).name.clone(),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.shared.host.now().since(self.started).as_secs_f64(),
             fabric: self.fabric.name().to_owned(),
             fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
             problems: Vec::new(),
@@ -67,8 +70,10 @@ impl Engine {
             (up, true) if up == view.lanes => PeerState::Up,
             (_, true) => PeerState::Degraded,
         };
+        let gateway = self.fabric.gateway(id);
         PeerReport {
-            gateway: self.fabric.gateway(id).name.clone(),
+            gateway: gateway.name.clone(),
+            region: self.fabric.region(gateway.region).name.clone(),
             state,
             lanes_up: view.lanes_up,
             lanes: view.lanes,
@@ -133,6 +138,7 @@ impl Engine {
             ranks: session.ranks.iter().map(rank).collect(),
             straggler: job.stragglers.current_straggler(now),
             completed_seconds_ago: job.stragglers.seconds_since_completed(now),
+            totals: job.totals.report(),
             collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
             removed: job.removed,

@@ -257,11 +257,14 @@ impl StragglerMonitor {
         if party != self.logged {
             match &straggler {
                 Some(StragglerReport { kind, name, behind_seconds, collectives, .. }) => debug!(
+                    job = %job,
+                    kind = %kind,
+                    straggler = %name,
                     "job {job}: straggler: {kind} {name} delays the others, by {} in the last of \
                      {collectives} collectives",
                     Span::from_secs_f64(*behind_seconds).rounded()
                 ),
-                None => debug!("job {job}: no straggler any more"),
+                None => debug!(job = %job, "job {job}: no straggler any more"),
             }
             self.logged = party;
         }
@@ -269,6 +272,9 @@ impl StragglerMonitor {
             let (kind, name) = self.describe_party(party);
             let (lost, window) = (lost.rounded(), LOST_TIME_WINDOW.rounded());
             warn!(
+                job = %job,
+                kind = %kind,
+                straggler = %name,
                 "job {job}: straggler: {kind} {name} cost the others {lost} of the last {window}: \
                  look at the load of its host, give it a smaller share of the batch, or correct \
                  the link's `rate`"

@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayReport {
     /// The gateway's name.
     pub gateway: String,
+    /// The name of its region.
+    #[serde(default)]
+    pub region: String,
+    /// The version of its program.
+    #[serde(default)]
+    pub program_version: String,
+    /// Seconds since its start.
+    #[serde(default)]
+    pub uptime_seconds: f64,
     /// The fabric's name.
     pub fabric: String,
     /// The digest of the parts of the fabric file on which all gateways must agree, in hexadecimal.
@@ -62,6 +71,36 @@ pub enum ProblemCause {
     Loss,
     /// Its files have changed, and the changes need a restart.
     Restart,
+}
+
+impl ProblemCause {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::ShuttingDown,
+        Self::Socket,
+        Self::Peer,
+        Self::Lanes,
+        Self::Link,
+        Self::Job,
+        Self::JobFiles,
+        Self::Loss,
+        Self::Restart,
+    ];
+
+    /// Returns the name of the kind in metrics, which is the one in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShuttingDown => "shutting_down",
+            Self::Socket => "socket",
+            Self::Peer => "peer",
+            Self::Lanes => "lanes",
+            Self::Link => "link",
+            Self::Job => "job",
+            Self::JobFiles => "job_files",
+            Self::Loss => "loss",
+            Self::Restart => "restart",
+        }
+    }
 }
 
 /// One problem of a gateway.
@@ -129,6 +168,9 @@ pub struct JobReport {
     /// Seconds since the last collective completed; `None` before the first.
     #[serde(default)]
     pub completed_seconds_ago: Option<f64>,
+    /// The work that it has done on this gateway.
+    #[serde(default)]
+    pub totals: TotalsReport,
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,
@@ -138,6 +180,24 @@ pub struct JobReport {
     /// Set while the gateway finishes posted collectives before it exits.
     #[serde(default)]
     pub draining: Option<DrainReport>,
+}
+
+/// The work that a job has done on a gateway since the gateway's start. A difference of two reports
+/// gives throughput and efficiency of the time between them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TotalsReport {
+    /// Number of collectives that completed.
+    pub completed: u64,
+    /// Number of collectives that failed.
+    pub failed: u64,
+    /// Bytes of the buffers of completed collectives.
+    pub bytes: u64,
+    /// Seconds that completed all-reduces of 1 MiB and more took, each from the last local post to
+    /// the last local result.
+    pub seconds: f64,
+    /// Lower bounds of the times of these all-reduces on the fabric, in seconds. Divided by
+    /// `seconds` they are the efficiency.
+    pub bound_seconds: f64,
 }
 
 /// One commit without an answer.
@@ -194,6 +254,9 @@ pub enum PeerState {
 pub struct PeerReport {
     /// The peer's gateway name.
     pub gateway: String,
+    /// The name of its region.
+    #[serde(default)]
+    pub region: String,
     /// Whether it can be reached.
     pub state: PeerState,
     /// Number of lanes in use that are connected.

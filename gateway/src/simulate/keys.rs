@@ -26,7 +26,12 @@ impl KeyFolder {
     /// The file system refuses, or a gateway is called `ca`.
     pub fn make(fabric: &Fabric) -> Result<Self, SimulateError> {
         let folder = tempfile::tempdir()?;
-        let options = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
+        let options = CertificateOptions {
+            validity: Validity::days(30),
+            jobs: &[],
+            force: false,
+            renew_days: 0,
+        };
         certs::make_certificates(fabric, folder.path(), &options)?;
         Ok(Self { folder })
     }

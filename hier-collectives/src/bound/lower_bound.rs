@@ -26,43 +26,80 @@ pub fn all_reduce_bound(fabric: &Fabric, bytes: ByteCount) -> Span {
 /// A reduction moves every region's bytes to one region and a broadcast one region's bytes to all:
 /// (N-1)S in all. A barrier takes the delay between the two farthest regions.
 pub fn operation_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
-    let regions = fabric.regions().len();
-    if regions < 2 {
-        return Span::ZERO;
-    }
-    let size = bytes.get() as f64;
-    let region_of = |gateway: GatewayId| usize::from(fabric.gateway(gateway).region.0);
-    let (only_out, only_in) = match operation {
-        Operation::Reduce { to } => (None, Some(region_of(to))),
-        Operation::Broadcast { from } => (Some(region_of(from)), None),
-        Operation::AllReduce | Operation::Barrier => (None, None),
-    };
-    let delays = least_region_delays(fabric);
-    let (mut least, mut out_sum, mut in_sum) = (0.0f64, 0.0, 0.0);
-    for (region, away) in delays.iter().enumerate() {
-        let (out, inward) = region_port_rates(fabric, region);
-        let others = || (0..regions).filter(|other| *other != region);
-        let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
-        let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
-        if emits {
-            let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
-            let far = far.map(|other| away[other]).max().unwrap_or(0);
-            least = least.max(size / out + bound_ns_as_seconds(far));
+    LowerBound::new(fabric, operation).span(bytes)
+}
+
+/// The lower bound T* of one operation on a fabric, for any number of bytes. To make one takes a
+/// maximum flow for each pair of regions; to ask it takes next to nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LowerBound {
+    /// Each term is a least time; T* is the largest. There are none for one region.
+    terms: Vec<BoundTerm>,
+}
+
+/// One least time: `copies` of the buffer at `rate`, and the `delay` before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct BoundTerm {
+    copies: f64,
+    /// Payload in bytes per second.
+    rate: f64,
+    /// One-way delay in seconds.
+    delay: f64,
+}
+
+impl LowerBound {
+    /// Makes the bound of an operation on a fabric.
+    pub fn new(fabric: &Fabric, operation: Operation) -> Self {
+        let regions = fabric.regions().len();
+        if regions < 2 {
+            return Self { terms: Vec::new() };
         }
-        if absorbs {
-            let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
-            let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
-            least = least.max(size / inward + bound_ns_as_seconds(near));
+        let region_of = |gateway: GatewayId| usize::from(fabric.gateway(gateway).region.0);
+        let (only_out, only_in) = match operation {
+            Operation::Reduce { to } => (None, Some(region_of(to))),
+            Operation::Broadcast { from } => (Some(region_of(from)), None),
+            Operation::AllReduce | Operation::Barrier => (None, None),
+        };
+        let delays = least_region_delays(fabric);
+        let mut terms = Vec::new();
+        let (mut out_sum, mut in_sum) = (0.0, 0.0);
+        for (region, away) in delays.iter().enumerate() {
+            let (out, inward) = region_port_rates(fabric, region);
+            let others = || (0..regions).filter(|other| *other != region);
+            let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
+            let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
+            if emits {
+                let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
+                let far = far.map(|other| away[other]).max().unwrap_or(0);
+                let delay = bound_ns_as_seconds(far);
+                terms.push(BoundTerm { copies: 1.0, rate: out, delay });
+            }
+            if absorbs {
+                let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
+                let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
+                let delay = bound_ns_as_seconds(near);
+                terms.push(BoundTerm { copies: 1.0, rate: inward, delay });
+            }
+            (out_sum, in_sum) = (out_sum + out, in_sum + inward);
         }
-        (out_sum, in_sum) = (out_sum + out, in_sum + inward);
+        let ways = if operation.has_up_phase() && operation.has_down_phase() { 2.0 } else { 1.0 };
+        let copies = ways * (regions as f64 - 1.0);
+        terms.push(BoundTerm { copies, rate: out_sum, delay: 0.0 });
+        terms.push(BoundTerm { copies, rate: in_sum, delay: 0.0 });
+        let flows = HubFlows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
+        let cut = narrowest_cut(fabric, only_out.or(only_in), flows);
+        let rate = payload_rate(cut, fabric.mtu());
+        terms.push(BoundTerm { copies: 1.0, rate, delay: 0.0 });
+        Self { terms }
     }
-    let ways = if operation.has_up_phase() && operation.has_down_phase() { 2.0 } else { 1.0 };
-    let all = ways * (regions as f64 - 1.0) * size;
-    let flows = HubFlows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
-    let cut = narrowest_cut(fabric, only_out.or(only_in), flows);
-    let cut = size / payload_rate(cut, fabric.mtu());
-    let seconds = least.max(all / out_sum).max(all / in_sum).max(cut);
-    Span::from_ns((seconds * 1e9).round() as u64)
+
+    /// Returns T* for a buffer of `bytes` bytes; zero for one region.
+    pub fn span(&self, bytes: ByteCount) -> Span {
+        let size = bytes.get() as f64;
+        let seconds = |term: &BoundTerm| term.copies * size / term.rate + term.delay;
+        let least = self.terms.iter().map(seconds).fold(0.0, f64::max);
+        Span::from_ns((least * 1e9).round() as u64)
+    }
 }
 
 /// Returns the payload rates out of and into a region, in bytes per second.
@@ -118,6 +155,18 @@ mod tests {
             }
         }
         builder.build()
+    }
+
+    #[test]
+    fn a_bound_for_any_size_needs_no_fabric() {
+        let even = fabric(&[500_000_000; 3], 80);
+        let bound = LowerBound::new(&even, Operation::AllReduce);
+        for bytes in [0, 1, 1 << 20, 64 << 20] {
+            let bytes = ByteCount::new(bytes);
+            assert_eq!(bound.span(bytes), all_reduce_bound(&even, bytes));
+        }
+        let alone = LowerBound::new(&fabric(&[500_000_000], 80), Operation::AllReduce);
+        assert_eq!(alone.span(ByteCount::new(1 << 30)), Span::ZERO);
     }
 
     #[test]

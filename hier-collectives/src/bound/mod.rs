@@ -5,6 +5,6 @@ mod min_cut;
 mod payload;
 mod ports;
 
-pub use lower_bound::{all_reduce_bound, operation_bound};
+pub use lower_bound::{LowerBound, all_reduce_bound, operation_bound};
 pub use min_cut::min_cut;
 pub use payload::{PACKET_OVERHEAD_BYTES, payload_rate, payload_share};

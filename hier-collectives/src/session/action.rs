@@ -1,6 +1,6 @@
 //! Actions for the gateway's engine, the names of memory, and the errors of peers.
 
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
 use crate::size_class::SizeClass;
@@ -203,6 +203,8 @@ pub enum SessionNote {
         sequence: Sequence,
         /// The name of its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
         op: &'static str,
+        /// Its pattern, with the root if it has one.
+        pattern: Pattern,
         /// The bytes of its buffer.
         bytes: u64,
         /// The time from the last local post to the last local result.

@@ -1,5 +1,6 @@
 //! `landbridge bench`: one rank of a benchmark of running gateways.
 
+use super::config::RegionArgument;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
@@ -14,7 +15,6 @@ use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,9 +55,8 @@ struct BenchRootArgs {
 
 #[derive(Debug, Args)]
 struct BenchRankArgs {
-    /// The region file of the rank's gateway
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    region: RegionArgument,
     /// The rank, numbered across the whole fabric
     #[arg(long, value_name = "N")]
     rank: u32,
@@ -107,13 +106,13 @@ impl BenchRankArgs {
                 format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
             return Err(CommandError::Usage(text));
         }
-        let region = RegionFile::load(&self.config)?;
+        let region = self.region.load_region()?;
         let fabric = region.fabric().fabric();
         let rank = RankId(self.rank);
         let serving = fabric.gateway_of(rank);
         let gateway = region.gateways().find(|gateway| Some(gateway.id) == serving);
         let gateway = gateway.ok_or_else(|| {
-            let file = self.config.display();
+            let file = region.path().display();
             CommandError::Usage(format!("no gateway of {file} serves rank {rank}"))
         })?;
         let job = self.chosen_job(&region)?;
@@ -169,7 +168,7 @@ impl BenchRankArgs {
             (None, _) => {}
         }
         let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-        let (file, names) = (self.config.display(), names.join(", "));
+        let (file, names) = (region.path().display(), names.join(", "));
         Err(CommandError::Usage(match &self.job {
             Some(name) => format!("{file} has no job `{name}`; it has: {names}"),
             None => format!("{file} has several jobs; choose one with --job: {names}"),

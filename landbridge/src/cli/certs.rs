@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Make a CA, a certificate for each gateway and a token for each job.
 ///
-/// Existing files are kept: run it again after adding a gateway to the fabric. Copy to each host
+/// Existing files are kept: run it again after adding a gateway to the fabric, or each week with
+/// --renew 30. Copy to each host
 /// ca.pem, its own NAME.pem and NAME.key, and the tokens of its jobs. Keep ca.key off these hosts.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge certs --fabric configs/two-region/fabric.toml \
@@ -32,6 +33,9 @@ pub(super) struct CertsCommand {
     /// Replace all files, the CA included: every gateway then needs the new ones
     #[arg(long)]
     force: bool,
+    /// Replace certificates of gateways that expire within N days, with their keys
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    renew: u32,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -48,7 +52,12 @@ impl CertsCommand {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let fabric = FabricFile::load(&self.fabric)?;
         let validity = Validity::days(self.days);
-        let order = CertificateOptions { validity, jobs: &self.jobs, force: self.force };
+        let order = CertificateOptions {
+            validity,
+            jobs: &self.jobs,
+            force: self.force,
+            renew_days: self.renew,
+        };
         let outcomes = make_certificates(fabric.fabric(), &self.out, &order)?;
         let mut report = CertsReport { made: vec![], kept: vec![] };
         for outcome in &outcomes {

@@ -1,14 +1,13 @@
 //! `landbridge doctor`: prints the findings of [`crate::doctor`].
 
+use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use crate::doctor::{Finding, Verdict, examine_gateway};
 use clap::Args;
-use gateway::config::RegionFile;
 use gateway::host::current_thread_runtime;
 use serde::Serialize;
-use std::path::PathBuf;
 
 /// Find what keeps a gateway from working on this host, and say what to change.
 ///
@@ -20,12 +19,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge doctor --config configs/two-region/east.toml")]
 pub(super) struct DoctorCommand {
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -41,8 +36,8 @@ struct DoctorReport<'a> {
 impl DoctorCommand {
     /// Runs `landbridge doctor`: examines one gateway and prints the findings with advice.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let gateway = self.gateway.choose(&region)?;
         let runtime = current_thread_runtime()?;
         let findings = runtime.block_on(examine_gateway(&region, gateway));
         let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);

@@ -7,6 +7,7 @@ mod bench;
 mod certs;
 mod config;
 mod doctor;
+mod manual;
 mod output;
 mod plan;
 mod ports;
@@ -21,12 +22,13 @@ pub(crate) use output::exit::Exit;
 use output::abort::exit_instead_of_aborting;
 use output::exit::fail_writes_above_file_limit;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use gateway::limits::process::raise_stack_limit;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
 #[command(name = "landbridge", version, after_help = EXIT_CODES_HELP)]
+#[command(max_term_width = HELP_COLUMNS_MAX)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -46,6 +48,8 @@ enum Command {
     Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
     WanSim(wan_sim::WanSimCommand),
+    Completions(manual::CompletionsCommand),
+    Man(manual::ManCommand),
     #[command(hide = true)]
     QuickstartRank(quickstart::QuickstartRankCommand),
 }
@@ -84,6 +88,8 @@ fn run_command_line() -> Exit {
         Command::Run(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::WanSim(command) => command.run(),
+        Command::Completions(command) => command.run(CommandLine::command()),
+        Command::Man(command) => command.run(CommandLine::command()),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Config(command) => command.run(),
@@ -100,6 +106,10 @@ fn run_command_line() -> Exit {
         error.exit_code()
     })
 }
+
+/// 80 columns: the most of a help text, which people read in narrow terminals and in pagers.
+/// Tested by `every_help_fits_80_columns`.
+const HELP_COLUMNS_MAX: usize = 80;
 
 /// Text on exit codes at the end of `landbridge --help`.
 const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed or the report was not \

@@ -1,15 +1,15 @@
 //! `landbridge ports`: prints the rules that firewalls need.
 
+use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::firewall::{Direction, FirewallRule, firewall_rules};
+use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
-use gateway::config::{LANES_MAX, RegionFile};
+use gateway::config::LANES_MAX;
 use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
 use hier_collectives::plan;
 use serde::Serialize;
-use std::path::PathBuf;
 
 /// Print what firewalls have to let through for a gateway: direction, protocol, addresses and
 /// ports.
@@ -19,15 +19,14 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge ports --config configs/two-region/east.toml")]
 pub(super) struct PortsCommand {
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print commands for `nft -f -` on the gateway's host
+    #[arg(long, conflicts_with = "json")]
+    nft: bool,
 }
 
 #[derive(Serialize)]
@@ -40,12 +39,14 @@ struct PortsReport<'a> {
 impl PortsCommand {
     /// Runs `landbridge ports`: reads the files and prints the rules of one gateway.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let gateway = self.gateway.choose(&region)?;
         let rules = firewall_rules(&region, gateway);
         let lanes = plan::lane_count(region.fabric().fabric());
         if self.json {
             print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
+        } else if self.nft {
+            print_text(&nftables_script(&rules))?;
         } else {
             print_text(&describe_rules(&gateway.name, lanes, &rules))?;
         }

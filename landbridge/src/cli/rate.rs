@@ -1,14 +1,13 @@
 //! `landbridge rate`: an operator's rate limit for a link of a running gateway.
 
+use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use super::status::{LINK_TABLE_HEADER, link_status_row};
 use clap::Args;
 use gateway::access::TrustedUsers;
-use gateway::config::RegionFile;
 use gateway::local::operator::{OperatorRequest, send_operator_request};
-use std::path::PathBuf;
 use units::BitRate;
 
 /// Limit a link to a rate, in both regions, until the next such command or the gateway's stop.
@@ -23,12 +22,8 @@ pub(super) struct RateCommand {
     /// and restores the fabric's schedule
     #[arg(value_name = "RATE", value_parser = parse_rate_argument)]
     rate: RateArgument,
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -50,8 +45,8 @@ fn parse_rate_argument(text: &str) -> Result<RateArgument, String> {
 impl RateCommand {
     /// Runs `landbridge rate`: sets the limit of a link at the gateway and prints the link.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let gateway = self.gateway.choose(&region)?;
         let bits_per_second = self.rate.0.map(BitRate::bits_per_second);
         let link = send_operator_request(
             &gateway.socket,

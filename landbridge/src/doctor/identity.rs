@@ -53,7 +53,7 @@ fn check_certificate_name(
 /// Checks that the certificate is valid now and for the next 14 days.
 fn check_certificate_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("expiry", gateway.certificate.display(), found);
-    let renew = "renew it: delete the file and run `landbridge certs`";
+    let renew = "renew it with `landbridge certs --renew 30`, and copy both files here";
     let parsed = credentials.certificate_chain().first();
     let parsed = parsed.and_then(|own| x509_parser::parse_x509_certificate(own).ok());
     let Some((_, certificate)) = parsed else {

@@ -36,7 +36,12 @@ fn deployment_of(fabric: &str, west: SocketAddr) -> Deployment {
     std::fs::write(directory.path().join("east.toml"), east).expect("a temporary file");
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
-    let order = CertificateOptions { validity: Validity::days(60), jobs: &jobs, force: false };
+    let order = CertificateOptions {
+        validity: Validity::days(60),
+        jobs: &jobs,
+        force: false,
+        renew_days: 0,
+    };
     make_certificates(region.fabric().fabric(), &directory.path().join("keys"), &order)
         .expect("certificates");
     Deployment { directory, region }

@@ -78,7 +78,12 @@ impl QuickstartDeployment {
         let file = FabricFile::load(&folder.path().join("fabric.toml"));
         let fabric = file.map_err(name_options_in_faults)?.fabric().clone();
         let jobs = [JOB_NAME.to_owned()];
-        let order = CertificateOptions { validity: Validity::days(1), jobs: &jobs, force: false };
+        let order = CertificateOptions {
+            validity: Validity::days(1),
+            jobs: &jobs,
+            force: false,
+            renew_days: 0,
+        };
         certs::make_certificates(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
         let forwards = (0..plan::lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));

@@ -10,7 +10,7 @@ use gateway::observe::fetch::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
@@ -191,6 +191,31 @@ fn a_log_that_nobody_reads_delays_nobody() {
         false
     });
     assert!(lost > 0);
+}
+
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let mut east = Command::new(BINARY);
+    east.env("LANDBRIDGE_LOG_FORMAT", "json");
+    let mut file = tempfile::tempfile().expect("a file");
+    let stderr = Stdio::from(file.try_clone().expect("a descriptor"));
+    let lost = work_beside_log(east, stderr, "landbridge=debug", |_| false);
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).expect("a file");
+    file.read_to_string(&mut text).expect("text");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert!(lost == 0 && lines.iter().all(|line| line["target"] == "landbridge"), "{text}");
+    let has = |fields: &[(&str, &str)]| {
+        let fits =
+            |line: &serde_json::Value| fields.iter().all(|(name, value)| line[name] == *value);
+        lines.iter().any(fits)
+    };
+    assert!(has(&[("peer", "west-0"), ("region", "west"), ("level", "info")]), "{text}");
+    let completed = |line: &serde_json::Value| {
+        line["job"] == "train" && line["collective"].is_u64() && line["seconds"].is_f64()
+    };
+    assert!(lines.iter().any(completed), "{text}");
 }
 
 /// The reader of a log is slower than the log, then catches up.

@@ -7,6 +7,7 @@ mod cgroups;
 #[path = "../deployment/mod.rs"]
 mod deployment;
 mod descriptors;
+mod http;
 mod limited;
 mod limits;
 mod logs;

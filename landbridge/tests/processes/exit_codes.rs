@@ -13,7 +13,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 12] = [
+const ALL: [&str; 14] = [
     "quickstart",
     "certs",
     "check",
@@ -26,6 +26,8 @@ const ALL: [&str; 12] = [
     "ports",
     "bench",
     "wan-sim",
+    "completions",
+    "man",
 ];
 
 /// A row of the page's second table.
@@ -132,9 +134,11 @@ fn code_of_event(event: &str, command: &str, deployment: &Deployment) -> Option<
             code_of(&mut on_files(command, without_keys.path()))
         }
         "the folder for the files cannot be made" => {
+            // A file, where a folder is wanted.
             let fabric = deployment.path("fabric.toml");
             let line = &mut Command::new(BINARY);
-            code_of(line.arg(command).arg("--fabric").arg(&fabric).arg("--out").arg(&fabric))
+            line.arg(command).arg("--out").arg(&fabric);
+            code_of(if command == "certs" { line.arg("--fabric").arg(&fabric) } else { line })
         }
         "no gateway answers" => code_of(&mut on_good_files()),
         "the status port is taken" => {

@@ -10,7 +10,9 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// Sends SIGTERM to a process.
 fn terminate(process: &Child) {
@@ -21,6 +23,31 @@ fn terminate(process: &Child) {
 fn status_address(deployment: &Deployment, region: &str) -> SocketAddr {
     let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
     file.gateway(None).expect("one").status
+}
+
+/// The socket stands in for systemd's.
+#[test]
+fn a_service_manager_hears_of_start_life_and_stop() {
+    let mut deployment = super::deployment(1, 1);
+    let path = deployment.path("notify");
+    let manager = UnixDatagram::bind(&path).expect("free");
+    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("ours");
+    let mut binary = Command::new(BINARY);
+    binary.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
+    deployment.run_gateway_by("east", binary);
+    let hear = || {
+        let mut buffer = [0; 256];
+        let bytes = manager.recv(&mut buffer).expect("a message within the timeout");
+        String::from_utf8_lossy(&buffer[..bytes]).into_owned()
+    };
+    assert!(hear().starts_with("READY=1\n"));
+    for _ in 0..3 {
+        assert_eq!(hear(), "WATCHDOG=1\n");
+    }
+    terminate(&deployment.gateways[0].process);
+    let last = std::iter::repeat_with(hear).find(|message| message != "WATCHDOG=1\n");
+    assert!(last.is_some_and(|message| message.starts_with("STOPPING=1\n")));
+    assert_eq!(deployment.gateways[0].process.wait().expect("ends").code(), Some(0));
 }
 
 /// While a gateway drains, its status lists what it waits for.

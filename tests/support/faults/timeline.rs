@@ -122,13 +122,17 @@ impl Logs {
 struct Text(String);
 
 impl Visit for Text {
-    /// Appends the text of a field, without its name.
-    fn record_str(&mut self, _: &Field, value: &str) {
-        self.0.push_str(value);
+    /// Takes the name of a process. Other fields repeat parts of the message.
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "name" {
+            self.0.push_str(value);
+        }
     }
 
-    /// Appends the value of a field as its `Debug` prints it, without its name.
-    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
-        let _ = write!(self.0, "{value:?}");
+    /// Takes the message of an event. Other fields repeat parts of it.
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            let _ = write!(self.0, "{value:?}");
+        }
     }
 }

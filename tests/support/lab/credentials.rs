@@ -90,7 +90,12 @@ pub fn keys() -> &'static Path {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let fabric = super::shape::Shape::new(1, 1).fabric();
-        let order = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
+        let order = CertificateOptions {
+            validity: Validity::days(30),
+            jobs: &[],
+            force: false,
+            renew_days: 0,
+        };
         certs::make_certificates(&fabric, folder.path(), &order).expect("keys");
         let path = folder.path().to_owned();
         (Some(folder), path)

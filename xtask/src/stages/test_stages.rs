@@ -322,7 +322,7 @@ fn check_rustdoc(workspace: &Workspace) -> Result<(), Failure> {
 
 /// Runs `landbridge check` on all fabric and region files of `configs/`. Skips `configs/labs`,
 /// whose files hold only links; the tests of wan-sim read them.
-fn check_example_configs(workspace: &Workspace) -> Result<(), Failure> {
+pub fn check_example_configs(workspace: &Workspace) -> Result<(), Failure> {
     let mut files = Vec::new();
     collect_toml_files(&workspace.root.join("configs"), &mut files);
     files.sort();

@@ -15,7 +15,7 @@ fn fabric(text: &str) -> Fabric {
 }
 
 fn options(jobs: &[String], force: bool) -> CertificateOptions<'_> {
-    CertificateOptions { validity: Validity::days(30), jobs, force }
+    CertificateOptions { validity: Validity::days(30), jobs, force, renew_days: 0 }
 }
 
 fn made(outcomes: &[FileOutcome]) -> Vec<String> {
@@ -74,6 +74,27 @@ fn a_second_run_adds_missing_files_and_keeps_the_rest() {
     let outcomes = make_certificates(&wider, out.path(), &options(&jobs, false)).expect("made");
     assert_eq!(made(&outcomes), ["west-1.pem", "west-1.key", "other.token"]);
     assert_eq!(std::fs::read(out.path().join("east-0.pem")).expect("there"), before);
+}
+
+#[test]
+fn certificates_that_expire_soon_are_renewed_when_asked() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let fabric = fabric(FABRIC);
+    let make = |days, renew_days| {
+        let validity = Validity::days(days);
+        let options = CertificateOptions { validity, jobs: &[], force: false, renew_days };
+        made(&make_certificates(&fabric, out.path(), &options).expect("made"))
+    };
+    make(20, 0);
+    let (east, west) = (["east-0.pem", "east-0.key"], ["west-0.pem", "west-0.key"]);
+    std::fs::remove_file(out.path().join("west-0.key")).expect("there");
+    assert_eq!(make(365, 0), west, "made again, and valid for a year");
+    assert_eq!(make(365, 19), [""; 0], "none is due");
+    assert_eq!(make(365, 30), east);
+    assert_eq!(make(365, 30), [""; 0], "renewed for a year");
+    let path = |name: &str| out.path().join(name);
+    Credentials::load(&path("east-0.pem"), &path("east-0.key"), &path("ca.pem"))
+        .expect("the key fits, and the CA is the same");
 }
 
 #[test]

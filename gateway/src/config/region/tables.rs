@@ -34,7 +34,7 @@ pub struct GatewayConfig {
     /// Whether lanes may hand several packets to the system at once (UDP GSO). A qdisc such as
     /// netem takes those for one packet, and drops them together.
     pub segmentation_offload: bool,
-    /// TCP address of `/metrics`, `/status`, `/healthz` and `/readyz`.
+    /// TCP address of the status page, `/status`, `/metrics`, `/healthz` and `/readyz`.
     pub status: SocketAddr,
     /// Its certificate chain, PEM.
     pub certificate: PathBuf,

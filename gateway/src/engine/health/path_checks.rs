@@ -3,7 +3,7 @@
 use super::problem_log::ProblemLine;
 use crate::engine::event_loop::Engine;
 use crate::events::Event;
-use crate::observe::readiness::{describe_awaited_epoch, is_ready};
+use crate::observe::readiness::describe_awaited_epoch;
 use crate::wan::connect::path_probe::path_check::check_path;
 use std::sync::Arc;
 use tracing::{debug, info, warn};
@@ -36,13 +36,14 @@ impl Engine {
         for job in self.jobs.values_mut() {
             job.tell_awaited_epoch(describe_awaited_epoch(&report, &job.name), now);
         }
-        let differences = report.job_differences.len();
-        self.metrics.job_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
-        self.metrics.ready.set(i64::from(is_ready(&report.problems)));
-        for line in self.problem_log.note_problems(&report.problems, now) {
+        self.metrics.follow_report(&report);
+        for ((cause, subject), line) in self.problem_log.note_problems(&report.problems, now) {
+            let cause = cause.name();
             match line {
-                ProblemLine::Lasts(text) => warn!("{text}"),
-                ProblemLine::LastsStill(text) | ProblemLine::Ended(text) => info!("{text}"),
+                ProblemLine::Lasts(text) => warn!(cause, subject = %subject, "{text}"),
+                ProblemLine::LastsStill(text) | ProblemLine::Ended(text) => {
+                    info!(cause, subject = %subject, "{text}");
+                }
             }
         }
     }

@@ -23,6 +23,9 @@ pub(crate) enum ProblemLine {
     Ended(String),
 }
 
+/// The kind of a problem, and the party that has it.
+pub(crate) type ProblemKey = (ProblemCause, String);
+
 /// A problem that the gateway has now.
 #[derive(Debug)]
 struct Lasting {
@@ -36,7 +39,7 @@ struct Lasting {
 pub(crate) struct ProblemLog {
     /// How long a problem lasts before it is logged.
     patience: Span,
-    lasting: BTreeMap<(ProblemCause, String), Lasting>,
+    lasting: BTreeMap<ProblemKey, Lasting>,
     warnings: WarningTimes,
 }
 
@@ -49,18 +52,22 @@ impl ProblemLog {
     }
 
     /// Notes the problems of the gateway at `now`; returns the lines to log.
-    pub fn note_problems(&mut self, problems: &[ProblemReport], now: TimeNs) -> Vec<ProblemLine> {
+    pub fn note_problems(
+        &mut self,
+        problems: &[ProblemReport],
+        now: TimeNs,
+    ) -> Vec<(ProblemKey, ProblemLine)> {
         let mut lines = Vec::new();
         let key = |problem: &ProblemReport| (problem.cause, problem.subject.clone());
         let present: Vec<_> =
             problems.iter().filter(|problem| has_no_line(problem.cause)).collect();
-        let is_present = |known: &(ProblemCause, String)| present.iter().any(|p| key(p) == *known);
+        let is_present = |known: &ProblemKey| present.iter().any(|p| key(p) == *known);
         let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
-        for ((_, subject), ended) in ended {
+        for (known, ended) in ended {
             if ended.logged.is_some() {
                 let lasted = now.since(ended.since).as_secs_f64();
-                lines
-                    .push(ProblemLine::Ended(format!("{subject}: no longer, after {lasted:.0} s")));
+                let text = format!("{}: no longer, after {lasted:.0} s", known.1);
+                lines.push((known, ProblemLine::Ended(text)));
             }
         }
         for problem in present {
@@ -74,10 +81,11 @@ impl ProblemLog {
                 continue;
             }
             let cause = format!("{:?} {}", problem.cause, problem.subject);
-            lines.push(match self.warnings.is_due(&cause, now) {
+            let line = match self.warnings.is_due(&cause, now) {
                 true => ProblemLine::Lasts(text.clone()),
                 false => ProblemLine::LastsStill(text.clone()),
-            });
+            };
+            lines.push((key(problem), line));
             lasting.logged = Some(text);
         }
         lines
@@ -123,7 +131,7 @@ mod tests {
         for second in seconds {
             let now = TimeNs::from_ns(7) + Span::from_secs(second);
             let lines = log.note_problems(problem.map_or(&[][..], std::slice::from_ref), now);
-            noted.extend(lines.into_iter().map(|line| (second, line)));
+            noted.extend(lines.into_iter().map(|(_, line)| (second, line)));
         }
         noted
     }

@@ -10,12 +10,13 @@ use crate::events::{Event, EventSender};
 use crate::host::{Host, INLINE_COMPUTE_BYTES_MAX, Task, TaskPanicked};
 use crate::memory::mem_slice::MemSlice;
 use crate::wan::stream::trace::trace_segment;
+use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::Sequence;
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{Action, SessionNote, TaskId};
 use hier_collectives::topology::Fabric;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 /// The parts of the engine that all jobs share.
@@ -23,6 +24,8 @@ pub(crate) struct EngineShared {
     pub host: Arc<dyn Host>,
     pub peers: Peers,
     pub events: EventSender,
+    /// The lower bound of an all-reduce on the fabric, once it is computed.
+    pub bound: Arc<OnceLock<LowerBound>>,
 }
 
 impl Job {
@@ -99,7 +102,7 @@ impl Job {
                 if let Some(plan) = self.session.plan().filter(|_| another) {
                     peers.divide_rates(self.group, plan);
                 }
-                self.report_note(note, shared.host.now());
+                self.report_note(note, shared.bound.get(), shared.host.now());
             }
         }
     }

@@ -2,12 +2,13 @@
 //! nothing else.
 //!
 //! The event loop hands a job its events and then lets it perform the session's actions
-//! (`actions`). `report` logs and counts what happens, `awaited_epoch` knows which ranks have to
-//! hear what their job waits for.
+//! (`actions`). `report` logs and counts what happens, `totals` sums what the job has done,
+//! `awaited_epoch` knows which ranks have to hear what their job waits for.
 
 pub(super) mod actions;
 mod awaited_epoch;
 pub(super) mod report;
+mod totals;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
@@ -25,6 +26,7 @@ use hier_collectives::wire::{JobFacts, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use totals::WorkTotals;
 use tracing::{debug, info};
 use units::TimeNs;
 
@@ -41,6 +43,8 @@ pub(super) struct Job {
     pub session: Session,
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
+    /// The work that the job has done here since the gateway's start.
+    pub totals: WorkTotals,
     /// Whether the region file has the job no more: its trainers are disconnected, and its session
     /// stays until the gateway ends, since segments of it may still arrive.
     pub removed: bool,
@@ -100,6 +104,7 @@ impl Job {
             buffers: BufferTable::new(metrics.mapped.clone()),
             metrics,
             stragglers: StragglerMonitor::new(Arc::clone(fabric), me),
+            totals: WorkTotals::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),
@@ -141,7 +146,12 @@ impl Job {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
                 if let Some(suppressed) = self.attach_lines.permit(now) {
-                    info!("job {}: rank {rank} attached{suppressed}", self.name);
+                    info!(
+                        job = %self.name,
+                        rank = rank.0,
+                        "job {}: rank {rank} attached{suppressed}",
+                        self.name
+                    );
                 }
                 self.ranks.attach(rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
@@ -163,7 +173,12 @@ impl Job {
             LocalEvent::Detach { rank, attachment, .. } => {
                 if self.ranks.detach(rank, attachment) {
                     if let Some(suppressed) = self.attach_lines.permit(now) {
-                        info!("job {}: rank {rank} detached{suppressed}", self.name);
+                        info!(
+                            job = %self.name,
+                            rank = rank.0,
+                            "job {}: rank {rank} detached{suppressed}",
+                            self.name
+                        );
                     }
                     self.stragglers.detection.handle_departure(rank);
                     self.session.handle_detach(rank, now);
@@ -196,7 +211,13 @@ impl Job {
                 Placement::Land { lease, into: self.buffers.view_memory(&into), cancel }
             }
             Arrival::Discard(why) => {
-                debug!("job {}: segment {:?} discarded: {why:?}", self.name, header.key);
+                debug!(
+                    job = %self.name,
+                    collective = sequence.0,
+                    "job {}: segment {:?} discarded: {why:?}",
+                    self.name,
+                    header.key
+                );
                 Placement::Discard(why)
             }
         })

@@ -1,9 +1,10 @@
 //! Logs and counts what happens in a job.
 
+use super::totals::RatedTime;
 use super::{Job, LoggedWait};
-use crate::observe::metrics::CollectiveOutcome;
-use hier_collectives::ids::{RankId, Sequence};
-use hier_collectives::post::FailureCode;
+use hier_collectives::bound::LowerBound;
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::Failure;
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info, warn};
@@ -20,10 +21,19 @@ const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
 
 impl Job {
     /// Logs and counts an event that the session noted, and hands it to the straggler detection.
-    pub(super) fn report_note(&mut self, note: SessionNote, now: TimeNs) {
+    /// `bound` is the lower bound of an all-reduce, once it is known.
+    pub(super) fn report_note(
+        &mut self,
+        note: SessionNote,
+        bound: Option<&LowerBound>,
+        now: TimeNs,
+    ) {
+        let mut rated = None;
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
-            SessionNote::Completed { sequence, bytes, .. } => {
+            SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
+                rated = RatedTime::of_collective(bound, *pattern, *bytes, *took);
+                self.totals.add_completed(*bytes, rated);
                 let plan = self.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
                 if let Some((straggler, lost)) = costly {
@@ -31,6 +41,7 @@ impl Job {
                 }
             }
             SessionNote::Failed { sequence, .. } => {
+                self.totals.add_failed();
                 self.stragglers.detection.handle_failure(*sequence);
             }
             SessionNote::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
@@ -42,6 +53,8 @@ impl Job {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
                     info!(
+                        job = %name,
+                        epoch = epoch.0,
                         "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan \
                          {plan_hash:016x}{suppressed}"
                     );
@@ -49,42 +62,81 @@ impl Job {
             }
             SessionNote::PlanChanged { from, algorithm, reason, plan_hash } => {
                 info!(
+                    job = %name,
+                    collective = from.0,
                     "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
                      plan {plan_hash:016x}"
                 );
             }
             SessionNote::EpochEnded { epoch, failure } => {
-                if let Some(suppressed) = self.epoch_lines.permit(now) {
-                    if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
-                        warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
-                    } else {
-                        info!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
-                    }
-                }
+                self.report_epoch_end(epoch, &failure, now)
             }
-            SessionNote::Completed { sequence, op, bytes, took } => {
-                self.metrics.seconds_histogram(op).observe(took.as_secs_f64());
-                self.metrics.collective_counter(op, CollectiveOutcome::Completed).inc();
-                debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
+            SessionNote::Completed { sequence, op, bytes, took, .. } => {
+                self.metrics.count_completed(op, bytes, took, rated.map(RatedTime::efficiency));
+                debug!(
+                    job = %name,
+                    collective = sequence.0,
+                    op,
+                    bytes,
+                    seconds = took.as_secs_f64(),
+                    "job {name}: collective {sequence} completed: {op}, {bytes} bytes"
+                );
             }
             SessionNote::Failed { sequence, op, failure } => {
-                let disagreed = failure.code == FailureCode::Disagreement;
-                let outcome = if disagreed {
-                    CollectiveOutcome::Disagreed
-                } else {
-                    CollectiveOutcome::Failed
-                };
-                self.metrics.collective_counter(op.unwrap_or("unknown"), outcome).inc();
-                if let Some(suppressed) = self.failure_lines.permit(now) {
-                    if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
-                        warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
-                    } else {
-                        info!("job {name}: collective {sequence} failed: {failure}{suppressed}");
-                    }
-                } else {
-                    debug!("job {name}: collective {sequence} failed: {failure}");
-                }
+                self.metrics.count_failed(op, failure.code);
+                self.log_failure(sequence, &failure, now);
             }
+        }
+    }
+
+    /// Logs and counts the end of an epoch.
+    fn report_epoch_end(&mut self, epoch: Epoch, failure: &Failure, now: TimeNs) {
+        self.metrics.count_epoch_end(failure.code);
+        let Some(suppressed) = self.epoch_lines.permit(now) else { return };
+        let (name, code) = (&self.name, failure.code as u8);
+        if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
+            warn!(
+                job = %name,
+                epoch = epoch.0,
+                code,
+                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
+            );
+        } else {
+            info!(
+                job = %name,
+                epoch = epoch.0,
+                code,
+                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
+            );
+        }
+    }
+
+    /// Logs a collective that failed.
+    fn log_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
+        let (name, collective, code) = (&self.name, sequence.0, failure.code as u8);
+        let Some(suppressed) = self.failure_lines.permit(now) else {
+            debug!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}"
+            );
+            return;
+        };
+        if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
+            warn!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}{suppressed}"
+            );
+        } else {
+            info!(
+                job = %name,
+                collective,
+                code,
+                "job {name}: collective {sequence} failed: {failure}{suppressed}"
+            );
         }
     }
 
@@ -141,9 +193,9 @@ impl Job {
                 format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
             let is_long = waited >= WAIT_WARNED_AFTER;
             if is_long && self.warnings.is_due(&format!("awaited: {ranks}"), now) {
-                warn!("job {name}: {line}");
+                warn!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
             } else {
-                info!("job {name}: {line}");
+                info!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
             }
         }
     }

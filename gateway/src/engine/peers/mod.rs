@@ -270,7 +270,7 @@ impl Peers {
         why: &str,
         now: TimeNs,
     ) -> Option<LostLane> {
-        let name = self.fabric.gateway(id).name.clone();
+        let [name, region] = self.peer_names(id);
         let peer = self.peers.get_mut(&id)?;
         peer.ending.remove(&connection);
         if peer.finished.remove(&connection).is_some() {
@@ -295,7 +295,12 @@ impl Peers {
             peer.finished.values().for_each(|handle| handle.close_replaced(why));
         }
         // Lanes come back by themselves; the health of the gateway warns of those that stay away.
-        info!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
+        info!(
+            peer = %name,
+            region = %region,
+            lane,
+            "lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued"
+        );
         let last_lane = peer.lanes.is_empty();
         if last_lane {
             self.connections.handle_down(id, peer.link.liveness.has_ended_silent(now), now);
@@ -315,14 +320,26 @@ impl Peers {
         why: String,
         is_unanswered: bool,
     ) {
-        let name = self.fabric.gateway(id).name.clone();
+        let [name, region] = self.peer_names(id);
         let Some(peer) = self.peers.get_mut(&id) else { return };
         // Dials go on while the peer is away, so each lane logs a reason only once.
         let problem = LaneProblem { why, is_unanswered };
         if peer.problems.get(&lane) != Some(&problem) && lane < peer.number.in_use() {
-            info!("lane {lane} to gateway {name} is not up yet: {}", problem.why);
+            info!(
+                peer = %name,
+                region = %region,
+                lane,
+                "lane {lane} to gateway {name} is not up yet: {}",
+                problem.why
+            );
         }
         peer.note_problem(lane, problem);
+    }
+
+    /// Returns the names of a gateway and of its region, for the log.
+    fn peer_names(&self, id: GatewayId) -> [String; 2] {
+        let gateway = self.fabric.gateway(id);
+        [gateway.name.clone(), self.fabric.region(gateway.region).name.clone()]
     }
 
     /// Records why a lane that a peer dialled was refused, unless another connection of it is up.

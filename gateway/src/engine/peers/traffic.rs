@@ -67,7 +67,9 @@ impl Peers {
         for (id, peer) in &mut self.peers {
             let change = peer.update_gauges();
             if let Some(change) = change {
-                log_loss_alarm(&self.fabric.gateway(*id).name, peer, change);
+                let gateway = self.fabric.gateway(*id);
+                let region = &self.fabric.region(gateway.region).name;
+                log_loss_alarm((&gateway.name, region), peer, change);
             }
         }
     }
@@ -120,6 +122,7 @@ impl Peer {
         };
         let change = self.loss_alarm.add_sample(packets);
         let metrics = &self.link.metrics;
+        metrics.sent_packets.inc_by(packets.sent);
         metrics.lost_packets.inc_by(packets.lost);
         metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
         let up = self.lanes_up();
@@ -132,8 +135,8 @@ impl Peer {
     }
 }
 
-/// Logs that the loss alarm of the peer `name` began or ended, and updates its metrics.
-fn log_loss_alarm(name: &str, peer: &Peer, change: AlarmChange) {
+/// Logs that the loss alarm of the peer `name` of `region` began or ended, and updates its metrics.
+fn log_loss_alarm((name, region): (&str, &str), peer: &Peer, change: AlarmChange) {
     let link: &PeerLink = &peer.link;
     let (PacketCounts { sent, lost }, expected) =
         (peer.loss_alarm.recent_packets(), link.link.loss);
@@ -143,12 +146,20 @@ fn log_loss_alarm(name: &str, peer: &Peer, change: AlarmChange) {
         AlarmChange::Begun => {
             link.metrics.loss_alarms.inc();
             warn!(
+                peer = %name,
+                region = %region,
+                lost,
+                sent,
                 "the way to gateway {name} loses {percent:.3} % ({lost} of {sent} packets), the \
                  fabric expects {expected}; ask whoever runs the link, or give it less with \
                  `landbridge rate`"
             );
         }
         AlarmChange::Ended => info!(
+            peer = %name,
+            region = %region,
+            lost,
+            sent,
             "the way to gateway {name} loses no more than the fabric expects again: \
              {percent:.3} % ({lost} of {sent} packets)"
         ),

@@ -1,27 +1,29 @@
 //! The label sets of the metrics, and the values of their labels.
 
+use hier_collectives::post::FailureCode;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// The end of a collective on one gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CollectiveOutcome {
-    /// Every local rank has its result.
-    Completed,
-    /// Ranks posted different operations, types or sizes.
-    Disagreed,
-    /// Any other failure: a lost peer, the end of an epoch, a deadline.
-    Failed,
+/// Returns the value of the `outcome` label of a collective that failed.
+pub(super) const fn failed_outcome_label(code: FailureCode) -> &'static str {
+    match code {
+        FailureCode::Disagreement => "disagreed",
+        _ => "failed",
+    }
 }
 
-impl CollectiveOutcome {
-    /// Returns the value of the `outcome` label.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Disagreed => "disagreed",
-            Self::Failed => "failed",
-        }
+/// Returns the value of the `code` label of failures.
+pub(super) const fn failure_label(code: FailureCode) -> &'static str {
+    match code {
+        FailureCode::Disagreement => "disagreement",
+        FailureCode::BadPost => "bad_post",
+        FailureCode::TimedOut => "timed_out",
+        FailureCode::RankLost => "rank_lost",
+        FailureCode::RegionLost => "region_lost",
+        FailureCode::EpochEnded => "epoch_ended",
+        FailureCode::Stalled => "stalled",
+        FailureCode::ShuttingDown => "shutting_down",
+        FailureCode::GatewayLost => "gateway_lost",
     }
 }
 
@@ -40,6 +42,14 @@ pub(super) const fn discard_label(discard: Discard) -> &'static str {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct PeerLabel {
     pub peer: String,
+}
+
+/// The labels of a peer's place in the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PeerInfoLabel {
+    pub peer: String,
+    pub region: String,
+    pub link: String,
 }
 
 /// The label of metrics of one link, by its name.
@@ -61,19 +71,6 @@ pub(super) struct LaneLabel {
 pub(super) struct PayloadLabel {
     pub peer: String,
     pub direction: &'static str,
-}
-
-/// The label of metrics of one job.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct JobLabel {
-    pub job: String,
-}
-
-/// The labels of metrics of one rank of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RankLabel {
-    pub job: String,
-    pub rank: u32,
 }
 
 /// The labels of the straggler: its kind is `rank`, `region` or `link`.
@@ -103,4 +100,30 @@ pub(super) struct OpLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct DropLabel {
     pub reason: &'static str,
+}
+
+/// The labels of failures by their code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FailureLabel {
+    pub job: String,
+    pub code: &'static str,
+}
+
+/// The label of problems, by their kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CauseLabel {
+    pub cause: &'static str,
+}
+
+/// The label of certificates: the gateway's `own`, or that of the `ca`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CertificateLabel {
+    pub certificate: &'static str,
+}
+
+/// The labels of the build of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BuildLabel {
+    pub version: &'static str,
+    pub arch: &'static str,
 }

@@ -1,16 +1,22 @@
 //! Metrics in the OpenMetrics format.
 //!
 //! The engine, the lanes and the link control count; the HTTP server reads. A handle is an
-//! atomic: take it once, then count with it.
+//! atomic: take it once, then count with it. Each metric is registered with its description, from
+//! which [`metrics_page`] makes docs/operations/metrics.md.
 
+mod bounded_label;
+mod description;
 mod job;
+mod job_counters;
+mod job_gauges;
 mod labels;
-mod lane;
-mod peer;
+mod network;
+mod page;
+mod process;
 mod registry;
 
+pub use description::{DescribedMetric, MetricDescription};
 pub use job::JobMetrics;
-pub use labels::CollectiveOutcome;
-pub use lane::LaneMetrics;
-pub use peer::{PeerMetrics, RealGauge};
+pub use network::{LaneMetrics, PeerMetrics, PeerPlace, RealGauge};
+pub use page::metrics_page;
 pub use registry::MetricsRegistry;

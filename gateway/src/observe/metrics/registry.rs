@@ -1,63 +1,45 @@
-//! The table of all metrics: their names, help texts and labels.
+//! All metrics of a gateway.
 
+use super::bounded_label::{BoundedLabel, JOB_LABELS_MAX};
+use super::description::{DescribedMetric, Exposition, MetricDescription};
 use super::job::JobMetrics;
-use super::labels::{
-    CollectiveLabel, DropLabel, JobLabel, LaneLabel, LinkLabel, OpLabel, PayloadLabel, PeerLabel,
-    RankLabel, StragglerLabel, discard_label,
+use super::job_counters::JobCounters;
+use super::job_gauges::{JobCollector, JobTable};
+use super::labels::{BuildLabel, CauseLabel, CertificateLabel, DropLabel, discard_label};
+use super::network::{
+    LaneFamilies, LaneMetrics, LinkFamilies, PeerFamilies, PeerMetrics, PeerPlace, RealGauge,
 };
-use super::lane::LaneMetrics;
-use super::peer::{PeerMetrics, RealCounter, RealGauge};
-use crate::memory::arena::MappedGauges;
+use super::process::ProcessCollector;
+use crate::observe::readiness::is_ready;
+use crate::observe::status::{GatewayReport, ProblemCause};
+use crate::sync::lock;
+use crate::wan::connect::tls::CertificateExpiry;
 use hier_collectives::session::Discard;
-use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// All metrics of one gateway.
 #[derive(Debug)]
 pub struct MetricsRegistry {
-    registry: Registry,
-    epoch: Family<JobLabel, Gauge>,
-    scratch_bytes: Family<JobLabel, Gauge>,
-    scratch_bytes_max: Family<JobLabel, Gauge>,
-    mapped_bytes: Family<JobLabel, Gauge>,
-    mapped_bytes_max: Family<JobLabel, Gauge>,
-    awaited_seconds: Family<RankLabel, RealGauge>,
-    straggler_seconds: Family<StragglerLabel, RealGauge>,
-    straggler_lost: Family<StragglerLabel, RealCounter>,
-    waiting_commits: Family<JobLabel, Gauge>,
-    commit_awaited_seconds: Family<JobLabel, RealGauge>,
-    draining: Family<JobLabel, Gauge>,
+    exposition: Exposition,
     /// Segments that arrived and were used.
     pub segments: Counter,
-    /// 1 while collectives can run, else 0. The problem of a socket is not part of it.
-    pub ready: Gauge,
-    /// Differences between the jobs of this gateway and of others.
-    pub job_differences: Gauge,
     /// Log lines that could not be written, or that nobody read.
     pub lost_log_lines: Counter,
-    collectives: Family<CollectiveLabel, Counter>,
-    seconds: Family<OpLabel, Histogram>,
+    ready: Gauge,
+    job_differences: Gauge,
+    problems: Family<CauseLabel, Gauge>,
     dropped_segments: Family<DropLabel, Counter>,
-    payload_bytes: Family<PayloadLabel, Counter>,
-    resent_bytes: Family<PeerLabel, Counter>,
-    parity_bytes: Family<PeerLabel, Counter>,
-    restored_segments: Family<PeerLabel, Counter>,
-    lost_packets: Family<PeerLabel, Counter>,
-    loss_ratio: Family<PeerLabel, RealGauge>,
-    loss_alarm: Family<PeerLabel, Gauge>,
-    loss_alarms: Family<PeerLabel, Counter>,
-    lanes_up: Family<PeerLabel, Gauge>,
-    lanes_missing: Family<PeerLabel, Gauge>,
-    link_down: Family<LinkLabel, Gauge>,
-    rtt_seconds: Family<PeerLabel, RealGauge>,
-    udp_send_calls: Family<LaneLabel, Counter>,
-    udp_sent_packets: Family<LaneLabel, Counter>,
+    certificate_expiry: Family<CertificateLabel, RealGauge>,
+    peers: PeerFamilies,
+    links: LinkFamilies,
+    lanes: LaneFamilies,
+    job_counters: JobCounters,
+    jobs: Arc<Mutex<JobTable>>,
 }
 
 impl Default for MetricsRegistry {
@@ -70,70 +52,38 @@ impl Default for MetricsRegistry {
 impl MetricsRegistry {
     /// Makes all metrics, at zero.
     pub fn new() -> Self {
+        let jobs = JobTable { labels: BoundedLabel::new(JOB_LABELS_MAX), jobs: BTreeMap::new() };
         let mut metrics = Self {
-            registry: Registry::with_prefix("landbridge"),
-            epoch: Family::default(),
-            scratch_bytes: Family::default(),
-            scratch_bytes_max: Family::default(),
-            mapped_bytes: Family::default(),
-            mapped_bytes_max: Family::default(),
-            awaited_seconds: Family::default(),
-            straggler_seconds: Family::default(),
-            straggler_lost: Family::default(),
-            waiting_commits: Family::default(),
-            commit_awaited_seconds: Family::default(),
-            draining: Family::default(),
+            exposition: Exposition::default(),
             segments: Counter::default(),
+            lost_log_lines: Counter::default(),
             ready: Gauge::default(),
             job_differences: Gauge::default(),
-            lost_log_lines: Counter::default(),
-            collectives: Family::default(),
-            seconds: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.001, 2.0, COLLECTIVE_SECONDS_BUCKETS))
-            }),
+            problems: Family::default(),
             dropped_segments: Family::default(),
-            payload_bytes: Family::default(),
-            resent_bytes: Family::default(),
-            parity_bytes: Family::default(),
-            restored_segments: Family::default(),
-            lost_packets: Family::default(),
-            loss_ratio: Family::default(),
-            loss_alarm: Family::default(),
-            loss_alarms: Family::default(),
-            lanes_up: Family::default(),
-            lanes_missing: Family::default(),
-            link_down: Family::default(),
-            rtt_seconds: Family::default(),
-            udp_send_calls: Family::default(),
-            udp_sent_packets: Family::default(),
+            certificate_expiry: Family::default(),
+            peers: PeerFamilies::default(),
+            links: LinkFamilies::default(),
+            lanes: LaneFamilies::default(),
+            job_counters: JobCounters::new(),
+            jobs: Arc::new(Mutex::new(jobs)),
         };
         metrics.register_all();
-        metrics.register_lanes();
         metrics
     }
 
-    /// Returns the metrics of one job; every call for a job returns the same ones.
+    /// Returns the metrics of one job; every call for a job returns the same ones. The first jobs
+    /// have a label of their own, further ones share `other`.
     pub fn job_metrics(&self, job: &str) -> JobMetrics {
-        let label = JobLabel { job: job.to_owned() };
-        JobMetrics {
-            epoch: self.epoch.get_or_create_owned(&label),
-            scratch_bytes: self.scratch_bytes.get_or_create_owned(&label),
-            scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
-            mapped: MappedGauges {
-                bytes: self.mapped_bytes.get_or_create_owned(&label),
-                most: self.mapped_bytes_max.get_or_create_owned(&label),
-            },
-            awaited_seconds: self.awaited_seconds.clone(),
-            straggler_seconds: self.straggler_seconds.clone(),
-            straggler_lost: self.straggler_lost.clone(),
-            waiting_commits: self.waiting_commits.get_or_create_owned(&label),
-            commit_awaited_seconds: self.commit_awaited_seconds.get_or_create_owned(&label),
-            draining: self.draining.get_or_create_owned(&label),
-            straggler: Arc::default(),
-            collectives: self.collectives.clone(),
-            seconds: self.seconds.clone(),
-            job: label.job,
+        let mut table = lock(&self.jobs);
+        if let Some(known) = table.jobs.get(job) {
+            return known.clone();
         }
+        let label = table.labels.label(job);
+        let is_other = label != job;
+        let metrics = JobMetrics::new(label, is_other, &self.job_counters);
+        table.jobs.insert(job.to_owned(), metrics.clone());
+        metrics
     }
 
     /// Returns the counter of segments that arrived and were not used for this reason.
@@ -143,131 +93,160 @@ impl MetricsRegistry {
 
     /// Returns the gauge that is 1 while a link is down and gone round, else 0.
     pub fn link_down(&self, link: &str) -> Gauge {
-        self.link_down.get_or_create_owned(&LinkLabel { link: link.to_owned() })
+        self.links.down(link)
     }
 
-    /// Returns the metrics of one peer from the registry; all calls with an equal gateway name
-    /// share them.
-    pub fn peer_metrics(&self, gateway: &str) -> PeerMetrics {
-        let payload = |direction| {
-            let label = PayloadLabel { peer: gateway.to_owned(), direction };
-            self.payload_bytes.get_or_create_owned(&label)
-        };
-        let label = PeerLabel { peer: gateway.to_owned() };
-        PeerMetrics {
-            sent_bytes: payload("sent"),
-            received_bytes: payload("received"),
-            resent_bytes: self.resent_bytes.get_or_create_owned(&label),
-            parity_bytes: self.parity_bytes.get_or_create_owned(&label),
-            restored_segments: self.restored_segments.get_or_create_owned(&label),
-            lost_packets: self.lost_packets.get_or_create_owned(&label),
-            loss_ratio: self.loss_ratio.get_or_create_owned(&label),
-            loss_alarm: self.loss_alarm.get_or_create_owned(&label),
-            loss_alarms: self.loss_alarms.get_or_create_owned(&label),
-            lanes_up: self.lanes_up.get_or_create_owned(&label),
-            lanes_missing: self.lanes_missing.get_or_create_owned(&label),
-            rtt_seconds: self.rtt_seconds.get_or_create_owned(&label),
-        }
+    /// Returns the metrics of one peer from the registry; all calls with an equal place share them.
+    pub fn peer_metrics(&self, place: PeerPlace<'_>) -> PeerMetrics {
+        self.peers.peer_metrics(place)
     }
 
     /// Returns the counters of the UDP socket of a lane that listens on `address`.
     pub fn lane_metrics(&self, lane: u16, address: SocketAddr) -> LaneMetrics {
-        let label = LaneLabel { lane, address: address.to_string() };
-        LaneMetrics {
-            send_calls: self.udp_send_calls.get_or_create_owned(&label),
-            sent_packets: self.udp_sent_packets.get_or_create_owned(&label),
+        self.lanes.lane_metrics(lane, address)
+    }
+
+    /// Sets when the certificates of the gateway expire.
+    pub fn set_certificate_expiry(&self, expiry: CertificateExpiry) {
+        for (certificate, expiry) in [("own", expiry.own), ("ca", expiry.ca)] {
+            if let Some(expiry) = expiry {
+                let label = CertificateLabel { certificate };
+                self.certificate_expiry.get_or_create_owned(&label).set(expiry as f64);
+            }
         }
+    }
+
+    /// Sets the gauges that follow from the status of the gateway.
+    pub fn follow_report(&self, report: &GatewayReport) {
+        let differences = report.job_differences.len();
+        self.job_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
+        self.ready.set(i64::from(is_ready(&report.problems)));
+        for cause in ProblemCause::ALL {
+            // The status server alone knows of the socket.
+            if cause != ProblemCause::Socket {
+                let found = report.problems.iter().filter(|problem| problem.cause == cause).count();
+                self.set_problems(cause, found);
+            }
+        }
+        report.links.iter().for_each(|link| self.links.set_rates(link));
+        for job in &report.jobs {
+            self.job_metrics(&job.job).follow_report(job);
+        }
+    }
+
+    /// Sets whether trainers cannot attach at the gateway's socket.
+    pub fn set_socket_problem(&self, has_problem: bool) {
+        self.set_problems(ProblemCause::Socket, usize::from(has_problem));
+    }
+
+    /// Returns the names and texts of all metrics.
+    pub fn described(&self) -> &[DescribedMetric] {
+        self.exposition.described()
     }
 
     /// Returns all metrics as OpenMetrics text.
     pub fn render(&self) -> String {
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry).expect("a string takes every write");
-        text
+        self.exposition.render()
     }
 
-    /// Registers all metrics but those of lanes under their names, with help texts and units.
+    /// Sets the number of problems of a cause.
+    fn set_problems(&self, cause: ProblemCause, found: usize) {
+        let gauge = self.problems.get_or_create_owned(&CauseLabel { cause: cause.name() });
+        gauge.set(i64::try_from(found).unwrap_or(i64::MAX));
+    }
+
+    /// Adds all metrics to the exposition.
     fn register_all(&mut self) {
-        let registry = &mut self.registry;
-        registry.register("epoch", "Current epoch; 0 while there is none", self.epoch.clone());
-        let help =
-            "Scratch memory of the gateway in use for a job: partial sums and early segments";
-        registry.register_with_unit("scratch", help, Unit::Bytes, self.scratch_bytes.clone());
-        let help = "Peak of the scratch memory in use for a job";
-        let most = self.scratch_bytes_max.clone();
-        registry.register_with_unit("scratch_max", help, Unit::Bytes, most);
-        let help = "Scratch memory mapped for a job: in use, kept for reuse, or still read by QUIC";
-        registry.register_with_unit("mapped", help, Unit::Bytes, self.mapped_bytes.clone());
-        let help = "Peak of the scratch memory mapped for a job";
-        let most = self.mapped_bytes_max.clone();
-        registry.register_with_unit("mapped_max", help, Unit::Bytes, most);
-        let help = "Time since the other ranks began to wait for the post of a rank";
-        let awaited = self.awaited_seconds.clone();
-        registry.register_with_unit("awaited", help, Unit::Seconds, awaited);
-        let help = "Delay that the straggler caused in the last collective";
-        let straggler = self.straggler_seconds.clone();
-        registry.register_with_unit("straggler_behind", help, Unit::Seconds, straggler);
-        let help = "Time that a straggler cost the others, over all collectives";
-        let lost = self.straggler_lost.clone();
-        registry.register_with_unit("straggler_lost", help, Unit::Seconds, lost);
-        let help = "Commits of local ranks that wait for a region";
-        registry.register("waiting_commits", help, self.waiting_commits.clone());
-        let help = "Age of the oldest commit that waits; 0 when there is none";
-        let waited = self.commit_awaited_seconds.clone();
-        registry.register_with_unit("commit_awaited", help, Unit::Seconds, waited);
-        let help = "1 while the gateway finishes posted collectives before it exits, else 0";
-        registry.register("draining", help, self.draining.clone());
-        registry.register("segments", "Segments that arrived and were used", self.segments.clone());
-        let help = "Collectives that ended, by operation and outcome";
-        registry.register("collectives", help, self.collectives.clone());
-        let help = "Time from the last local post to the last local result";
-        registry.register_with_unit("collective", help, Unit::Seconds, self.seconds.clone());
-        let help = "Segments that arrived and were not used";
-        registry.register("dropped_segments", help, self.dropped_segments.clone());
-        let help = "Payload over the WAN, without retransmissions and duplicates";
-        registry.register_with_unit("wan_payload", help, Unit::Bytes, self.payload_bytes.clone());
-        let help = "Payload requeued because its lane was lost";
-        registry.register_with_unit("wan_resent", help, Unit::Bytes, self.resent_bytes.clone());
-        let help = "FEC parity sent behind the last segments of collectives";
-        registry.register_with_unit("wan_parity", help, Unit::Bytes, self.parity_bytes.clone());
-        let help = "Segments restored by FEC before their retransmissions arrived";
-        registry.register("restored_segments", help, self.restored_segments.clone());
-        registry.register(
-            "lost_packets",
-            "Packets that the lanes declared lost",
-            self.lost_packets.clone(),
-        );
-        let help = "Fraction of packets lost in the last 10 s, from 0 to 1";
-        registry.register("loss_ratio", help, self.loss_ratio.clone());
-        let help = "1 while the loss exceeds what the fabric file expects, else 0";
-        registry.register("loss_alarm", help, self.loss_alarm.clone());
-        let help = "Times that the loss rose above what the fabric file expects";
-        registry.register("loss_alarms", help, self.loss_alarms.clone());
-        let help = "Log lines lost, because they could not be written or nobody read them";
-        registry.register("lost_log_lines", help, self.lost_log_lines.clone());
-        registry.register("lanes_up", "Number of lanes connected", self.lanes_up.clone());
-        let help = "Number of lanes in use that are not connected";
-        registry.register("lanes_missing", help, self.lanes_missing.clone());
-        let help = "1 while the link is down and gone round, else 0; shown once it was down";
-        registry.register("link_down", help, self.link_down.clone());
-        let help = "1 while collectives can run: every job has an epoch, and none drains; else 0";
-        registry.register("ready", help, self.ready.clone());
-        let help = "Differences between the jobs of this gateway and those of others";
-        registry.register("job_differences", help, self.job_differences.clone());
-        let help = "Smoothed round-trip time of the fastest lane";
-        registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
+        self.register_build_and_problems();
+        self.register_files_and_segments();
+        let exposition = &mut self.exposition;
+        self.job_counters.register(exposition);
+        let jobs = JobCollector(Arc::clone(&self.jobs));
+        exposition.add_collected(JobCollector::described(), jobs);
+        self.peers.register(exposition);
+        self.links.register(exposition);
+        self.lanes.register(exposition);
+        exposition.add_collected(ProcessCollector::described(), ProcessCollector);
     }
 
-    /// Registers the metrics of lanes under their names, with help texts.
-    fn register_lanes(&mut self) {
-        let registry = &mut self.registry;
-        let help = "Calls by which a lane handed packets to the system";
-        registry.register("udp_send_calls", help, self.udp_send_calls.clone());
-        let help = "Packets that a lane handed to the system, often several in one call";
-        registry.register("udp_sent_packets", help, self.udp_sent_packets.clone());
+    /// Adds the metrics of the build and of the gateway's judgement of itself.
+    fn register_build_and_problems(&mut self) {
+        let exposition = &mut self.exposition;
+        let build: Family<BuildLabel, Gauge> = Family::default();
+        let label = BuildLabel { version: env!("CARGO_PKG_VERSION"), arch: std::env::consts::ARCH };
+        build.get_or_create_owned(&label).set(1);
+        let description = MetricDescription {
+            name: "landbridge_build_info",
+            unit: "",
+            labels: &["version", "arch"],
+            meaning: "1, with the version of the program and the processor that it is built for",
+            advice: "All gateways of a deployment should run one version",
+        };
+        exposition.add(description, build);
+        let ready = single_metric(
+            "landbridge_ready",
+            "1 while collectives can run: every job has an epoch, and none drains; else 0",
+            "0 for more than a minute: see `landbridge status`",
+        );
+        exposition.add(ready, self.ready.clone());
+        let problems = MetricDescription {
+            name: "landbridge_problems",
+            unit: "",
+            labels: &["cause"],
+            meaning: "Problems of the gateway, by their cause",
+            advice: "`landbridge status` has each problem with what to do",
+        };
+        exposition.add(problems, self.problems.clone());
+        let differences = single_metric(
+            "landbridge_job_differences",
+            "Differences between the jobs of this gateway and those of others",
+            "Make the `[job]` tables of all region files equal: `landbridge status` names them",
+        );
+        exposition.add(differences, self.job_differences.clone());
+    }
+
+    /// Adds the metrics of certificates, of the log and of segments.
+    fn register_files_and_segments(&mut self) {
+        let exposition = &mut self.exposition;
+        let expiry = MetricDescription {
+            name: "landbridge_certificate_expiry_timestamp_seconds",
+            unit: "seconds",
+            labels: &["certificate"],
+            meaning: "Time at which the gateway's `own` certificate and that of the `ca` expire, \
+                      in seconds since 1970-01-01 00:00 UTC",
+            advice: "Less than 14 days ahead: run `landbridge certs --renew 30`, and copy the new \
+                     files to the gateway, which reads them within 30 s",
+        };
+        exposition.add(expiry, self.certificate_expiry.clone());
+        let lost = single_metric(
+            "landbridge_lost_log_lines",
+            "Log lines lost, because they could not be written or nobody read them",
+            "Free the disk of the log, or end whatever holds its reader",
+        );
+        exposition.add(lost, self.lost_log_lines.clone());
+        let segments = single_metric(
+            "landbridge_segments",
+            "Segments that arrived and were used",
+            "None: `landbridge_dropped_segments_total` compares with it",
+        );
+        exposition.add(segments, self.segments.clone());
+        let dropped = MetricDescription {
+            name: "landbridge_dropped_segments",
+            unit: "",
+            labels: &["reason"],
+            meaning: "Segments that arrived and were not used",
+            advice: "Some at each end of an epoch are in order; many `duplicate` tell of lanes that \
+                     are lost again and again",
+        };
+        exposition.add(dropped, self.dropped_segments.clone());
     }
 }
 
-/// 18 buckets: number in the histogram of seconds that collectives take. The upper bounds double
-/// from 1 ms to 131 s, above any sound collective.
-const COLLECTIVE_SECONDS_BUCKETS: u16 = 18;
+/// Describes a metric without labels and unit.
+const fn single_metric(
+    name: &'static str,
+    meaning: &'static str,
+    advice: &'static str,
+) -> MetricDescription {
+    MetricDescription { name, unit: "", labels: &[], meaning, advice }
+}

@@ -1,3 +1,6 @@
+mod history;
+mod http;
 mod metrics;
+mod page;
 mod readiness;
 mod server;

@@ -1,23 +1,31 @@
+use crate::observe::fabric::FabricReport;
 use crate::observe::fetch::{FetchError, fetch_status};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::readiness::judge_problems;
 use crate::observe::server::{Observed, serve_http};
 use crate::observe::status::*;
 use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use units::{BitRate, Fraction, Span};
 
 /// Returns the report of a gateway whose job is in an epoch.
 pub(super) fn example() -> GatewayReport {
     GatewayReport {
         gateway: "east-0".to_owned(),
+        region: "east".to_owned(),
+        program_version: "0.1.0".to_owned(),
+        uptime_seconds: 100.0,
         fabric: "two-region".to_owned(),
         fabric_identity: "00ff".to_owned(),
         problems: vec![],
         peers: vec![PeerReport {
             gateway: "west-0".to_owned(),
+            region: "west".to_owned(),
             state: PeerState::Up,
             lanes_up: 4,
             lanes: 4,
@@ -37,41 +45,7 @@ pub(super) fn example() -> GatewayReport {
         }],
         links: vec![],
         links_down: vec![],
-        jobs: vec![JobReport {
-            job: "train".to_owned(),
-            epoch: Some(3),
-            plan: Some(PlanReport {
-                algorithm: "swap".to_owned(),
-                reason: "two regions".to_owned(),
-                hash: "00ff".to_owned(),
-            }),
-            ranks: vec![RankReport { rank: 0, attached: true, samples_per_second: Some(12.5) }],
-            straggler: Some(StragglerReport {
-                kind: "rank".to_owned(),
-                name: "0".to_owned(),
-                behind_seconds: 0.25,
-                collectives: 3,
-                since_seconds: 30.0,
-            }),
-            collectives: vec![CollectiveReport {
-                sequence: 7,
-                op: "sum".to_owned(),
-                dtype: "f32".to_owned(),
-                bytes: 64 << 20,
-                state: CollectiveState::Awaiting,
-                awaited: vec![2, 3],
-                seconds: 1.5,
-            }],
-            completed_seconds_ago: Some(0.5),
-            commits: vec![CommitReport {
-                rank: 0,
-                step: 6,
-                awaited: vec!["west".to_owned()],
-                seconds: 0.5,
-            }],
-            removed: false,
-            draining: None,
-        }],
+        jobs: vec![example_job()],
         lost_log_lines: 0,
         socket_problem: None,
         job_differences: vec![],
@@ -79,9 +53,71 @@ pub(super) fn example() -> GatewayReport {
     }
 }
 
+/// Returns the report of that job: it has completed seven collectives and awaits two ranks.
+fn example_job() -> JobReport {
+    JobReport {
+        job: "train".to_owned(),
+        epoch: Some(3),
+        plan: Some(PlanReport {
+            algorithm: "swap".to_owned(),
+            reason: "two regions".to_owned(),
+            hash: "00ff".to_owned(),
+        }),
+        ranks: vec![RankReport { rank: 0, attached: true, samples_per_second: Some(12.5) }],
+        straggler: Some(StragglerReport {
+            kind: "rank".to_owned(),
+            name: "0".to_owned(),
+            behind_seconds: 0.25,
+            collectives: 3,
+            since_seconds: 30.0,
+        }),
+        collectives: vec![CollectiveReport {
+            sequence: 7,
+            op: "sum".to_owned(),
+            dtype: "f32".to_owned(),
+            bytes: 64 << 20,
+            state: CollectiveState::Awaiting,
+            awaited: vec![2, 3],
+            seconds: 1.5,
+        }],
+        completed_seconds_ago: Some(0.5),
+        totals: TotalsReport {
+            completed: 7,
+            failed: 1,
+            bytes: 7 << 26,
+            seconds: 8.4,
+            bound_seconds: 7.7,
+        },
+        commits: vec![CommitReport {
+            rank: 0,
+            step: 6,
+            awaited: vec!["west".to_owned()],
+            seconds: 0.5,
+        }],
+        removed: false,
+        draining: None,
+    }
+}
+
+/// Returns the fabric of that gateway: two regions with one gateway each.
+pub(super) fn example_fabric() -> FabricReport {
+    let rate = BitRate::from_bits_per_second(500_000_000);
+    let wan = Some(WanPort { egress: rate, ingress: rate });
+    let region = |name: &str| RegionSpec {
+        name: name.to_owned(),
+        speeds: vec![1.0],
+        gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+    };
+    let between = ("east".to_owned(), "west".to_owned());
+    let link = LinkSpec { between, rate, rtt: Span::from_ms(80), loss: Fraction::default() };
+    let regions = vec![region("east"), region("west")];
+    let fabric = Fabric::new("two-region", 1500, regions, vec![link]).expect("valid");
+    FabricReport::new(&fabric, GatewayId(0))
+}
+
 /// A server on loopback, its metrics, and the requests that reach its engine.
-async fn server() -> (SocketAddr, Arc<MetricsRegistry>, tokio::sync::mpsc::Receiver<StatusRequest>)
-{
+pub(super) async fn server()
+-> (SocketAddr, Arc<MetricsRegistry>, tokio::sync::mpsc::Receiver<StatusRequest>) {
     server_with(None).await
 }
 
@@ -97,6 +133,7 @@ async fn server_with(
         metrics: Arc::clone(&metrics),
         status,
         socket_problem: tokio::sync::watch::channel(socket_problem).1,
+        fabric: Arc::new(example_fabric()),
     };
     tokio::spawn(serve_http(listener, observed));
     (address, metrics, requests)

@@ -70,7 +70,11 @@ pub(super) async fn serve_connection(
             let known = identify_refused_peer(&spec, lane, &connection);
             connection.close(PEER_REFUSED_CODE.into(), why.as_bytes());
             if let Some(suppressed) = refusals.permit(spec.host.now()) {
-                warn!("lane {lane}: refused {from}: {why}{suppressed}");
+                warn!(
+                    lane,
+                    address = %from,
+                    "lane {lane}: refused {from}: {why}{suppressed}"
+                );
             }
             match (origin, known) {
                 (ConnectionOrigin::Dialled(peer), _) => {
@@ -128,7 +132,14 @@ async fn run_lane_tasks(
     let id = NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed);
     let (handle, control_queue) = LaneHandle::new(id, connection.clone());
     let (name, from) = (&spec.fabric.gateway(seen.peer).name, connection.remote_address());
-    info!("lane {lane}: gateway {name} is up at {from}");
+    let region = &spec.fabric.region(spec.fabric.gateway(seen.peer).region).name;
+    info!(
+        peer = %name,
+        region = %region,
+        lane,
+        address = %from,
+        "lane {lane}: gateway {name} is up at {from}"
+    );
     if spec.events.send(Event::LaneUp { seen, handle }).await.is_err() {
         return;
     }

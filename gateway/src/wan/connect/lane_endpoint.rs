@@ -189,7 +189,7 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
                     endpoint.set_server_config(Some(server));
                 }
                 Err(error) => {
-                    warn!("lane {lane}: keeps accepting with its old certificate: {error}");
+                    warn!(lane, "lane {lane}: keeps accepting with its old certificate: {error}");
                 }
             },
             incoming = endpoint.accept() => {
@@ -300,7 +300,11 @@ async fn complete_handshake_and_serve(
         }
         Err(HandshakeFailure::Refused(why)) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
-                warn!("lane {lane}: refused a connection from {from}: {why}{suppressed}");
+                warn!(
+                    lane,
+                    address = %from,
+                    "lane {lane}: refused a connection from {from}: {why}{suppressed}"
+                );
             }
             if let Some(peer) = spec.peer_at(lane, from) {
                 let _ = spec.events.try_send(Event::LaneRefused { peer, lane, why });

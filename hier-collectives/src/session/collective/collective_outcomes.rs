@@ -110,8 +110,9 @@ impl Collectives {
         }
         if let Some((_, descriptor)) = collective.descriptor {
             let (op, bytes) = (descriptor.name(), descriptor.bytes());
-            let took = timing.ready.since(timing.posted);
-            cx.actions.push(Action::Note(SessionNote::Completed { sequence, op, bytes, took }));
+            let (took, pattern) = (timing.ready.since(timing.posted), descriptor.pattern);
+            let note = SessionNote::Completed { sequence, op, pattern, bytes, took };
+            cx.actions.push(Action::Note(note));
         }
     }
 

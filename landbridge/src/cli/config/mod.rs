@@ -4,8 +4,10 @@
 //! languages take the same files with the same meaning, or refuse them in the same words.
 
 mod check;
+mod region_argument;
 
 pub(super) use check::CheckCommand;
+pub(super) use region_argument::{GatewayArguments, RegionArgument};
 
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
@@ -13,7 +15,7 @@ use super::output::table::{render_fields, render_table};
 use clap::Args;
 use gateway::config::RegionFile;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Print what a trainer needs of a region file: sockets, tokens' files, and the ranks.
 ///
@@ -21,9 +23,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge config --config configs/two-region/east.toml")]
 pub(super) struct ConfigCommand {
-    /// The region file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    region: RegionArgument,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -80,7 +81,7 @@ struct NumberedRank {
 impl ConfigCommand {
     /// Runs `landbridge config`: prints what a trainer needs of a region file.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
+        let region = self.region.load_region()?;
         let found = trainer_config(&region)?;
         if self.json {
             print_json(&found)?;

@@ -2,8 +2,10 @@
 
 pub(super) mod abort;
 pub(super) mod exit;
+mod json_log;
 mod log_line;
 pub(super) mod logging;
 pub(super) mod parent;
 pub(super) mod print;
+mod sentence_fields;
 pub(super) mod table;

@@ -1,15 +1,18 @@
 //! `landbridge run`: the daemon's life, from its files to its exit code.
 //!
 //! `run` answers signals: SIGHUP reads files again ([`reload`]), SIGTERM drains, SIGINT stops at
-//! once. The thread in [`stop`] ends the process when the gateway does not.
+//! once. The thread in [`stop`] ends the process when the gateway does not. [`service_manager`]
+//! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
 mod limits;
 mod own_certificate;
 mod reload;
 mod secrets;
+mod service_manager;
 mod stop;
 
+use crate::cli::config::GatewayArguments;
 use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
@@ -20,13 +23,14 @@ use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
+use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{Observed, serve_http};
 use gateway::observe::status_request::StatusHandle;
 use hier_collectives::plan;
 use reload::RunningFiles;
+use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -38,16 +42,17 @@ use units::{ByteCount, Span};
 /// commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
-/// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more.
+/// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more,
+/// LANDBRIDGE_LOG_FORMAT=json logs JSON lines.
+///
+/// SIGTERM finishes what all ranks have posted, within 25 s; SIGINT stops at once. SIGHUP reads the
+/// jobs of the region file and the certificates again. `landbridge status` shows the running
+/// gateway. Under systemd it says when it is ready, stopping and alive (Type=notify, WatchdogSec=).
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge run --config configs/two-region/east.toml")]
 pub(super) struct RunCommand {
-    /// The region file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
+    #[command(flatten)]
+    gateway: GatewayArguments,
     /// End when the parent process ends
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -67,8 +72,8 @@ impl RunCommand {
         log_to_stderr(move |lines| {
             lost_log_lines.inc_by(lines);
         })?;
-        let region = RegionFile::load(&self.config)?;
-        let config = region.gateway(self.gateway.as_deref())?;
+        let region = self.gateway.load_region()?;
+        let config = self.gateway.choose(&region)?;
         limits::check_system_limits(&region, config)?;
         // Read before they are loaded, so that a change in between is noticed.
         let credentials = reload::read_credential_files(config);
@@ -104,12 +109,21 @@ async fn run_gateway(
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let (status, status_requests) = StatusHandle::new();
-    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem };
+    let engine = status.clone();
+    let manager = ServiceManager::from_environment();
+    let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
+    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem, fabric };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
     info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {}", config.name, config.socket.display());
-    let mut serving = pin!(serve_http(listener, observed));
+    manager.tell_ready(&config.name);
+    let mut serving = pin!(async {
+        tokio::select! {
+            never = serve_http(listener, observed) => never,
+            never = manager.ping_while_alive(async || engine.request().await.is_ok()) => never,
+        }
+    });
     let exit = tokio::select! {
         biased;
         _ = interrupt.recv() => Exit::Interrupted,
@@ -125,6 +139,7 @@ async fn run_gateway(
         never = &mut serving => match never {},
         never = reload::follow_files(&gateway, files, hangup) => match never {},
     };
+    manager.tell_stopping(&config.name);
     if exit == Exit::Good {
         info!(target: LOG_TARGET, "shutting down: finishing posted collectives within {DRAIN_TIMEOUT}");
         tokio::select! {

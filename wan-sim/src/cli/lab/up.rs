@@ -4,7 +4,7 @@ use super::args::UpArgs;
 use super::failure::LabFailure;
 use super::home::LabHome;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
-use crate::cli::json::{counters_json, fidelity_json};
+use crate::cli::json::{JSON_VERSION, counters_json, fidelity_json};
 use crate::cli::output::print_report;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::lab::{Lab, LinkStatus, remove_orphan_namespaces};
@@ -152,8 +152,8 @@ fn lab_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
         .collect();
     let fidelity = fidelity_json(&lab.fidelity());
     let status = json!({
-        "pid": std::process::id(), "links": links, "unreachable": lab.unreachable_packets(),
-        "fidelity": fidelity,
+        "version": JSON_VERSION, "pid": std::process::id(), "links": links,
+        "unreachable": lab.unreachable_packets(), "fidelity": fidelity,
     });
     format!("{status}\n")
 }

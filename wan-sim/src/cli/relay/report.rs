@@ -2,7 +2,7 @@
 
 use super::args::{RelayArgs, SideNames};
 use crate::FidelityReport;
-use crate::cli::json::{counters_json, fidelity_json};
+use crate::cli::json::{JSON_VERSION, counters_json, fidelity_json};
 use crate::relay::{Relay, RelayCounters};
 use serde_json::{Value, json};
 use std::io;
@@ -14,7 +14,10 @@ pub(super) fn announce_listening(args: &RelayArgs, relay: &Relay) -> io::Result<
     if args.json || args.control {
         let addresses: Vec<_> = listening.iter().map(|l| l.address.to_string()).collect();
         let buffer = listening.iter().map(|l| l.receive_buffer_bytes).min();
-        let ready = json!({ "ready": true, "listen": addresses, "receive_buffer_bytes": buffer });
+        let ready = json!({
+            "version": JSON_VERSION, "ready": true, "listen": addresses,
+            "receive_buffer_bytes": buffer,
+        });
         stdio::write_report(&ready.to_string())?;
     } else {
         let ways = listening.iter().zip(&args.forwards);
@@ -49,6 +52,7 @@ pub(super) fn print_report(
             "overflowed": own.overflowed,
         });
         value["fidelity"] = fidelity_json(fidelity);
+        value["version"] = json!(JSON_VERSION);
         return Ok(stdio::write_report(&value.to_string())?);
     }
     let mut report = String::new();

@@ -26,7 +26,17 @@ pub struct Credentials {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: Arc<RootCertStore>,
+    expiry: CertificateExpiry,
     files: CredentialFiles,
+}
+
+/// The times at which certificates expire, in seconds since 1970; `None` where it cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateExpiry {
+    /// Of the gateway's own certificate.
+    pub own: Option<i64>,
+    /// Of the CA; of several, of the one that expires last.
+    pub ca: Option<i64>,
 }
 
 /// The files of certificate and CA, for error messages.
@@ -68,11 +78,16 @@ impl Credentials {
         let key_der = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| unreadable_credentials(key, &error))?;
         let mut roots = RootCertStore::empty();
-        for root in read_tls_certificate_chain(ca)? {
+        let authorities = read_tls_certificate_chain(ca)?;
+        let expiry = CertificateExpiry {
+            own: chain.first().and_then(expires_at),
+            ca: authorities.iter().filter_map(expires_at).max(),
+        };
+        for root in authorities {
             roots.add(root).map_err(|source| refused_credentials(ca, source))?;
         }
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
-        let credentials = Self { chain, key: key_der, roots: Arc::new(roots), files };
+        let credentials = Self { chain, key: key_der, roots: Arc::new(roots), expiry, files };
         // A key that does not fit is found here, not at the first connection.
         credentials.server_config()?;
         Ok(credentials)
@@ -176,10 +191,27 @@ impl Credentials {
         secret
     }
 
+    /// Returns when the certificates expire.
+    pub fn expiry(&self) -> CertificateExpiry {
+        self.expiry
+    }
+
     /// Returns the certificate chain, own certificate first.
     pub fn certificate_chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
+}
+
+/// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
+/// none that can be read.
+pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
+    expires_at(read_tls_certificate_chain(file).ok()?.first()?)
+}
+
+/// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
+fn expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
 }
 
 /// Makes quinn's client settings from rustls's.

@@ -12,5 +12,5 @@ mod tests;
 
 pub(super) use alert::{explain_connection_error, is_closed_by_dialler};
 pub(super) use credentials::PROBE_ALPN;
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{CertificateExpiry, Credentials, CredentialsError, certificate_file_expiry};
 pub use identity::{IdentityError, certificate_dns_names, check_gateway_name, gateway_dns_name};

@@ -87,6 +87,19 @@ async fn a_certificate_of_another_ca_is_refused() {
 }
 
 #[tokio::test]
+async fn certificates_of_either_ca_are_accepted_while_both_are_trusted() {
+    let (old, new) = (authority(), authority());
+    let east = credentials_trusting(&issue(&old, "east-0"), &[&old, &new]);
+    for west in [issue(&old, "west-0"), issue(&new, "west-0")] {
+        let west = credentials_trusting(&west, &[&new, &old]);
+        let (dialled, accepted) = meet(&east, &west, "west-0").await;
+        assert!(dialled.is_ok() && accepted.is_ok(), "{dialled:?} {accepted:?}");
+        let (dialled, accepted) = meet(&west, &east, "east-0").await;
+        assert!(dialled.is_ok() && accepted.is_ok(), "{dialled:?} {accepted:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_expired_certificate_is_refused_on_either_side() {
     let authority = authority();
     let east = credentials(&issue(&authority, "east-0"), &authority);

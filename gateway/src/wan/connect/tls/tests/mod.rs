@@ -19,6 +19,14 @@ fn issue(authority: &CertificateAuthority, gateway: &str) -> IssuedCertificate {
 
 /// Credentials loaded from files, as a gateway does.
 fn credentials(issued: &IssuedCertificate, authority: &CertificateAuthority) -> Credentials {
+    credentials_trusting(issued, &[authority])
+}
+
+/// Credentials with several CAs in one file.
+fn credentials_trusting(
+    issued: &IssuedCertificate,
+    authorities: &[&CertificateAuthority],
+) -> Credentials {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -27,6 +35,7 @@ fn credentials(issued: &IssuedCertificate, authority: &CertificateAuthority) -> 
     };
     let certificate = file("own.pem", &issued.certificate_pem);
     let key = file("own.key", &issued.key_pem);
-    let ca = file("ca.pem", authority.certificate_pem());
+    let authorities: Vec<&str> = authorities.iter().map(|each| each.certificate_pem()).collect();
+    let ca = file("ca.pem", &authorities.concat());
     Credentials::load(&certificate, &key, &ca).expect("credentials")
 }

@@ -2,6 +2,10 @@
 //!
 //! `landbridge ports` prints them. They follow from the files alone; nothing is sent.
 
+mod nftables;
+
+pub(crate) use nftables::nftables_script;
+
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
 use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::plan;

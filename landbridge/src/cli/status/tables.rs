@@ -1,64 +1,13 @@
-//! `landbridge status`: a running gateway's status as tables.
+//! A gateway's status as text: its problems, peers, links and jobs in full.
 
-use super::output::exit::{CommandError, Exit};
-use super::output::print::{print_json, print_text};
-use super::output::table::{render_fields, render_table};
-use clap::Args;
-use gateway::config::RegionFile;
-use gateway::observe::fetch::fetch_status;
+use crate::cli::output::table::{render_fields, render_table};
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
-use std::path::PathBuf;
 use units::{BitRate, ByteCount, Span};
 
-/// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
-/// and regions that it waits for.
-#[derive(Debug, Args)]
-#[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
-pub(super) struct StatusCommand {
-    /// The region file that the gateway runs with
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// The gateway, if the file has several
-    #[arg(long, value_name = "NAME")]
-    gateway: Option<String>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-impl StatusCommand {
-    /// Runs `landbridge status`: fetches the status of a gateway and prints it.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let region = RegionFile::load(&self.config)?;
-        let gateway = region.gateway(self.gateway.as_deref())?;
-        let status = fetch_status(gateway.status)?;
-        if self.json {
-            print_json(&status)?;
-        } else {
-            print_text(&describe_gateway_status(&status))?;
-        }
-        Ok(Exit::Good)
-    }
-}
-
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
-fn describe_gateway_status(status: &observed::GatewayReport) -> String {
-    let (gateway, fabric) = (&status.gateway, &status.fabric);
-    let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
-    let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
-    let problem_row = |problem: &observed::ProblemReport| {
-        let kind = if problem.blocks { "NOT READY" } else { "WARNING" };
-        [kind.to_owned(), problem.to_string()]
-    };
-    if !status.problems.is_empty() {
-        let rows: Vec<_> = status.problems.iter().map(problem_row).collect();
-        text.push_str(&render_fields(&rows));
-    }
-    if status.lost_log_lines > 0 {
-        let lost = status.lost_log_lines;
-        text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
-    }
+pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> String {
+    let mut text = describe_readiness(status, usize::MAX);
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(
@@ -73,6 +22,26 @@ fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     for job in &status.jobs {
         text.push('\n');
         text.push_str(&describe_job_status(job));
+    }
+    text
+}
+
+/// Returns whether a gateway is ready, and at most `shown` of its problems with what to do.
+pub(super) fn describe_readiness(status: &observed::GatewayReport, shown: usize) -> String {
+    let (gateway, fabric) = (&status.gateway, &status.fabric);
+    let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
+    let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
+    let problem_row = |problem: &observed::ProblemReport| {
+        let kind = if problem.blocks { "NOT READY" } else { "WARNING" };
+        [kind.to_owned(), problem.to_string()]
+    };
+    if !status.problems.is_empty() {
+        let rows: Vec<_> = status.problems.iter().take(shown).map(problem_row).collect();
+        text.push_str(&render_fields(&rows));
+    }
+    if status.lost_log_lines > 0 {
+        let lost = status.lost_log_lines;
+        text += &format!("log: {lost} lines lost, for stderr of the gateway is full or not read\n");
     }
     text
 }
@@ -185,11 +154,12 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
 
 /// Column headers of the table of links in `landbridge status`, in the order of
 /// [`link_status_row`].
-pub(super) const LINK_TABLE_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
+pub(in crate::cli) const LINK_TABLE_HEADER: [&str; 6] =
+    ["link", "rate", "limit", "set by", "rtt", "loss"];
 
 /// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT
 /// and loss.
-pub(super) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
+pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
         _ if link.measured_bits_per_second == Some(limit) => "measurement".to_owned(),
@@ -229,14 +199,14 @@ fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
 }
 
 /// Returns a time given in seconds in three significant digits, such as `1.25 s`.
-fn rounded_seconds(seconds: f64) -> String {
+pub(super) fn rounded_seconds(seconds: f64) -> String {
     Span::from_secs_f64(seconds).rounded()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::observe::status::{CommitReport, DrainReport, JobReport};
+    use gateway::observe::status::{CommitReport, DrainReport, JobReport, TotalsReport};
 
     #[test]
     fn a_draining_job_lists_what_it_waits_for() {
@@ -248,6 +218,7 @@ mod tests {
             straggler: None,
             collectives: vec![],
             completed_seconds_ago: Some(90.0),
+            totals: TotalsReport::default(),
             commits: vec![CommitReport {
                 rank: 1,
                 step: 7,

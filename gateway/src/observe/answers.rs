@@ -1,0 +1,212 @@
+//! The answers of the status server to requests, by path.
+//!
+//! The server hands over each request, in the task of its connection.
+
+use super::fabric::FabricReport;
+use super::history::History;
+use super::metrics::MetricsRegistry;
+use super::page::status_page;
+use super::readiness::{is_ready, judge_problems};
+use super::status::GatewayReport;
+use super::status_request::{StatusError, StatusHandle};
+use super::versioned::Versioned;
+use crate::sync::lock;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Request, Response, StatusCode};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The sources of the server's answers.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// All metrics.
+    pub metrics: Arc<MetricsRegistry>,
+    /// Requests the status from the engine.
+    pub status: StatusHandle,
+    /// The reason why trainers cannot attach at the gateway's socket, while there is one.
+    pub socket_problem: watch::Receiver<Option<String>>,
+    /// The fabric that the gateway runs with.
+    pub fabric: Arc<FabricReport>,
+}
+
+/// Answers requests. All connections share it.
+#[derive(Debug)]
+pub(super) struct Answers {
+    observed: Observed,
+    history: Mutex<History>,
+    /// The fabric as JSON.
+    fabric: Bytes,
+    /// The last status that a request with a maximum age got.
+    kept: tokio::sync::Mutex<Option<KeptStatus>>,
+}
+
+/// A status that several requests share.
+#[derive(Debug)]
+struct KeptStatus {
+    made: Instant,
+    json: Bytes,
+}
+
+/// Status code, media type and body of an answer.
+type Answer = (StatusCode, &'static str, Bytes);
+
+impl Answers {
+    /// Makes the answers of a gateway.
+    pub fn new(observed: Observed) -> Self {
+        let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
+        Self { observed, history: Mutex::default(), fabric, kept: tokio::sync::Mutex::default() }
+    }
+
+    /// Adds the status of this moment to the history. Adds nothing when the engine does not answer.
+    pub async fn sample(&self) {
+        if let Ok(report) = self.request_status().await {
+            lock(&self.history).add_report(&report);
+        }
+    }
+
+    /// Answers a request by its path. Only GET and HEAD are allowed; hyper sends no body after
+    /// HEAD.
+    pub async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, hyper::http::Error> {
+        let path = request.uri().path();
+        let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+        if !is_read && PATHS.contains(&path) {
+            let response = Response::builder().status(StatusCode::METHOD_NOT_ALLOWED);
+            return response.header(ALLOW, "GET,HEAD").body(Full::default());
+        }
+        let (status, content_type, body) = match path {
+            "/" => (StatusCode::OK, "text/html; charset=utf-8", status_page().html.clone()),
+            "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
+            "/status" => self.get_status(max_age(request.headers())).await,
+            "/history" => {
+                let report = lock(&self.history).report();
+                (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
+            }
+            "/fabric" => (StatusCode::OK, JSON_CONTENT_TYPE, self.fabric.clone()),
+            "/healthz" => text_answer(StatusCode::OK, "ok\n".to_owned()),
+            "/readyz" => self.get_readiness().await,
+            _ => text_answer(StatusCode::NOT_FOUND, String::new()),
+        };
+        let mut response = Response::builder().status(status).header(CONTENT_TYPE, content_type);
+        if path == "/" {
+            let policy = status_page().security_policy.as_str();
+            response = response.header(CONTENT_SECURITY_POLICY, policy);
+        }
+        for (name, value) in COMMON_HEADERS {
+            response = response.header(name, value);
+        }
+        response.body(body.into())
+    }
+
+    /// Returns all metrics as text, with the problem of the socket, of which the engine does not
+    /// know.
+    fn render_metrics(&self) -> Bytes {
+        let metrics = &self.observed.metrics;
+        metrics.set_socket_problem(self.observed.socket_problem.borrow().is_some());
+        metrics.render().into()
+    }
+
+    /// Requests the status from the engine, adds the problem of the socket, and judges both.
+    async fn request_status(&self) -> Result<GatewayReport, StatusError> {
+        let mut status = self.observed.status.request().await?;
+        status.socket_problem = self.observed.socket_problem.borrow().clone();
+        status.problems = judge_problems(&status);
+        Ok(status)
+    }
+
+    /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
+    /// With `max_age`, the status may be one that another request got within that time; requests
+    /// that come at once then cost the engine one report.
+    async fn get_status(&self, max_age: Duration) -> Answer {
+        if max_age == Duration::ZERO {
+            return match self.request_status().await {
+                Ok(status) => json_answer(&status),
+                Err(error) => unavailable(&error),
+            };
+        }
+        let mut kept = self.kept.lock().await;
+        if let Some(status) = kept.as_ref().filter(|status| status.made.elapsed() < max_age) {
+            return (StatusCode::OK, JSON_CONTENT_TYPE, status.json.clone());
+        }
+        match self.request_status().await {
+            Ok(status) => {
+                let answer = json_answer(&status);
+                *kept = Some(KeptStatus { made: Instant::now(), json: answer.2.clone() });
+                answer
+            }
+            Err(error) => unavailable(&error),
+        }
+    }
+
+    /// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a
+    /// line for each reason. The text is for people.
+    async fn get_readiness(&self) -> Answer {
+        match self.request_status().await {
+            Ok(status) if is_ready(&status.problems) => {
+                text_answer(StatusCode::OK, "ready\n".to_owned())
+            }
+            Ok(status) => {
+                let reasons = status.problems.iter().filter(|problem| problem.blocks);
+                let lines = reasons.map(|problem| format!("{problem}\n")).collect();
+                text_answer(StatusCode::SERVICE_UNAVAILABLE, lines)
+            }
+            Err(error) => unavailable(&error),
+        }
+    }
+}
+
+/// Makes the answer with a status as JSON.
+fn json_answer(status: &GatewayReport) -> Answer {
+    (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(status).to_json().into())
+}
+
+/// Makes an answer of plain text.
+fn text_answer(status: StatusCode, text: String) -> Answer {
+    (status, TEXT_CONTENT_TYPE, text.into())
+}
+
+/// Makes the answer of a gateway whose engine does not answer.
+fn unavailable(error: &StatusError) -> Answer {
+    text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+}
+
+/// Returns the age of a status that a request accepts by `Cache-Control: max-age=SECONDS`; zero
+/// without that word, and at most [`STATUS_AGE_MAX`].
+fn max_age(headers: &HeaderMap) -> Duration {
+    let text = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let seconds = text.split(',').find_map(|word| word.trim().strip_prefix("max-age="));
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+    Duration::from_secs(seconds).min(STATUS_AGE_MAX)
+}
+
+/// The paths that the server answers.
+const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
+
+/// Headers of all answers: they stay in no cache, and no page of another origin gets them or is
+/// told where its reader came from.
+const COMMON_HEADERS: [(&str, &str); 4] = [
+    ("cache-control", "no-store"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// The media type of the OpenMetrics format.
+const OPEN_METRICS_CONTENT_TYPE: &str =
+    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of JSON.
+const JSON_CONTENT_TYPE: &str = "application/json";
+
+/// The media type of plain text.
+const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// 10 s: the oldest status that a request may get, whatever it accepts.
+const STATUS_AGE_MAX: Duration = Duration::from_secs(10);

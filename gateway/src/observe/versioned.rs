@@ -1,0 +1,34 @@
+//! The version that every JSON object of the program has beside its other keys.
+//!
+//! The status server and `--json` of all commands use it. docs/schemas has a schema for each.
+
+use serde::Serialize;
+
+/// 1: the version of the keys of all JSON objects. It grows when a key goes away or gets another
+/// meaning. New keys do not change it.
+pub const JSON_VERSION: u32 = 1;
+
+/// A report with the version of its keys.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Versioned<T> {
+    /// The version of the keys.
+    version: u32,
+    /// The report, whose keys stand beside the version.
+    #[serde(flatten)]
+    report: T,
+}
+
+impl<T: Serialize> Versioned<T> {
+    /// Adds the version to a report, which is a struct.
+    pub const fn new(report: T) -> Self {
+        Self { version: JSON_VERSION, report }
+    }
+
+    /// Returns report and version as one JSON object.
+    ///
+    /// # Panics
+    /// The report is no struct, or a map in it has keys that are no strings.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a struct whose keys are strings")
+    }
+}

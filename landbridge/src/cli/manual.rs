@@ -1,0 +1,110 @@
+//! `landbridge man` and `landbridge completions`: files for `man` and for shells.
+//!
+//! Both are made of the descriptions that `--help` prints, so that packages hold what the program
+//! of the same version takes.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::print_text;
+use clap::{Args, Command};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// Write a manual page for each command.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge man --out ~/.local/share/man/man1")]
+pub(super) struct ManCommand {
+    /// The directory for the pages; created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Print the completions of a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge completions bash > \
+    ~/.local/share/bash-completion/completions/landbridge")]
+pub(super) struct CompletionsCommand {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    shell: Shell,
+}
+
+impl ManCommand {
+    /// Runs `landbridge man`: writes one page for the program, and one for each command of `line`.
+    pub(super) fn run(self, line: Command) -> Result<Exit, CommandError> {
+        let written = std::fs::create_dir_all(&self.out)
+            .and_then(|()| clap_mangen::generate_to(line, &self.out));
+        written.map_err(|source| CommandError::Path { path: self.out, source })?;
+        Ok(Exit::Good)
+    }
+}
+
+impl CompletionsCommand {
+    /// Runs `landbridge completions`: prints a script that completes the commands of `line`.
+    pub(super) fn run(self, line: Command) -> Result<Exit, CommandError> {
+        print_text(completions(self.shell, line).trim_end())?;
+        Ok(Exit::Good)
+    }
+}
+
+/// Returns a script by which `shell` completes the commands of `line`.
+fn completions(shell: Shell, mut line: Command) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut line, "landbridge", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{CommandLine, HELP_COLUMNS_MAX};
+    use clap::{CommandFactory, ValueEnum};
+
+    /// Returns a command and all below it that users see, as they print help.
+    fn with_subcommands(command: &Command) -> Vec<Command> {
+        let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let below = shown.flat_map(with_subcommands);
+        std::iter::once(command.clone()).chain(below).collect()
+    }
+
+    #[test]
+    fn every_help_fits_80_columns() {
+        let mut line = CommandLine::command();
+        line.build();
+        let commands = with_subcommands(&line);
+        assert!(commands.len() > 15, "{} commands found", commands.len());
+        for mut command in commands {
+            for help in [command.render_help(), command.render_long_help()] {
+                let help = help.to_string();
+                let long = help.lines().find(|line| line.chars().count() > HELP_COLUMNS_MAX);
+                assert_eq!(long, None, "{}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_manual_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("man1");
+        ManCommand { out: out.clone() }.run(CommandLine::command()).expect("written");
+        let page = |name: &str| std::fs::read_to_string(out.join(name)).expect("a page");
+        assert!(page("landbridge.1").contains("Exit codes"));
+        assert!(page("landbridge-bench-all-reduce.1").contains("LANDBRIDGE_CONFIG"));
+        for command in CommandLine::command().get_subcommands().filter(|found| !found.is_hide_set())
+        {
+            let name = command.get_name();
+            assert!(page(&format!("landbridge-{name}.1")).contains(".SH SYNOPSIS"), "{name}");
+        }
+        assert!(!out.join("landbridge-quickstart-rank.1").exists());
+    }
+
+    #[test]
+    fn each_shell_completes_each_command() {
+        for shell in Shell::value_variants() {
+            let script = completions(*shell, CommandLine::command());
+            for command in CommandLine::command().get_subcommands() {
+                let name = command.get_name();
+                assert!(command.is_hide_set() || script.contains(name), "{shell}: {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `landbridge status --watch`: fetches the status each second and shows an overview.
+//!
+//! On a terminal the overview is drawn over the last one. Elsewhere each one is a block of its own.
+
+use super::overview::describe_overview;
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{print_json, print_text};
+use gateway::host::current_thread_runtime;
+use gateway::observe::fetch::fetch_status_async;
+use gateway::observe::status::GatewayReport;
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Duration;
+use terminal_size::{Height, Width, terminal_size};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+/// 1 s: the time between two overviews.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// 10 s: rates are those since the oldest status that is kept, so many intervals ago.
+const RATE_INTERVALS: usize = 10;
+
+/// Shows the status of a gateway each second until SIGINT. With `json` prints one JSON object a
+/// line instead.
+///
+/// # Errors
+/// No gateway answers the first time, or stdout takes no more. A gateway that is away later is
+/// waited for.
+pub(super) fn watch_status(address: SocketAddr, json: bool) -> Result<Exit, CommandError> {
+    let runtime = current_thread_runtime()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => Ok(Exit::Interrupted),
+            error = show_each_second(address, json) => Err(error),
+        }
+    })
+}
+
+/// Shows the status each second, until an error ends it.
+async fn show_each_second(address: SocketAddr, json: bool) -> CommandError {
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reports = VecDeque::new();
+    let mut screen = Screen::new();
+    let mut has_answered = false;
+    loop {
+        ticks.tick().await;
+        let shown = match fetch_status_async(address).await {
+            Ok(report) => {
+                has_answered = true;
+                keep_report(&mut reports, report);
+                show_reports(&reports, json, &mut screen)
+            }
+            Err(error) if !has_answered => return error.into(),
+            Err(error) => {
+                reports.clear();
+                if json {
+                    stdio::print_message(&error);
+                    Ok(())
+                } else {
+                    screen.show(&format!("{error}\n"))
+                }
+            }
+        };
+        if let Err(error) = shown {
+            return error;
+        }
+    }
+}
+
+/// Shows the newest report, with rates since the oldest.
+fn show_reports(
+    reports: &VecDeque<GatewayReport>,
+    json: bool,
+    screen: &mut Screen,
+) -> Result<(), CommandError> {
+    let Some(now) = reports.back() else { return Ok(()) };
+    if json {
+        return print_json(now);
+    }
+    let before = reports.front().filter(|_| reports.len() > 1);
+    screen.show(&describe_overview(before, now))
+}
+
+/// Adds a report to those of the last [`RATE_INTERVALS`]. Those before a restart of the gateway are
+/// forgotten.
+fn keep_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
+    if reports.back().is_some_and(|last| last.uptime_seconds > report.uptime_seconds) {
+        reports.clear();
+    }
+    if reports.len() > RATE_INTERVALS {
+        reports.pop_front();
+    }
+    reports.push_back(report);
+}
+
+/// The place where overviews are shown.
+struct Screen {
+    is_terminal: bool,
+    has_shown: bool,
+}
+
+impl Screen {
+    /// Makes the screen of stdout.
+    fn new() -> Self {
+        Self { is_terminal: std::io::stdout().is_terminal(), has_shown: false }
+    }
+
+    /// Shows a text in place of the last one, or below it where stdout is no terminal.
+    ///
+    /// # Errors
+    /// [`CommandError::Unwritten`]: the text was not written whole.
+    fn show(&mut self, text: &str) -> Result<(), CommandError> {
+        let is_first = !std::mem::replace(&mut self.has_shown, true);
+        if self.is_terminal {
+            return print_text(&drawn_text(text, is_first, terminal_size()));
+        }
+        print_text(&if is_first { text.to_owned() } else { format!("\n{text}") })
+    }
+}
+
+/// Returns a text with the control codes that draw it from the first row on. Lines that do not fit
+/// are left out, and counted in the last one; the cursor needs a row, too.
+fn drawn_text(text: &str, is_first: bool, size: Option<(Width, Height)>) -> String {
+    let rows = size.map_or(ROWS_DEFAULT, |(_, Height(rows))| usize::from(rows)).max(3) - 1;
+    let mut lines: Vec<String> =
+        text.lines().map(|line| line.replace(char::is_control, " ")).collect();
+    if lines.len() > rows {
+        let more = lines.len() - (rows - 1);
+        lines.truncate(rows - 1);
+        lines.push(format!("{more} more lines: make the window higher"));
+    }
+    let begin = if is_first { CLEAR_SCREEN } else { "" };
+    format!("{begin}{CURSOR_HOME}{}{CLEAR_BELOW}", lines.join(NEXT_LINE))
+}
+
+/// 24 rows: the height of a terminal that does not tell its own.
+const ROWS_DEFAULT: usize = 24;
+/// The control code that clears a terminal.
+const CLEAR_SCREEN: &str = "\x1b[2J";
+/// The control code that puts the cursor into the first row and column.
+const CURSOR_HOME: &str = "\x1b[H";
+/// The control code that clears everything from the cursor on.
+const CLEAR_BELOW: &str = "\x1b[J";
+/// The end of a line, whose rest is cleared.
+const NEXT_LINE: &str = "\x1b[K\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawn_text_fits_its_terminal() {
+        let text: String = (0..40).map(|line| format!("line {line}\x1b[31m\n")).collect();
+        let drawn = drawn_text(&text, false, Some((Width(80), Height(10))));
+        assert!(drawn.starts_with("\x1b[Hline 0 [31m\x1b[K\n"), "{drawn:?}");
+        assert!(drawn.ends_with("32 more lines: make the window higher\x1b[J"), "{drawn:?}");
+        assert_eq!(drawn.lines().count(), 9);
+        let first = drawn_text("one\n", true, None);
+        assert_eq!(first, "\x1b[2J\x1b[Hone\x1b[J");
+    }
+
+    #[test]
+    fn reports_of_before_a_restart_are_forgotten() {
+        let report = |uptime_seconds: f64| {
+            let report = serde_json::json!({
+                "gateway": "east-0", "fabric": "two", "uptime_seconds": uptime_seconds,
+                "peers": [], "links": [], "jobs": [],
+            });
+            serde_json::from_value(report).expect("a report")
+        };
+        let mut reports = VecDeque::new();
+        (0..30).for_each(|second| keep_report(&mut reports, report(f64::from(second))));
+        assert_eq!(reports.len(), RATE_INTERVALS + 1);
+        assert_eq!(reports[0].uptime_seconds, 19.0);
+        keep_report(&mut reports, report(0.5));
+        assert_eq!(reports.len(), 1);
+    }
+}

@@ -1,0 +1,223 @@
+//! The JSON of every command against its schema.
+
+use super::deployment::{BINARY, Deployment, Team};
+use super::schema::{Schema, folder};
+use super::{LAYOUT, east_status, get, json, running};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the program to its end.
+fn landbridge(arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(arguments).output().expect("runs")
+}
+
+/// Returns the path of an example.
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name).display().to_string()
+}
+
+/// Runs a command and compares its JSON with a schema.
+fn check(schema: &str, arguments: &[&str]) -> Value {
+    let report = json(&landbridge(arguments));
+    Schema::load(schema).assert_valid(&report);
+    report
+}
+
+#[test]
+fn commands_on_files_print_what_their_schemas_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("keys").display().to_string();
+    let (fabric, east) = (example("two-region/fabric.toml"), example("two-region/east.toml"));
+    let three = example("three-regions/fabric.toml");
+    check("commands/check.json", &["check", &fabric, &east, "--json"]);
+    let faulty = check("commands/check.json", &["check", &fabric, "nowhere.toml", "--json"]);
+    assert_eq!(faulty["faults"].as_array().map(Vec::len), Some(1), "{faulty}");
+    check("commands/config.json", &["config", "--config", &east, "--json"]);
+    check("commands/certs.json", &["certs", "--fabric", &fabric, "--out", &out, "--json"]);
+    let plan = ["plan", "--fabric", &three, "--size", "1MiB", "--json"];
+    check("plan/plan.json", &plan);
+    check("plan/plan.json", &[&plan[..], &["--simulate"]].concat());
+    let batch = ["plan", "batch", "--fabric", &three, "--global-batch", "64", "--json"];
+    check("plan/batch.json", &batch);
+    check("plan/traffic.json", &["plan", "traffic", "--json"]);
+    let efficiency = ["plan", "efficiency", "--model", "llama3-8b", "--json"];
+    let one_point = ["--distances", "100", "--convergence", "16"];
+    check("plan/efficiency.json", &[&efficiency[..], &one_point].concat());
+}
+
+#[test]
+fn commands_at_gateways_print_what_their_schemas_say() {
+    let deployment = running();
+    let east = deployment.path("east.toml").display().to_string();
+    check("gateway/rate.json", &["rate", "east-west", "10 Mbit/s", "--config", &east, "--json"]);
+    check("gateway/rate.json", &["rate", "east-west", "scheduled", "--config", &east, "--json"]);
+    check("commands/doctor.json", &["doctor", "--config", &east, "--json"]);
+    let ports = check("commands/ports.json", &["ports", "--config", &east, "--json"]);
+    // Without a relay, west is where the fabric says.
+    assert_eq!(deployment.west, deployment.west_wan);
+    assert_eq!(ports["rules"][1]["destination_ports"][0], deployment.west_wan.port(), "{ports}");
+    let status = check("gateway/status.json", &["status", "--config", &east, "--json"]);
+    let schema = Schema::load("gateway/status.json");
+    let (_, body) = get(east_status(&deployment), "/status", "");
+    let served: Value = serde_json::from_str(&body).expect("JSON");
+    schema.assert_valid(&served);
+    assert_eq!(served["gateway"], status["gateway"]);
+    for name in ["history", "fabric"] {
+        let (_, body) = get(east_status(&deployment), &format!("/{name}"), "");
+        let served: Value = serde_json::from_str(&body).expect("JSON");
+        Schema::load(&format!("gateway/{name}.json")).assert_valid(&served);
+    }
+    drop(deployment);
+    // A gateway without its peer has problems, and lanes that are missing.
+    let mut alone = Deployment::new(&LAYOUT);
+    alone.run_gateway("east");
+    let (_, body) = get(east_status(&alone), "/status", "");
+    let served: Value = serde_json::from_str(&body).expect("JSON");
+    schema.assert_valid(&served);
+    assert!(served["problems"].as_array().is_some_and(|all| !all.is_empty()), "{served}");
+}
+
+#[test]
+fn a_status_of_jobs_at_work_fits_its_schema() {
+    let deployment = running();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &LAYOUT, "train").await;
+        team.sum(&[1, 20, 300], 1 << 17).await.expect("a sum");
+        let (_, body) = get(east_status(&deployment), "/status", "");
+        let served: Value = serde_json::from_str(&body).expect("JSON");
+        Schema::load("gateway/status.json").assert_valid(&served);
+        assert_eq!(served["jobs"][0]["epoch"], team.epoch().0, "{served}");
+        let totals = &served["jobs"][0]["totals"];
+        assert_eq!((&totals["completed"], &totals["bytes"]), (&1.into(), &(1 << 20).into()));
+        let seconds = |key: &str| totals[key].as_f64().expect("a number");
+        assert!(seconds("seconds") > 0.0 && seconds("bound_seconds") > 0.0, "{totals}");
+    });
+}
+
+#[test]
+fn a_benchmark_prints_what_its_schema_says() {
+    let deployment = running();
+    let rank = |rank: u32| {
+        let region = if rank < LAYOUT.east { "east" } else { "west" };
+        let mut line = Command::new(BINARY);
+        line.args(["bench", "all-reduce", "--json", "--iterations", "1", "--size", "8 KiB"])
+            .args(["--rank", &rank.to_string(), "--config"])
+            .arg(deployment.path(&format!("{region}.toml")))
+            .stdout(Stdio::piped());
+        line.spawn().expect("starts")
+    };
+    let ranks: Vec<_> = (0..LAYOUT.east + LAYOUT.west).map(rank).collect();
+    for rank in ranks {
+        let measured = json(&rank.wait_with_output().expect("ends"));
+        Schema::load("commands/bench.json").assert_valid(&measured);
+    }
+}
+
+#[test]
+fn a_quickstart_prints_what_its_schema_says() {
+    let small = ["--size", "1 MiB", "--steps", "2", "--iterations", "1", "--ranks", "1,1"];
+    check("commands/quickstart.json", &[&["quickstart", "--json"][..], &small].concat());
+}
+
+#[test]
+fn a_relay_prints_what_its_schemas_say() {
+    let mut relay = Command::new(BINARY)
+        .args(["wan-sim", "relay", "--json", "--rtt=2ms", "--rate=1 Gbit/s"])
+        .args(["--forward", "127.0.0.1:0=127.0.0.1:9"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut lines = BufReader::new(relay.stdout.take().expect("piped")).lines();
+    let mut next = || {
+        let line = lines.next().expect("a line").expect("text");
+        serde_json::from_str::<Value>(&line).expect("JSON")
+    };
+    Schema::load("wan-sim/ready.json").assert_valid(&next());
+    let pid = rustix::process::Pid::from_child(&relay);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+    Schema::load("wan-sim/relay.json").assert_valid(&next());
+    assert_eq!(relay.wait().expect("ends").code(), Some(130));
+}
+
+/// Suffixes of keys by the unit of their numbers.
+const SUFFIXES: [(&str, &str); 4] =
+    [("_seconds", "seconds"), ("_bytes", "bytes"), ("_bits_per_second", "bit/s"), ("_ns", "ns")];
+/// Units that are no base units: their keys are older than the rule. New keys have base units.
+const OLD_KEYS: [&str; 8] = [
+    "rtt_ms",
+    "posted_ns",
+    "ready_ns",
+    "lateness_ns",
+    "stalled_ns",
+    "cpu_permille",
+    "machine_permille",
+    "card_tflops",
+];
+
+/// Visits all properties of a schema, with the keys above each.
+fn visit(schema: &Value, path: &[String], seen: &mut dyn FnMut(&[String], &Value)) {
+    match schema {
+        Value::Object(rules) => {
+            for (rule, inner) in rules {
+                if rule != "properties" && rule != "$defs" {
+                    visit(inner, path, seen);
+                    continue;
+                }
+                for (key, property) in inner.as_object().expect("properties") {
+                    let path = [path, std::slice::from_ref(key)].concat();
+                    seen(&path, property);
+                    visit(property, &path, seen);
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|inner| visit(inner, path, seen)),
+        _ => {}
+    }
+}
+
+/// Returns all schema files, as paths from their folder.
+fn schema_names() -> Vec<String> {
+    let mut names = Vec::new();
+    for part in std::fs::read_dir(folder()).expect("readable").flatten() {
+        if !part.path().is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(part.path()).expect("readable").flatten() {
+            let (part, file) = (part.file_name(), file.file_name());
+            names.push(format!("{}/{}", part.to_string_lossy(), file.to_string_lossy()));
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn every_number_of_a_schema_has_one_unit() {
+    let mut numbers = 0;
+    let names = schema_names();
+    assert!(names.len() >= 20, "{names:?}");
+    for name in names {
+        let schema = Schema::load(&name);
+        visit(schema.root(), &[], &mut |path, property| {
+            let number = if property["type"] == "array" { &property["items"] } else { property };
+            let types = number["type"].to_string();
+            if !types.contains("number") && !types.contains("integer") {
+                return;
+            }
+            numbers += 1;
+            let key = path.last().expect("a key");
+            let unit =
+                number["unit"].as_str().unwrap_or_else(|| panic!("{name}: {path:?}: no unit"));
+            for (suffix, expected) in SUFFIXES {
+                assert!(!key.ends_with(suffix) || unit == expected, "{name}: {path:?}: {unit}");
+            }
+            let is_old = path.iter().any(|key| OLD_KEYS.contains(&&**key));
+            let base = !matches!(unit, "ms" | "ns" | "permille" | "TFLOP/s");
+            assert!(base || is_old, "{name}: {path:?}: {unit} is no base unit");
+        });
+    }
+    assert!(numbers > 150, "only {numbers} numbers found");
+}

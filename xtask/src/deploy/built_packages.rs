@@ -1,0 +1,104 @@
+//! The packages that `cargo xtask package` made last: they unpack, and their programs run.
+
+use super::check::{deploy_failure, scratch_folder, skip_check};
+use crate::command::{CommandLine, Failure};
+use crate::package::{package_architecture, packages_folder};
+use crate::programs::is_installed;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Output of `landbridge --version` in a package of this workspace.
+const VERSION_LINE: &str = concat!("landbridge ", env!("CARGO_PKG_VERSION"));
+
+/// Checks sums, runs the program of the Debian package and, in its own root, that of the image.
+pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+    let dist = packages_folder(workspace);
+    if !dist.join("SHA256SUMS").is_file() {
+        skip_check(tally, "packages: none; make them by `cargo xtask package`");
+        return Ok(());
+    }
+    let sums = CommandLine::in_path(&["sha256sum", "--check", "--strict", "SHA256SUMS"]);
+    sums.in_folder(&dist).run_to_success(&workspace.root)?;
+    tally.passed += 1;
+    let scratch = scratch_folder(workspace, "packages")?;
+    if is_installed("dpkg-deb") {
+        let package = find_file(&dist, ".deb")?;
+        let inside = scratch.join("deb");
+        let words = ["dpkg-deb", "--extract", &package, &inside.display().to_string()];
+        CommandLine::in_path(&words).run_to_success(&workspace.root)?;
+        let program = inside.join("usr/bin/landbridge");
+        expect_version(workspace, &CommandLine::program(&program, &["--version"]))?;
+        let completions = inside.join("usr/share/bash-completion/completions/landbridge");
+        let words = ["bash", "-n", &completions.display().to_string()];
+        CommandLine::in_path(&words).run_to_success(&workspace.root)?;
+        tally.passed += 2;
+    } else {
+        skip_check(tally, "packages: no dpkg-deb unpacks the Debian package");
+    }
+    let root = unpack_image(
+        workspace,
+        &find_file(&dist, &format!("-oci-{}.tar", package_architecture()))?,
+    )?;
+    let enter = format!("--root={}", root.display());
+    let run = ["unshare", "--map-root-user", &enter, "/usr/bin/landbridge", "--version"];
+    let may_unshare = CommandLine::in_path(&["unshare", "--map-root-user", "true"]);
+    if may_unshare.capture(&workspace.root).is_ok_and(|(status, _)| status.success()) {
+        expect_version(workspace, &CommandLine::in_path(&run))?;
+        tally.passed += 1;
+    } else {
+        skip_check(tally, "packages: this user may not run the image's program in its own root");
+    }
+    Ok(())
+}
+
+/// Unpacks the layer of an image as a runtime does: from the index over the manifest. Returns the
+/// folder of its files.
+fn unpack_image(workspace: &Workspace, archive: &str) -> Result<PathBuf, Failure> {
+    let scratch = scratch_folder(workspace, "image")?;
+    let (layout, files) = (scratch.join("layout"), scratch.join("files"));
+    unpack(workspace, archive, &layout)?;
+    unpack(workspace, &layer_path(&layout)?, &files)?;
+    Ok(files)
+}
+
+/// Unpacks a tar archive, compressed or not, into a new folder.
+fn unpack(workspace: &Workspace, archive: &str, folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|why| deploy_failure(&folder.display(), &why))?;
+    let folder = folder.display().to_string();
+    let words = ["tar", "--extract", "--file", archive, "--directory", &folder];
+    CommandLine::in_path(&words).run_to_success(&workspace.root)
+}
+
+/// Returns the path of the only layer of an unpacked layout.
+fn layer_path(layout: &Path) -> Result<String, Failure> {
+    let read = |path: &Path| -> Result<Value, Failure> {
+        let text = std::fs::read(path).map_err(|why| deploy_failure(&path.display(), &why))?;
+        serde_json::from_slice(&text).map_err(|why| deploy_failure(&path.display(), &why))
+    };
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap_or_default();
+        layout.join("blobs").join(digest.replace(':', "/"))
+    };
+    let index = read(&layout.join("index.json"))?;
+    let manifest = read(&blob(&index["manifests"][0]))?;
+    Ok(blob(&manifest["layers"][0]).display().to_string())
+}
+
+/// Runs a program that must print the version of this workspace.
+fn expect_version(workspace: &Workspace, line: &CommandLine) -> Result<(), Failure> {
+    let (status, text) = line.capture(&workspace.root)?;
+    if status.success() && text.trim() == VERSION_LINE {
+        return Ok(());
+    }
+    Err(line.failure(&format!("{status}, and prints {text:?} in place of {VERSION_LINE:?}")))
+}
+
+/// Returns the path of the only file of a folder whose name has this ending.
+fn find_file(folder: &Path, ending: &str) -> Result<String, Failure> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path().display().to_string());
+    let found = paths.find(|path| path.ends_with(ending));
+    found.ok_or_else(|| deploy_failure(&folder.display(), &format!("no file *{ending}")))
+}

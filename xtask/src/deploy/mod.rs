@@ -1,0 +1,100 @@
+//! `cargo xtask deploy`: the files of `configs/deploy`, judged by the programs that read them.
+//!
+//! Each stage asks the program of a platform where it is installed, and otherwise counts itself as
+//! skipped by name.
+
+mod built_packages;
+mod check;
+mod kubernetes;
+mod slurm;
+mod systemd;
+
+use crate::command::{CommandLine, Failure};
+use crate::programs::is_installed;
+use crate::stages::stage_runner::{self, Stage, StageWork};
+use crate::stages::test_stages::check_example_configs;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use check::skip_check;
+use std::process::ExitCode;
+
+/// Stage that builds the program, which must take all config files.
+const FILES_STAGE: Stage = Stage {
+    name: "files",
+    purpose: "`landbridge check` accepts the config files; shells accept the scripts",
+    seconds: 60,
+    work: StageWork::InTurn(check_files),
+};
+/// Stage of the systemd unit.
+const SYSTEMD_STAGE: Stage = Stage {
+    name: "systemd",
+    purpose: "unit verified, exposure at most 3.0; user and folder are made",
+    seconds: 2,
+    work: StageWork::InTurn(systemd::check_systemd),
+};
+/// Stage of the Kubernetes manifests.
+const KUBERNETES_STAGE: Stage = Stage {
+    name: "kubernetes",
+    purpose: "manifests against the schemas of the API",
+    seconds: 30,
+    work: StageWork::InTurn(kubernetes::check_kubernetes),
+};
+/// Stage of the Compose file.
+const COMPOSE_STAGE: Stage = Stage {
+    name: "compose",
+    purpose: "Docker Compose reads its file",
+    seconds: 2,
+    work: StageWork::InTurn(check_compose),
+};
+/// Stage of the job over two partitions.
+const SLURM_STAGE: Stage = Stage {
+    name: "slurm",
+    purpose: "a job over two partitions of a real slurmctld all-reduces",
+    seconds: 30,
+    work: StageWork::InTurn(slurm::check_slurm),
+};
+/// Stage of the packages of the last `cargo xtask package`.
+const PACKAGES_STAGE: Stage = Stage {
+    name: "packages",
+    purpose: "the last packages unpack, and their programs run",
+    seconds: 10,
+    work: StageWork::InTurn(built_packages::check_packages),
+};
+
+/// Runs `cargo xtask deploy`.
+pub fn run_deploy() -> ExitCode {
+    let stages =
+        [FILES_STAGE, SYSTEMD_STAGE, KUBERNETES_STAGE, COMPOSE_STAGE, SLURM_STAGE, PACKAGES_STAGE];
+    stage_runner::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
+}
+
+/// Builds the program, has it check all config files, and shells all scripts.
+fn check_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+    CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
+    check_example_configs(workspace)?;
+    tally.passed += 1;
+    for (shell, scripts) in [("sh", "debian/*"), ("bash", "slurm/*.s*")] {
+        let list =
+            format!("for file in configs/deploy/{scripts}; do {shell} -n $file || exit 1; done");
+        CommandLine::in_path(&["sh", "-c", &list]).run_to_success(&workspace.root)?;
+        tally.passed += 1;
+    }
+    Ok(())
+}
+
+/// Has Docker Compose read its file.
+fn check_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+    let file = "configs/deploy/compose/compose.yaml";
+    let version = CommandLine::in_path(&["docker", "compose", "version"]);
+    let has_compose = is_installed("docker")
+        && version.capture(&workspace.root).is_ok_and(|(status, _)| status.success());
+    if !has_compose {
+        skip_check(tally, "compose: Docker Compose is not installed");
+        return Ok(());
+    }
+    let words = ["docker", "compose", "--file", file, "--profile", "bench", "config", "--quiet"];
+    let line = CommandLine::in_path(&words).with_variable("LANDBRIDGE_USER", "1000:1000");
+    line.run_to_success(&workspace.root)?;
+    tally.passed += 1;
+    Ok(())
+}

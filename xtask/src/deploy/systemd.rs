@@ -1,0 +1,76 @@
+//! The systemd unit, the user and the folder, judged by systemd's own programs.
+
+use super::check::{deploy_failure, is_root, scratch_folder, skip_check};
+use crate::command::{CommandLine, Failure};
+use crate::programs::is_installed;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use std::path::Path;
+
+/// Highest exposure that `systemd-analyze security` may find, in tenths: 3.0 is still "OK".
+const EXPOSURE_TENTHS_MAX: &str = "30";
+
+/// Verifies the unit, limits its exposure, and makes user and folder below a root of their own.
+pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+    let scratch = scratch_folder(workspace, "systemd")?;
+    let source = workspace.root.join("configs/deploy/systemd");
+    if is_installed("systemd-analyze") {
+        let unit = scratch.join("landbridge@east.service");
+        // Programs of units are looked for; the package puts this one there.
+        copy_with(&source.join("landbridge@.service"), &unit, |text| {
+            text.replace("ExecStart=/usr/bin/landbridge ", "ExecStart=/bin/true ")
+        })?;
+        let unit = unit.display().to_string();
+        let words = ["systemd-analyze", "verify", "--man=no", &unit];
+        CommandLine::in_path(&words).run_to_success(&workspace.root)?;
+        let threshold = format!("--threshold={EXPOSURE_TENTHS_MAX}");
+        let words =
+            ["systemd-analyze", "security", "--offline=true", "--no-pager", &threshold, &unit];
+        CommandLine::in_path(&words).run_to_success(&workspace.root)?;
+        tally.passed += 2;
+    } else {
+        skip_check(tally, "systemd: systemd-analyze is not installed");
+    }
+    if is_installed("systemd-sysusers") && is_installed("systemd-tmpfiles") && is_root(workspace) {
+        make_user_and_folder(workspace, &source, &scratch.join("root"))?;
+        tally.passed += 1;
+    } else {
+        skip_check(tally, "systemd: user and folder take root, systemd-sysusers and -tmpfiles");
+    }
+    skip_check(tally, "systemd: no system is booted for the unit");
+    Ok(())
+}
+
+/// Makes user and folder in a root folder, as the package's script does on a host.
+fn make_user_and_folder(workspace: &Workspace, source: &Path, root: &Path) -> Result<(), Failure> {
+    for (program, flag, kind) in
+        [("systemd-sysusers", None, "sysusers"), ("systemd-tmpfiles", Some("--create"), "tmpfiles")]
+    {
+        let folder = root.join(format!("usr/lib/{kind}.d"));
+        for needed in [&folder, &root.join("etc"), &root.join("run")] {
+            std::fs::create_dir_all(needed)
+                .map_err(|error| deploy_failure(&needed.display(), &error))?;
+        }
+        let installed = folder.join("landbridge.conf");
+        copy_with(&source.join(format!("landbridge.{kind}")), &installed, |text| text)?;
+        let root = format!("--root={}", root.display());
+        let words = [Some(program), flag, Some(root.as_str()), Some("landbridge.conf")];
+        let words: Vec<&str> = words.into_iter().flatten().collect();
+        CommandLine::in_path(&words).run_to_success(&workspace.root)?;
+    }
+    let users = std::fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
+    if !users.contains("landbridge:x:") {
+        return Err(deploy_failure(&"landbridge.sysusers", &"makes no user landbridge"));
+    }
+    if !root.join("run/landbridge").is_dir() {
+        return Err(deploy_failure(&"landbridge.tmpfiles", &"makes no folder /run/landbridge"));
+    }
+    Ok(())
+}
+
+/// Copies a text file with a change.
+fn copy_with(from: &Path, to: &Path, change: impl Fn(String) -> String) -> Result<(), Failure> {
+    let text =
+        std::fs::read_to_string(from).map_err(|why| deploy_failure(&from.display(), &why))?;
+    std::fs::write(to, change(text)).map_err(|why| deploy_failure(&to.display(), &why))
+}

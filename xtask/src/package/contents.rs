@@ -1,0 +1,143 @@
+//! Which files each package has, and where.
+
+use super::archive::gzip;
+use super::c_library::CLibrary;
+use super::file_tree::{EXECUTABLE, FileTree, READABLE, disk_failure};
+use super::image::IMAGE_USER;
+use super::program::Program;
+use crate::command::{CommandLine, Failure};
+use std::path::Path;
+
+/// Files that are made by running the program.
+pub struct Generated {
+    /// Manual pages by name, such as `landbridge-run.1`.
+    pages: FileTree,
+    /// Completions for bash, fish and zsh.
+    completions: [String; 3],
+}
+
+/// Runs the program to write its manual pages and completions.
+pub fn generate_files(
+    root: &Path,
+    program: &Program,
+    scratch: &Path,
+) -> Result<Generated, Failure> {
+    let folder = scratch.join("man1");
+    let _ = std::fs::remove_dir_all(&folder);
+    let out = folder.display().to_string();
+    CommandLine::program(&program.path, &["man", "--out", &out]).run_to_success(root)?;
+    let mut pages = FileTree::default();
+    for entry in std::fs::read_dir(&folder).map_err(|error| disk_failure(&folder, &error))? {
+        let page = entry.map_err(|error| disk_failure(&folder, &error))?.path();
+        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        pages.add_from_disk(&page, &name)?;
+    }
+    let complete = |shell: &str| {
+        let line = CommandLine::program(&program.path, &["completions", shell]);
+        let (status, script) = line.capture(root)?;
+        if status.success() { Ok(script) } else { Err(line.failure(&status)) }
+    };
+    let completions = [complete("bash")?, complete("fish")?, complete("zsh")?];
+    Ok(Generated { pages, completions })
+}
+
+/// Returns the files of the Debian package. `library` is the folder of libraries in Debian, such as
+/// `x86_64-linux-gnu`.
+pub fn debian_files(
+    root: &Path,
+    program: &Program,
+    generated: &Generated,
+    c_library: Option<&CLibrary>,
+    library: &str,
+) -> Result<FileTree, Failure> {
+    let mut tree = FileTree::default();
+    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
+    tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
+    for (name, page) in generated.pages.files() {
+        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), READABLE, gzip(page));
+    }
+    let [bash, fish, zsh] = &generated.completions;
+    tree.add_file("usr/share/bash-completion/completions/landbridge", READABLE, bash.as_str());
+    tree.add_file("usr/share/fish/vendor_completions.d/landbridge.fish", READABLE, fish.as_str());
+    tree.add_file("usr/share/zsh/vendor-completions/_landbridge", READABLE, zsh.as_str());
+    let systemd = root.join("configs/deploy/systemd");
+    for (file, place) in [
+        ("landbridge@.service", "usr/lib/systemd/system/landbridge@.service"),
+        ("landbridge.sysusers", "usr/lib/sysusers.d/landbridge.conf"),
+        ("landbridge.tmpfiles", "usr/lib/tmpfiles.d/landbridge.conf"),
+    ] {
+        tree.add_from_disk(&systemd.join(file), place)?;
+    }
+    if let Some(found) = c_library {
+        for (name, header) in found.headers.files() {
+            tree.add_file(&format!("usr/include/{name}"), READABLE, header);
+        }
+        for (name, bytes) in found.libraries.files() {
+            tree.add_file(&format!("usr/lib/{library}/{name}"), READABLE, bytes);
+        }
+    }
+    let documents = "usr/share/doc/landbridge";
+    tree.add_from_disk(&root.join("LICENSE"), &format!("{documents}/copyright"))?;
+    let changes = root.join("CHANGELOG.md");
+    let changes = std::fs::read(&changes).map_err(|error| disk_failure(&changes, &error))?;
+    tree.add_file(&format!("{documents}/changelog.gz"), READABLE, gzip(&changes));
+    add_examples(root, &mut tree, &format!("{documents}/examples"))?;
+    Ok(tree)
+}
+
+/// Returns the files of the tarball, below the folder that it makes.
+pub fn tarball_files(
+    root: &Path,
+    program: &Program,
+    generated: &Generated,
+) -> Result<FileTree, Failure> {
+    let mut tree = FileTree::default();
+    tree.add_from_disk(&program.path, "bin/landbridge")?;
+    for (name, page) in generated.pages.files() {
+        tree.add_file(&format!("share/man/man1/{name}"), READABLE, page);
+    }
+    let [bash, fish, zsh] = &generated.completions;
+    tree.add_file("share/bash-completion/completions/landbridge", READABLE, bash.as_str());
+    tree.add_file("share/fish/vendor_completions.d/landbridge.fish", READABLE, fish.as_str());
+    tree.add_file("share/zsh/site-functions/_landbridge", READABLE, zsh.as_str());
+    for file in ["LICENSE", "README.md", "CHANGELOG.md"] {
+        tree.add_from_disk(&root.join(file), file)?;
+    }
+    tree.add_tracked(root, "docs", "docs")?;
+    add_examples(root, &mut tree, "configs")?;
+    Ok(tree)
+}
+
+/// Returns the files of the image's only layer: the program with the libraries that it loads, its
+/// user, and the folders that it uses.
+pub fn image_files(root: &Path, program: &Program) -> Result<FileTree, Failure> {
+    let mut tree = FileTree::default();
+    tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
+    for library in &program.libraries {
+        // The loader looks for a library by this path, whatever links lead there on this host.
+        let inside = library.display().to_string();
+        tree.add_from_disk(library, inside.trim_start_matches('/'))?;
+    }
+    let name = "landbridge";
+    let user = format!("{name}:x:{IMAGE_USER}:{IMAGE_USER}::/run/{name}:/usr/sbin/nologin\n");
+    tree.add_file("etc/passwd", READABLE, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
+    tree.add_file("etc/group", READABLE, format!("root:x:0:\n{name}:x:{IMAGE_USER}:\n"));
+    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
+    tree.add_folder("run/landbridge", EXECUTABLE, IMAGE_USER);
+    tree.add_folder("tmp", 0o1777, 0);
+    tree.add_from_disk(&root.join("LICENSE"), "usr/share/doc/landbridge/copyright")?;
+    Ok(tree)
+}
+
+/// Adds the files for deployments and the example of two regions.
+fn add_examples(root: &Path, tree: &mut FileTree, place: &str) -> Result<(), Failure> {
+    for name in ["fabric.toml", "east.toml", "west.toml"] {
+        let file = root.join("configs/two-region").join(name);
+        tree.add_from_disk(&file, &format!("{place}/two-region/{name}"))?;
+    }
+    for name in ["compose", "kubernetes", "slurm", "systemd"] {
+        let folder = format!("configs/deploy/{name}");
+        tree.add_tracked(root, &folder, &format!("{place}/deploy/{name}"))?;
+    }
+    Ok(())
+}

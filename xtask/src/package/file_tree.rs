@@ -1,0 +1,118 @@
+//! Files of a package in memory, in path order whatever the order in which they were added.
+
+use crate::command::{CommandLine, Failure};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Mode of folders and of programs.
+pub const EXECUTABLE: u32 = 0o755;
+/// Mode of all other files.
+pub const READABLE: u32 = 0o644;
+
+/// Files and folders of a package by path, without a leading slash.
+#[derive(Debug, Clone, Default)]
+pub struct FileTree {
+    entries: BTreeMap<String, Entry>,
+}
+
+/// A file, or a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Permission bits.
+    pub mode: u32,
+    /// Number of the owner, and of the owner's group.
+    pub owner: u32,
+    /// Content of a file; `None` for a folder.
+    pub content: Option<Vec<u8>>,
+}
+
+impl FileTree {
+    /// Adds a file of root, and the folders above it.
+    pub fn add_file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
+        self.add_folders_above(path);
+        let content = Some(content.into());
+        self.entries.insert(path.to_owned(), Entry { mode, owner: 0, content });
+    }
+
+    /// Adds a folder of the user with this number, and the folders above it.
+    pub fn add_folder(&mut self, path: &str, mode: u32, owner: u32) {
+        self.add_folders_above(path);
+        self.entries.insert(path.to_owned(), Entry { mode, owner, content: None });
+    }
+
+    /// Adds a file of the disk; only whether it is executable is kept of its mode.
+    pub fn add_from_disk(&mut self, from: &Path, path: &str) -> Result<(), Failure> {
+        let read = std::fs::read(from).and_then(|bytes| Ok((bytes, std::fs::metadata(from)?)));
+        let (bytes, metadata) = read.map_err(|error| disk_failure(from, &error))?;
+        let is_executable = metadata.permissions().mode() & 0o100 != 0;
+        self.add_file(path, if is_executable { EXECUTABLE } else { READABLE }, bytes);
+        Ok(())
+    }
+
+    /// Adds the files below a folder of the workspace that git tracks: never keys that lie there.
+    pub fn add_tracked(&mut self, root: &Path, folder: &str, path: &str) -> Result<(), Failure> {
+        let line = CommandLine::in_path(&["git", "ls-files", "-z", "--", folder]);
+        let (status, listed) = line.capture(root)?;
+        if !status.success() || listed.is_empty() {
+            return Err(line.failure(&format!("git tracks no file below {folder}")));
+        }
+        for file in listed.split_terminator('\u{0}') {
+            let inside = file.strip_prefix(folder).unwrap_or(file);
+            self.add_from_disk(&root.join(file), &format!("{path}{inside}"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns all entries in path order, each folder before its files.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries.iter().map(|(path, entry)| (path.as_str(), entry))
+    }
+
+    /// Returns all files with their content, in path order.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.entries().filter_map(|(path, entry)| Some((path, entry.content.as_deref()?)))
+    }
+
+    /// Adds the folders above `path` that are missing.
+    fn add_folders_above(&mut self, path: &str) {
+        for (at, _) in path.match_indices('/') {
+            let folder = Entry { mode: EXECUTABLE, owner: 0, content: None };
+            self.entries.entry(path[..at].to_owned()).or_insert(folder);
+        }
+    }
+}
+
+/// Returns the failure of a file that cannot be read or written.
+pub fn disk_failure(path: &Path, error: &std::io::Error) -> Failure {
+    Failure {
+        why: format!("{}: {error}", path.display()),
+        repeat: "cargo xtask package".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_stand_before_their_files() {
+        let mut tree = FileTree::default();
+        tree.add_file("usr/share-more/a", READABLE, "a");
+        tree.add_file("usr/share/man/page", READABLE, "page");
+        tree.add_folder("tmp", 0o1777, 7);
+        let paths: Vec<&str> = tree.entries().map(|(path, _)| path).collect();
+        let wanted = [
+            "tmp",
+            "usr",
+            "usr/share",
+            "usr/share-more",
+            "usr/share-more/a",
+            "usr/share/man",
+            "usr/share/man/page",
+        ];
+        assert_eq!(paths, wanted);
+        assert_eq!(tree.entries["tmp"], Entry { mode: 0o1777, owner: 7, content: None });
+        assert_eq!(tree.files().count(), 2);
+    }
+}
