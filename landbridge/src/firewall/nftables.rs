@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_pass_on_is_a_comment() {
+    fn forwarded_packets_are_a_comment() {
         let line = nftables_line(&rule(Direction::Forward, "198.51.100.1", &[7400]));
         let wanted = "# at 198.51.100.1: udp from 192.0.2.7 to ports 7400: lanes of west-0";
         assert_eq!(line, wanted);
