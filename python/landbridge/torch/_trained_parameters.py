@@ -1,8 +1,8 @@
 """The search for trained parameters whose gradients DDP does not average.
 
 DDP chooses its parameters when the wrapper is made. One that is unfrozen or added later keeps the
-gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of each
-``backward``, in autograd's thread.
+gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of
+each ``backward``, in autograd's thread.
 """
 
 from __future__ import annotations
