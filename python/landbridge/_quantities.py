@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 #: Units of printed sizes in bytes, smallest first.
-SIZES: Sequence[tuple[str, float]] = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30))
+SIZES: Sequence[tuple[str, float]] = (
+    ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)
+)  # fmt: skip
 #: Units of printed times in seconds, smallest first.
 TIMES: Sequence[tuple[str, float]] = (
     ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0)

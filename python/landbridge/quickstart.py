@@ -97,16 +97,12 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     words += [f"--iterations={options.iterations}"]
     with LocalRegions(ranks=ranks, link=link) as regions:
         before = ProcessorTimes.read(regions.process_ids())
-        trainers = [
-            subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
-                 f"--config={regions.region_file_of_rank(rank)}"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(sum(ranks))
-        ]  # fmt: skip
+        trainers: list[subprocess.Popen[str]] = []
         try:
+            for rank in range(sum(ranks)):
+                named = [f"--rank={rank}", f"--config={regions.region_file_of_rank(rank)}"]
+                command = [sys.executable, "-m", __spec__.name, *words, *named]
+                trainers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             results = [
                 _read_quickstart_result(rank, trainer) for rank, trainer in enumerate(trainers)
             ]
@@ -461,10 +457,15 @@ def _wrap_table(rows: list[tuple[str, str, str]], columns: int) -> str:
     values = min(values, room - names)
     lines = []
     for name, value, verdict in rows:
-        cells = textwrap.wrap(name, names), textwrap.wrap(value, values), [verdict]
+        cells = _wrap_cell(name, names), _wrap_cell(value, values), [verdict]
         for one, two, three in itertools.zip_longest(*cells, fillvalue=""):
             lines.append(f"{one:{names}}  {two:>{values}}  {three}".rstrip())
     return "\n".join(lines)
+
+
+def _wrap_cell(text: str, width: int) -> list[str]:
+    """Returns the lines of a cell of a table."""
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 #: Bits per second of each unit in which ``--rate`` may be given.

@@ -168,7 +168,8 @@ def test_the_table_is_as_wide_as_the_terminal():
     os.close(terminal)
     os.close(theirs)
     assert shown == {40: 40, 133: 133}
-    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    line = [sys.executable, "-c", code]
+    piped = subprocess.run(line, capture_output=True, timeout=60, check=True)
     assert int(piped.stdout) == 80
 
 

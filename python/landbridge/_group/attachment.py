@@ -30,8 +30,8 @@ _RETRY_PAUSE_MAX_S = 1.0
 #: 2 s: longest time for which the folder of a gateway that starts is closed to its users. It takes
 #: microseconds.
 _DENIED_MAX_S = 2.0
-#: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after the
-#: other.
+#: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after
+#: the other.
 _WARNING_DELAY_S = 30.0
 #: 600 s: shortest pause between two warnings of a rank about troubles of one kind.
 _WARNING_PAUSE_S = 600.0

@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
@@ -80,6 +81,8 @@ class State:
         local = LocalRanks(group, process_group)
         self._shard = str(local)
         self._trained = TrainedParameters()
+        # The averages of this `backward`, each with the parameters of its bucket.
+        self._averages: list[tuple[list[torch.Tensor], torch.Tensor]] = []
         self._site = None if process_group is None else SiteReduction(group, local, weight)
 
     @property
@@ -131,6 +134,7 @@ class State:
         if failure is None and self._site is not None:
             raise errors.SiteFailed("a step was given up: start all trainers of this site again")
         self.failure = None
+        self._averages = []
         self._recoveries += 1
         if self._site is not None:
             self._site.give_up_step()
@@ -149,9 +153,30 @@ class State:
             future.set_result(None)
 
         # `backward` raises the text of an exception of `_wait_for_average`.
-        result = future.then(functools.partial(self._wait_for_average, self._recoveries, outcomes))
+        parameters = bucket.parameters()
+        result = future.then(
+            functools.partial(self._wait_for_average, self._recoveries, outcomes, parameters)
+        )
+        if bucket.index() == 0:
+            self._averages = []
         self._begin_bucket(bucket, complete_future)
         return result
+
+    def give_unused_gradients(self) -> None:
+        """Gives their average to parameters that only other ranks used in this step, at the end of
+        ``backward``. DDP leaves the gradients of parameters alone that its own process group did
+        not use."""
+        averages, self._averages = self._averages, []
+        if not self._trained.may_be_unused:
+            return
+        for parameters, average in averages:
+            ends = itertools.accumulate(parameter.numel() for parameter in parameters)
+            for parameter, end in zip(parameters, ends):
+                if parameter.grad is None and parameter.requires_grad:
+                    part = average.view(-1)[end - parameter.numel() : end]
+                    # Zeros are of a parameter that no rank used.
+                    if part.any():
+                        parameter.grad = part.to(parameter.dtype, copy=True).view(parameter.shape)
 
     def _begin_bucket(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
         """Posts the bucket, or hands it to the reduction of the site. ``done`` gets an average, an
@@ -185,7 +210,9 @@ class State:
         except errors.LandbridgeError as failure:
             done(failure)
 
-    def _wait_for_average(self, recoveries: int, outcomes: list[Any], _: Any) -> torch.Tensor:
+    def _wait_for_average(
+        self, recoveries: int, outcomes: list[Any], parameters: list[torch.Tensor], _: Any
+    ) -> torch.Tensor:
         """Returns the average of a bucket, as the callback of its future. Stores a failure as
         ``failure``, and raises a ``RuntimeError`` with its text."""
         outcome = outcomes.pop()
@@ -194,6 +221,8 @@ class State:
                 raise outcome
             is_operation = isinstance(outcome, Operation)
             tensor: torch.Tensor = outcome.wait() if is_operation else outcome
+            if recoveries == self._recoveries:
+                self._averages.append((parameters, tensor))
             return tensor
         except errors.LandbridgeError as failure:
             if self.failure is None and recoveries == self._recoveries:
@@ -239,12 +268,21 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     done = Latch()
     future.add_done_callback(lambda _: done.open())
     wait: Any = functools.partial(done.wait, None)
-    torch.autograd.Variable._execution_engine.queue_callback(wait)
+    engine = torch.autograd.Variable._execution_engine
+    engine.queue_callback(wait)
+    if bucket.is_last():
+        # From inside of a callback, because DDP queues its own after the last bucket has begun.
+        give: Any = functools.partial(engine.queue_callback, state.give_unused_gradients)
+        engine.queue_callback(give)
     return future
 
 
 def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
-    """Returns a hash of the bucket's shapes and of the shard, on which ranks must agree."""
-    shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
-    text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard}"
+    """Returns a hash of the bucket's shapes and frozen parameters and of the shard, on which ranks
+    must agree."""
+    parameters = bucket.parameters()
+    shapes = [tuple(parameter.shape) for parameter in parameters]
+    # A parameter that is frozen on one rank only would be trained by the others.
+    frozen = [at for at, parameter in enumerate(parameters) if not parameter.requires_grad]
+    text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard} {frozen}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

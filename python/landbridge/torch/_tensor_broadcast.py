@@ -23,8 +23,8 @@ from ..errors import ArenaFull
 _CHUNK_BYTES_MAX = 1 << 20
 #: 4 KiB: the shortest chunk, a page. An arena without room for three of them is refused.
 _CHUNK_BYTES_MIN = 1 << 12
-#: 4 broadcasts: the fewest in flight for which longer chunks are kept, so that a round trip does not
-#: follow each.
+#: 4 broadcasts: the fewest in flight for which longer chunks are kept, so that a round trip does
+#: not follow each.
 _BROADCASTS_IN_FLIGHT_MIN = 4
 #: 16 broadcasts: the most in flight at once, enough that a long round trip does not leave the link
 #: idle.

@@ -1,8 +1,8 @@
 """The search for trained parameters whose gradients DDP does not average.
 
 DDP chooses its parameters when the wrapper is made. One that is unfrozen or added later keeps the
-gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of each
-``backward``, in autograd's thread.
+gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of
+each ``backward``, in autograd's thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ class TrainedParameters:
 
     A communication hook does not learn its wrapper's name. The wrapper is looked for among all
     objects of the process, once for each wrapper.
+
+    Attributes:
+        may_be_unused: Whether DDP lets a step leave parameters unused.
     """
 
     def __init__(self) -> None:
+        self.may_be_unused = False
         #: Parameters in the buckets of this ``backward``, by identity.
         self._averaged: set[int] = set()
         #: Wrappers that were alive at the last search.
@@ -44,7 +48,11 @@ class TrainedParameters:
         if not bucket.is_last() or not parameters:
             return []
         wrapper = self._find_wrapper(id(parameters[0]))
-        return [] if wrapper is None else list(self._list_others(wrapper))
+        if wrapper is None:
+            return []
+        options = ("find_unused_parameters", "static_graph")
+        self.may_be_unused = any(getattr(wrapper, option, False) for option in options)
+        return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:
         """Yields the names of a wrapper's trained parameters that were in no bucket."""

@@ -135,11 +135,11 @@ class PartlyFrozenTrainer:
         self.module[0].requires_grad_(False)
         self.wrap()
 
-    def wrap(self):
+    def wrap(self, **options):
         """Makes a new wrapper. The old one must be gone before its hooks are."""
         self.model = None
         gc.collect()
-        self.model = torch.nn.parallel.DistributedDataParallel(self.module)
+        self.model = torch.nn.parallel.DistributedDataParallel(self.module, **options)
         self.state = State(self.group)
         self.model.register_comm_hook(self.state, all_reduce_hook)
 
@@ -180,6 +180,50 @@ def test_a_parameter_unfrozen_on_one_rank_stops_all_ranks(groups, one_trainer):
         assert time.monotonic() - begun < DEADLINE_S, "of thirty minutes"
 
     call_for_all(range(2), step)
+
+
+class BranchingModule(torch.nn.Module):
+    """A module of which a step may leave one layer unused."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.always, self.never = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self.sometimes = torch.nn.Linear(2, 2)
+
+    def forward(self, inputs, uses_all):
+        outputs = self.always(inputs)
+        return outputs + self.sometimes(inputs) if uses_all else outputs
+
+
+def test_parameters_that_only_one_rank_uses_stay_equal(groups, one_trainer):
+    def wrap(group):
+        module = BranchingModule()
+        model = torch.nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+        model.register_comm_hook(State(group), all_reduce_hook)
+        return group, module, model
+
+    def step(trainer):
+        group, module, model = trainer
+        model(torch.ones(1, 2), group.rank == 0).sum().backward()
+        assert module.never.weight.grad is None, "no rank used it"
+        return [module.always.weight.grad.tolist(), module.sometimes.weight.grad.tolist()]
+
+    one, other = call_for_all([wrap(group) for group in groups], step)
+    assert one == other == [[[1.0, 1.0]] * 2, [[0.5, 0.5]] * 2]
+
+
+def test_a_parameter_frozen_on_one_rank_stops_all_ranks(groups, one_trainer):
+    trainers = [PartlyFrozenTrainer(group) for group in groups]
+    for trainer in trainers:
+        trainer.wrap(find_unused_parameters=True)
+    trainers[1].module[1].weight.requires_grad_(False)
+
+    def step(trainer):
+        with pytest.raises(landbridge.RanksDisagree):
+            trainer.step()
+
+    call_for_all(trainers, step)
 
 
 def one_bucket(*parameters):
