@@ -189,8 +189,12 @@ pub fn judge_client(deployment: &Deployment, limit: &Limit<'_>) -> Outcome {
     };
     let mut limited = bench(held(), 0);
     (limit.apply)(&limited);
-    release(limited.stdin.take());
+    // A rank that posted in an epoch and attaches again ends it. The others of the last test do so
+    // before the limited rank attaches.
+    wait_for_other_ranks(deployment, false);
     let mut others: Vec<Child> = (1..3).map(|rank| bench(Command::new(BINARY), rank)).collect();
+    wait_for_other_ranks(deployment, true);
+    release(limited.stdin.take());
     let status = wait_for_end(&mut limited, &limit.words);
     let mut text = String::new();
     limited.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
@@ -205,6 +209,26 @@ pub fn judge_client(deployment: &Deployment, limit: &Limit<'_>) -> Outcome {
         assert!(status.success() || outcome != Outcome::Works, "{:?}: {status}", limit.words);
     }
     outcome
+}
+
+/// Waits until all ranks but rank 0 are `attached`, or none of them is, as the status has them.
+fn wait_for_other_ranks(deployment: &Deployment, attached: bool) {
+    let address = |region: &str| {
+        let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
+        file.gateway(None).expect("one").status
+    };
+    let addresses = ["east", "west"].map(address);
+    let begin = Instant::now();
+    loop {
+        let reports = addresses.map(|address| fetch_status(address).expect("a status"));
+        let jobs = reports.iter().flat_map(|report| &report.jobs);
+        let mut ranks = jobs.filter(|job| job.job == "train").flat_map(|job| &job.ranks);
+        if ranks.all(|rank| rank.rank == 0 || rank.attached == attached) {
+            return;
+        }
+        assert!(begin.elapsed() < HANGS_AFTER, "{reports:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Waits for the end of a process, which must come before it counts as hanging.
