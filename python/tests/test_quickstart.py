@@ -197,7 +197,14 @@ def test_an_interrupt_exits_with_130_and_leaves_nothing(number, tmp_path):
     words = ["--steps", "1000000", "--size", "4 KiB"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        line,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # Background jobs of a shell ignore SIGINT, and so does what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         deadline = time.monotonic() + RUN_TIMEOUT_S
         while not list(tmp_path.glob("landbridge-*/west.sock")):
             assert process.poll() is None and time.monotonic() < deadline

@@ -181,7 +181,7 @@ def raises_no_gateway():
     begun = time.monotonic()
     with pytest.raises(landbridge.NoGateway, match="east.sock.* does not answer"):
         yield
-    assert time.monotonic() - begun < 10, "of thirty and more seconds"
+    assert time.monotonic() - begun < 20, "of thirty and more seconds"
 
 
 def test_a_stopped_gateway_outlasts_no_timeout(own_regions, monkeypatch):
