@@ -102,7 +102,8 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
             for rank in range(sum(ranks)):
                 named = [f"--rank={rank}", f"--config={regions.region_file_of_rank(rank)}"]
                 command = [sys.executable, "-m", __spec__.name, *words, *named]
-                trainers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+                with _deferred_interrupts():
+                    trainers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             results = [
                 _read_quickstart_result(rank, trainer) for rank, trainer in enumerate(trainers)
             ]
@@ -120,6 +121,27 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     is_good = _print_report(text)
     is_good &= all(passed for _, _, passed in _list_quickstart_checks(report))
     return 0 if is_good else 1
+
+
+@contextlib.contextmanager
+def _deferred_interrupts() -> Iterator[None]:
+    """Raises ``KeyboardInterrupt`` of the block at its end. An interrupt between the start of a
+    process and its place in a list would leave a process that nobody ends."""
+    came: list[int] = []
+    deferred = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is signal.default_int_handler
+    ]
+    for number in deferred:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number in deferred:
+            signal.signal(number, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _print_report(text: str) -> bool:

@@ -195,16 +195,11 @@ def test_a_machine_busy_with_others_voids_the_run():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_exits_with_130_and_leaves_nothing(number, tmp_path):
     words = ["--steps", "1000000", "--size", "4 KiB"]
-    line = [sys.executable, "-m", "landbridge.quickstart", *words]
+    # Background jobs of a shell ignore SIGINT, and so does what they start.
+    taking_signals = ["env", "--default-signal=INT"]
+    line = [*taking_signals, sys.executable, "-m", "landbridge.quickstart", *words]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        line,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        # Background jobs of a shell ignore SIGINT, and so does what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as process:
         deadline = time.monotonic() + RUN_TIMEOUT_S
         while not list(tmp_path.glob("landbridge-*/west.sock")):
             assert process.poll() is None and time.monotonic() < deadline
