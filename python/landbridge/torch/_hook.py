@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import errors
 from .._group import Group, resolve_group
@@ -286,3 +287,19 @@ def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
     frozen = [at for at, parameter in enumerate(parameters) if not parameter.requires_grad]
     text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard} {frozen}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _tell_states_their_wrappers() -> None:
+    """Makes ``register_comm_hook`` note its wrapper in a ``State``: PyTorch tells it no hook."""
+    register = DistributedDataParallel.register_comm_hook
+
+    @functools.wraps(register)
+    def register_and_note(self: DistributedDataParallel, state: Any, hook: Any) -> None:
+        register(self, state, hook)
+        if isinstance(state, State):
+            state._trained.note_wrapper(self)
+
+    DistributedDataParallel.register_comm_hook = register_and_note  # type: ignore[method-assign]
+
+
+_tell_states_their_wrappers()

@@ -1,4 +1,4 @@
-"""The search for trained parameters whose gradients DDP does not average.
+"""Trained parameters whose gradients DDP does not average.
 
 DDP chooses its parameters when the wrapper is made. One that is unfrozen or added later keeps the
 gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of
@@ -7,7 +7,6 @@ each ``backward``, in autograd's thread.
 
 from __future__ import annotations
 
-import gc
 import logging
 import weakref
 from collections.abc import Iterator
@@ -22,8 +21,7 @@ _log = logging.getLogger("landbridge")
 class TrainedParameters:
     """The parameters that DDP averages in one ``backward``, compared with those of its module.
 
-    A communication hook does not learn its wrapper's name. The wrapper is looked for among all
-    objects of the process, once for each wrapper.
+    A communication hook does not learn its wrapper. ``register_comm_hook`` tells it here.
 
     Attributes:
         may_be_unused: Whether DDP lets a step leave parameters unused.
@@ -33,10 +31,14 @@ class TrainedParameters:
         self.may_be_unused = False
         #: Parameters in the buckets of this ``backward``, by identity.
         self._averaged: set[int] = set()
-        #: Wrappers that were alive at the last search.
+        #: Wrappers that have the hook.
         self._wrappers: list[weakref.ref[Any]] = []
-        #: The first parameter, by identity, of each module whose wrapper was looked for in vain.
-        self._unfound: set[int] = set()
+        #: Whether the log has said that a wrapper is unknown.
+        self._has_told = False
+
+    def note_wrapper(self, wrapper: Any) -> None:
+        """Notes a wrapper to which the hook was added."""
+        self._wrappers.append(weakref.ref(wrapper))
 
     def note_bucket(self, bucket: GradBucket) -> list[str]:
         """Notes the parameters of a bucket. At the last one of a ``backward``, returns the names of
@@ -68,21 +70,13 @@ class TrainedParameters:
     def _find_wrapper(self, first: int) -> Any:
         """Returns the wrapper with a parameter, given by identity, or ``None``."""
         found = self._wrapper_with(first)
-        if found is None and first not in self._unfound:
-            # By class and not by `isinstance`, which runs code of objects that stand for others.
-            self._wrappers = [
-                weakref.ref(one)
-                for one in gc.get_objects()
-                if issubclass(type(one), torch.nn.parallel.DistributedDataParallel)
-            ]
-            found = self._wrapper_with(first)
-            if found is None:
-                self._unfound.add(first)
-                _log.warning(
-                    "no DistributedDataParallel was found around the averaged parameters, so none "
-                    "that is unfrozen or added later is noticed; call `gc.freeze` after the first "
-                    "step, or compare weights with `check_module`"
-                )
+        if found is None and not self._has_told:
+            self._has_told = True
+            _log.warning(
+                "no DistributedDataParallel with the averaged parameters has registered this state, "
+                "so none that is unfrozen or added later is noticed; add the hook by "
+                "`register_comm_hook`, or compare weights with `check_module`"
+            )
         return found
 
     def _wrapper_with(self, first: int) -> Any:
