@@ -13,8 +13,8 @@ const RATES_GBIT: [u64; 3] = [10, 100, 400];
 /// 16 cores: a host that a gateway may have to itself.
 const CORES: f64 = 16.0;
 
-/// Name of the threads of lanes, without their numbers.
-const LANE_THREADS: &str = "lane";
+/// Names of the threads of lanes, without their numbers: the first lane runs on the engine's.
+const LANE_THREADS: [&str; 2] = ["engine", "lane"];
 
 /// A rate, and the cores and lanes that it takes on one gateway.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,7 +50,10 @@ impl GatewayCost {
     /// Returns the median cost of one of two gateways, where it was measured.
     fn of(measured: &Measured, mtu: u16) -> Option<Self> {
         let cell = measured.cell(&Row { mtu, ..Row::plain(FULL) })?;
-        let lane = cell.figure(|sample| sample.thread_cpu_per_gb(LANE_THREADS));
+        let lane = cell.figure(|sample| {
+            let found = LANE_THREADS.iter().filter_map(|name| sample.thread_cpu_per_gb(name));
+            found.reduce(|sum, seconds| sum + seconds)
+        });
         Some(Self {
             mtu,
             gbit: cell.figure(|sample| Some(sample.gbit))?.median,
@@ -136,7 +139,7 @@ mod tests {
             gigabytes: 0.5,
             gbit: 2.0,
             cpu_seconds: 4.0,
-            cpu_by_thread: BTreeMap::from([(LANE_THREADS.to_owned(), 2.0)]),
+            cpu_by_thread: LANE_THREADS.map(|name| (name.to_owned(), 1.0)).into(),
             ..Sample::default()
         };
         let cell = Cell { samples: vec![sample], ..Cell::new(Row::plain(FULL)) };
