@@ -131,7 +131,6 @@ pub fn section(measured: &Measured) -> String {
 mod tests {
     use super::*;
     use crate::measured::{Cell, Sample};
-    use std::collections::BTreeMap;
 
     /// Two gateways that take 8 s for each GB, 4 s of it in lanes, at 2 Gbit/s.
     fn measured() -> Measured {
