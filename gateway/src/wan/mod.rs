@@ -1,9 +1,9 @@
 //! The WAN plane: lanes of mutually authenticated QUIC connections between gateways.
 //!
-//! A *lane* is a UDP socket with a QUIC endpoint and a thread of its own; the first is on the engine's. All gateways of a fabric have
-//! the same number of them. Lane `i` has one connection to lane `i` of each peer while the two use it:
-//! they begin with few, and `link/lane_number/` decides how many pay. The thread of a lane that is not in
-//! use waits without cost.
+//! A *lane* is a UDP socket with a QUIC endpoint and a thread of its own. The first lane runs on the
+//! engine's thread. All gateways of a fabric have the same number of lanes. Lane `i` has one connection
+//! to lane `i` of each peer while the two use it: they begin with few, and `link/lane_number/` decides
+//! how many pay. The thread of a lane that is not in use waits without cost.
 //!
 //! | module | subject |
 //! |---|---|

@@ -38,7 +38,8 @@ class TrainedParameters:
 
     def note_wrapper(self, wrapper: Any) -> None:
         """Notes a wrapper to which the hook was added."""
-        self._wrappers.append(weakref.ref(wrapper))
+        alive = [known for known in self._wrappers if known() is not None]
+        self._wrappers = [*alive, weakref.ref(wrapper)]
 
     def note_bucket(self, bucket: GradBucket) -> list[str]:
         """Notes the parameters of a bucket. At the last one of a ``backward``, returns the names of

@@ -1,7 +1,7 @@
 //! The endpoint of a lane: a UDP socket with its own thread (the engine's for a gateway's first lane),
 //! shared by the connections to all peers.
 //!
-//! The daemon calls [`start_lanes`]. Each lane's thread runs an accept loop, and tasks for dialling
+//! The daemon calls [`start_lanes`]. The thread of each lane runs an accept loop, and tasks for dialling
 //! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
 //! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
 //! taken, the oldest of the source with most slots is evicted.

@@ -4,8 +4,8 @@
 //! could deliver is unknown. When more is lost and a queue stands before the link, the delivery rate
 //! is its capacity. Lanes that follow it keep the queue and lose little, so queued spans after a
 //! congested one count too, if together they lost more than configured. That capacity then limits
-//! the pair, and plans are made for it. After a while a
-//! higher rate is probed until a queue shows, since spare capacity shows only under load.
+//! the pair, and plans are made for it. After a while a higher rate is probed until a queue shows,
+//! since spare capacity shows only under load.
 //!
 //! The engine task feeds each estimator every 100 ms, each second while nothing passes, and applies its
 //! limit (`engine/link_control.rs`).
