@@ -12,7 +12,8 @@
 //! | `congestion/` | the control loops: delivery rate, min RTT, congestion window; **start here** |
 //! | `pacing/` | the rate limit of a pair of gateways |
 //! | `link/` | capacity, rate limits and loss of a link, and messages about it |
-//! | `spec.rs` | `LaneSpec`, `PeerLink`: the state that all lanes share |
+//! | `lane_spec.rs` | `LaneSpec`: the state that all lanes share |
+//! | `peer_link.rs` | `PeerLink`: the state that all lanes to one peer share |
 //! | `lane_handle.rs` | `LaneHandle`: the engine's handle to an established lane |
 //!
 //! The daemon starts the lanes. They report to the engine over its event queue; the engine answers
@@ -33,12 +34,14 @@ pub mod congestion;
 pub mod connect;
 mod error_code;
 mod lane_handle;
+mod lane_spec;
 pub mod link;
 pub mod pacing;
-mod spec;
+mod peer_link;
 pub mod stream;
 
 pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
 pub use connect::liveness::PeerLiveness;
 pub use lane_handle::{LaneHandle, LaneMeasurement, PeerSeen};
-pub use spec::{LaneSpec, LaneThreads, PeerLink};
+pub use lane_spec::{LaneSpec, LaneThreads};
+pub use peer_link::PeerLink;

@@ -12,7 +12,8 @@ use super::messages::RankMessage;
 use super::options::QuickstartOptions;
 use super::processes::ChildProcess;
 use super::progress::quickstart_progress_bar;
-use super::report::fidelity::{ProcessorTimes, RelayFidelity, RunFidelity};
+use super::report::fidelity::{RelayFidelity, RunFidelity};
+use super::report::processor_times::ProcessorTimes;
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
@@ -129,7 +130,8 @@ impl QuickstartRunner {
         })
     }
 
-    /// Starts the relay, the gateways and, once the gateways are in an epoch, the ranks.
+    /// Starts the relay and the gateways, waits until the gateways are in an epoch, then starts the
+    /// ranks. `shares` has the samples of a batch for each rank.
     async fn start_processes(
         &mut self,
         options: &QuickstartOptions,

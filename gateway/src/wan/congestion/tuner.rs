@@ -10,8 +10,9 @@ use super::lane_controller::{self, smoothed_rtt};
 use super::min_rtt::MinRtt;
 use super::telemetry::LaneTelemetry;
 use super::window::window_rtt_max;
+use crate::wan::lane_spec::LaneSpec;
 use crate::wan::link::policy::ControllerKind;
-use crate::wan::spec::{LaneSpec, PeerLink};
+use crate::wan::peer_link::PeerLink;
 use quinn::Connection;
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 /// Sets the windows of a connection each round trip with traffic until it ends; returns the reason
 /// of its end.
 pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
-    let mut path = peer.lane_path(spec);
+    let mut path = spec.lane_path(peer);
     let mut windows_set = None;
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
     let can_drain = peer.controller == ControllerKind::LinkShare;
@@ -69,7 +70,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
             min_rtt.end_rest(idle_rounds);
         }
         // The rate limit and the number of lanes may have changed, also while the tuner rested.
-        path = peer.lane_path(spec);
+        path = spec.lane_path(peer);
         delivery.set_assumed_rate(path.lane_rate());
     }
 }

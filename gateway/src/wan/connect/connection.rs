@@ -13,7 +13,7 @@ use crate::log_throttle::LogThrottle;
 use crate::wan::congestion::tuner;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, LANE_RETIRED_CODE, PEER_REFUSED_CODE};
 use crate::wan::lane_handle::LaneHandle;
-use crate::wan::spec::LaneSpec;
+use crate::wan::lane_spec::LaneSpec;
 use crate::wan::stream::send_queue::TrafficClass;
 use crate::wan::stream::{receiver, sender};
 use hier_collectives::ids::GatewayId;

@@ -10,7 +10,8 @@ use super::quic_config::lane_transport_config;
 use super::tls;
 use crate::events::Event;
 use crate::log_throttle::LogThrottle;
-use crate::wan::spec::{LaneSpec, PeerLink};
+use crate::wan::lane_spec::LaneSpec;
+use crate::wan::peer_link::PeerLink;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use units::Span;
@@ -99,7 +100,7 @@ impl Dialler {
         let answered = |why: String| DialError { why, is_unanswered: false };
         let crypto = credentials.client_config().map_err(|error| answered(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(crypto);
-        let transport = lane_transport_config(&peer.lane_path(spec), peer.controller, self.packets);
+        let transport = lane_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
         config.transport_config(Arc::new(transport));
         let server_name =
             tls::gateway_dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());

@@ -6,7 +6,7 @@
 use super::control_stream::{frame_control_message, prioritize_control_stream, read_control_frame};
 use super::tls;
 use crate::wan::lane_handle::PeerSeen;
-use crate::wan::spec::LaneSpec;
+use crate::wan::lane_spec::LaneSpec;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::{Hello, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};

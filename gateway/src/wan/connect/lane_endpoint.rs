@@ -18,7 +18,8 @@ use crate::events::Event;
 use crate::host::{BoxFuture, LaneThread};
 use crate::log_throttle::LogThrottle;
 use crate::wan::error_code::CONNECTION_CLOSING_CODE;
-use crate::wan::spec::{LaneSpec, LaneThreads, PeerLink};
+use crate::wan::lane_spec::{LaneSpec, LaneThreads};
+use crate::wan::peer_link::PeerLink;
 use hier_collectives::plan;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -151,7 +152,7 @@ fn peer_transport_config(
     peer: &PeerLink,
     sizes: &PacketSizes,
 ) -> Arc<quinn::TransportConfig> {
-    Arc::new(lane_transport_config(&peer.lane_path(spec), peer.controller, sizes.for_peer(peer)))
+    Arc::new(lane_transport_config(&spec.lane_path(peer), peer.controller, sizes.for_peer(peer)))
 }
 
 /// The connections that a lane has accepted and not identified yet.

@@ -1,6 +1,7 @@
 //! The packet size of a lane: pinned by the fabric file, or discovered.
 
-use crate::wan::spec::{LaneSpec, PeerLink};
+use crate::wan::lane_spec::LaneSpec;
+use crate::wan::peer_link::PeerLink;
 use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

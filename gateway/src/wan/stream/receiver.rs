@@ -13,7 +13,7 @@ use crate::wan::congestion::window::stream_window_bytes;
 use crate::wan::error_code::{
     PROTOCOL_VIOLATION_CODE, SEGMENT_CANCELLED_CODE, SEGMENT_DISCARDED_CODE,
 };
-use crate::wan::spec::LaneSpec;
+use crate::wan::lane_spec::LaneSpec;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::session::{LeaseId, PROGRESS_REPORT_INTERVAL};

@@ -1,10 +1,11 @@
 //! The report of a quickstart: JSON, a table, and checks that must pass.
 //!
 //! The runner fills it in. [`binomial`] has the limits of random loss, [`fidelity`] judges whether
-//! the times are those of the link.
+//! the times are those of the link, by [`processor_times`].
 
 mod binomial;
 pub(super) mod fidelity;
+pub(super) mod processor_times;
 
 use binomial::central_binomial_interval;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};

@@ -9,6 +9,7 @@ use super::header::{
     IPV6_HEADER_BYTES, NEEDS_CHECKSUM, TCP_CWR, TCP_FIN, TCP_HEADER_BYTES, TCP_PSH,
     UDP_HEADER_BYTES, VIRTIO_HEADER_BYTES, VirtioHeader,
 };
+use super::ip_packet::{flip_payload_bit, mark_ecn_ce};
 use crate::FlowKey;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -212,28 +213,4 @@ fn parse_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
         return None;
     }
     Some(Segments { headers_bytes, payload_bytes, count: payload.div_ceil(payload_bytes) })
-}
-
-/// Sets the ECN CE mark in the IP header.
-fn mark_ecn_ce(packet: &mut [u8]) {
-    if packet[0] >> 4 == 4 {
-        packet[1] |= 3;
-        renew_ipv4_checksum(packet);
-    } else {
-        packet[1] |= 0x30;
-    }
-}
-
-/// Flips one bit after the IP header: `bit`, modulo the bits that follow the header.
-fn flip_payload_bit(packet: &mut [u8], bit: u32) {
-    let headers = match packet[0] >> 4 {
-        4 => usize::from(packet[0] & 15) * 4,
-        _ => IPV6_HEADER_BYTES,
-    };
-    if let Some(payload) = packet.get_mut(headers..)
-        && !payload.is_empty()
-    {
-        let bit = bit as usize % (payload.len() * 8);
-        payload[bit / 8] ^= 1 << (bit % 8);
-    }
 }

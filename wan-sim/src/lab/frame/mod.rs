@@ -6,6 +6,7 @@
 mod buffer;
 mod checksum;
 mod header;
+mod ip_packet;
 
 pub(super) use buffer::{Damage, Destination, FrameBuffer};
 pub(super) use header::VIRTIO_HEADER_BYTES;

@@ -1,0 +1,94 @@
+//! The state that all lanes of a gateway share: [`LaneSpec`], with a [`PeerLink`] for each peer.
+//!
+//! The daemon makes it at the start. Tasks of all lanes and the engine read it.
+
+use super::peer_link::PeerLink;
+use crate::events::EventSender;
+use crate::host::Host;
+use crate::observe::metrics::MetricsRegistry;
+use crate::wan::congestion::window::LanePath;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::tls::Credentials;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::topology::{Fabric, Link};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use units::{ByteCount, Span};
+
+/// The state that every lane of a gateway shares.
+pub struct LaneSpec {
+    /// The host: clock, sockets, threads, compute pool.
+    pub host: Arc<dyn Host>,
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// The digest of the fabric's identity, which peers compare.
+    pub identity: [u8; 32],
+    /// This gateway.
+    pub me: GatewayId,
+    /// The random number of this start.
+    pub boot: BootId,
+    /// The addresses that lanes listen on.
+    pub listen: LaneAddresses,
+    /// The threads of the lanes.
+    pub threads: LaneThreads,
+    /// Whether each packet is handed to the system by itself, without GSO.
+    pub one_by_one: bool,
+    /// Whether the fabric file states the MTU of every path; otherwise it is discovered.
+    pub mtu_pinned: bool,
+    /// Bytes of the plan's segments.
+    pub segment_bytes: u64,
+    /// The most bytes that the receive windows of all connections of these lanes together grow to
+    /// when RTTs are over four times the configured ones.
+    pub receive_windows_max: ByteCount,
+    /// The certificate of this gateway and the CA that it trusts. A change holds from the next
+    /// handshake on.
+    pub credentials: watch::Receiver<Arc<Credentials>>,
+    /// All other gateways with a WAN port.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+    /// The metrics of the gateway.
+    pub metrics: Arc<MetricsRegistry>,
+    /// The event queue of the engine.
+    pub events: EventSender,
+    /// Ends the lanes. A lane that ends by itself cancels it, which ends the gateway.
+    pub shutdown: CancellationToken,
+}
+
+/// The threads of a gateway's lanes; see [`LaneThread`](crate::host::LaneThread).
+#[derive(Debug, Clone, Copy)]
+pub struct LaneThreads {
+    /// The number of the first thread.
+    pub first: usize,
+    /// The number of threads of all lanes of this process.
+    pub of: usize,
+}
+
+impl LaneSpec {
+    /// Returns the peer whose lane has the address `from`, if there is one.
+    pub(crate) fn peer_at(&self, lane: u16, from: SocketAddr) -> Option<GatewayId> {
+        let mut peers = self.peers.values();
+        peers.find(|peer| peer.addresses.of_lane(lane) == from).map(|peer| peer.id)
+    }
+
+    /// Returns the longest round trip to a peer by the fabric.
+    pub(crate) fn longest_rtt(&self) -> Span {
+        self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)
+    }
+
+    /// Returns the path of a lane to `peer` for its windows, at the present rate limit of the link
+    /// and for its present number of lanes.
+    pub(crate) fn lane_path(&self, peer: &PeerLink) -> LanePath {
+        let lanes = u64::from(peer.sharing.load(Ordering::Relaxed));
+        let connections = lanes * self.peers.len() as u64;
+        LanePath {
+            link: Link { rate: peer.pair_rate_now(), ..peer.link.clone() },
+            inbound: peer.link.rate,
+            lanes,
+            segment_bytes: self.segment_bytes,
+            receive_window_max: self.receive_windows_max.get() / connections.max(1),
+        }
+    }
+}

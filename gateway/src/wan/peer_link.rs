@@ -1,0 +1,98 @@
+//! One peer, as all lanes to it share it: link, send queue, pacer, number of lanes.
+//!
+//! The daemon makes a [`PeerLink`] for each peer at the start. Tasks of lanes and the engine read it;
+//! its parts have locks of their own.
+
+use crate::observe::metrics::PeerMetrics;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::liveness::PeerLiveness;
+use crate::wan::connect::path_probe::path_check::LanePaths;
+use crate::wan::link::lane_number::LaneTerms;
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::send_queue::SendQueue;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, Link};
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU16, Ordering};
+use tokio::sync::watch;
+use units::BitRate;
+
+/// One peer, as all lanes share it.
+pub struct PeerLink {
+    /// The peer.
+    pub id: GatewayId,
+    /// The addresses of its lanes.
+    pub addresses: LaneAddresses,
+    /// The addresses that this gateway's lanes to it listen on.
+    pub local: LaneAddresses,
+    /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover
+    /// it.
+    pub pinned_mtu: Option<u16>,
+    /// The link to its region, at the rate that the pair alone could send.
+    pub link: Link,
+    /// The segments to it.
+    pub send_queue: SendQueue,
+    /// The rate limit of the payload to it.
+    pub pair_pacer: PairPacer,
+    /// The congestion controller of its lanes.
+    pub controller: ControllerKind,
+    /// The bounds of the number of lanes.
+    pub lane_terms: LaneTerms,
+    /// The number of lanes in use, which the engine sets and diallers follow.
+    pub lanes: watch::Sender<u16>,
+    /// The number of lanes that share the link, which the engine sets and windows follow: those
+    /// that are up, or the fewest that there may be.
+    pub sharing: AtomicU16,
+    /// When its lanes were last heard.
+    pub liveness: PeerLiveness,
+    /// Its counters.
+    pub metrics: PeerMetrics,
+}
+
+impl PeerLink {
+    /// Returns the number of lanes to this peer that are in use: lanes 0 to one less.
+    pub fn lanes_in_use(&self) -> u16 {
+        *self.lanes.borrow()
+    }
+
+    /// Sets the number of lanes in use, and wakes the diallers if it is another one.
+    pub(crate) fn set_lanes_in_use(&self, lanes: u16) {
+        self.lanes.send_if_modified(|now| std::mem::replace(now, lanes) != lanes);
+    }
+
+    /// Sets how many lanes are up, which share the link.
+    pub(crate) fn set_lanes_up(&self, up: u16) {
+        let sharing = up.max(self.lane_terms.least);
+        self.sharing.store(sharing, Ordering::Relaxed);
+        self.pair_pacer.set_lanes(NonZeroU16::new(sharing).unwrap_or(NonZeroU16::MIN));
+    }
+
+    /// Returns the paths of the lanes in use to this peer, to be checked. `fabric` gives the MTU
+    /// that plans assume.
+    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
+        let lanes = 0..self.lanes_in_use();
+        let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
+        let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
+        LanePaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
+    }
+
+    /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit
+    /// but `limit` and were filled; `None` within a region, whose rate is not known.
+    pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
+        let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
+        (self.link.a != self.link.b).then(|| pair * (1.0 - self.link.loss.as_f64()))
+    }
+
+    /// Returns the rate that the pair alone could send, within the present limit of the link.
+    pub(crate) fn pair_rate_now(&self) -> BitRate {
+        self.link.rate.min(self.pair_pacer.link_limit())
+    }
+}
+
+impl std::fmt::Debug for PeerLink {
+    /// Prints the peer's number for logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerLink").field("id", &self.id).finish_non_exhaustive()
+    }
+}
