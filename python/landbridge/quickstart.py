@@ -234,7 +234,7 @@ def _train_quickstart(group: Group, steps: int) -> tuple[list[float], float]:
         loss = means.pop()
         model.apply_gradient(means)
         _report_quickstart_progress(group, "training", step + 1, steps, f"loss {loss:.4f}")
-    return model.flat_weights(), loss
+    return model.weights_as_list(), loss
 
 
 def _train_quickstart_in_one_process(steps: int) -> list[float]:
@@ -244,7 +244,7 @@ def _train_quickstart_in_one_process(steps: int) -> list[float]:
     for step in range(steps):
         gradient, _ = model.compute_gradient(_make_quickstart_batch(step))
         model.apply_gradient(gradient)
-    return model.flat_weights()
+    return model.weights_as_list()
 
 
 def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[list[int]], str]:
@@ -310,7 +310,7 @@ class _LinearModel:
         """Takes one training step against the gradient."""
         self._weights = [w - 0.2 * g for w, g in zip(self._weights, gradient)]
 
-    def flat_weights(self) -> list[float]:
+    def weights_as_list(self) -> list[float]:
         """Returns the weights of the model as one list."""
         return self._weights
 
@@ -346,7 +346,7 @@ class _TorchModel:
                 p -= 0.1 * part.view(p.shape)
                 at += p.numel()
 
-    def flat_weights(self) -> list[float]:
+    def weights_as_list(self) -> list[float]:
         """Returns the weights of the model as one list."""
         flat = self._torch.cat([p.detach().reshape(-1) for p in self._module.parameters()])
         weights: list[float] = flat.tolist()

@@ -71,13 +71,15 @@ pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Names a user for people, such as `alice (1000)`; the number alone where it has no name.
-pub fn user_label(id: u32) -> String {
+/// Names a user of the system for people, such as `alice (1000)`; the number alone where it has no
+/// name.
+pub fn unix_user_label(id: u32) -> String {
     Database::Users.label(id)
 }
 
-/// Names a group for people, such as `train (1001)`; the number alone where it has no name.
-pub fn group_label(id: u32) -> String {
+/// Names a group of the system for people, such as `train (1001)`; the number alone where it has no
+/// name.
+pub fn unix_group_label(id: u32) -> String {
     Database::Groups.label(id)
 }
 
@@ -166,7 +168,7 @@ mod tests {
     fn root_is_found_by_name_and_number() {
         let root = Account::parse("root").expect("a name");
         assert_eq!((root.user_id(), root.group_id()), (Ok(0), Ok(0)));
-        assert_eq!(user_label(0), "root (0)");
+        assert_eq!(unix_user_label(0), "root (0)");
         let nobody = Account::parse("no-such-user-here").expect("a name");
         let error = nobody.group_id().expect_err("no such group");
         assert!(error.to_string().contains("no group `no-such-user-here`"), "{error}");

@@ -7,7 +7,7 @@ mod account;
 mod secret_file;
 mod socket;
 
-pub use account::{Account, AccountError, group_label, own_user, user_label};
+pub use account::{Account, AccountError, own_user, unix_group_label, unix_user_label};
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
 pub use socket::{
     SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,

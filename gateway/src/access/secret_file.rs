@@ -1,6 +1,6 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
-use super::account::{own_user, user_label};
+use super::account::{own_user, unix_user_label};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -83,7 +83,7 @@ impl SecretFileError {
             Self::Unreadable { source, .. } => source.to_string(),
             Self::Exposed { found, .. } => {
                 let SecretFile { mode, owner } = found;
-                format!("mode {mode:03o}, owner {}: others may read it", user_label(*owner))
+                format!("mode {mode:03o}, owner {}: others may read it", unix_user_label(*owner))
             }
         }
     }

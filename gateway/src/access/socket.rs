@@ -4,7 +4,7 @@
 //! process there. The kernel says as whom the other end runs. The folder is judged too, on both
 //! sides, so that the operator hears of a wrong one before anybody makes use of it.
 
-use super::account::{group_label, own_user, user_label};
+use super::account::{own_user, unix_group_label, unix_user_label};
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -36,10 +36,10 @@ impl TrustedUsers {
 impl fmt::Display for TrustedUsers {
     /// Lists the users, such as `root (0), alice (1000)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&user_label(0))?;
+        f.write_str(&unix_user_label(0))?;
         let own = (self.own != 0).then_some(self.own);
         let gateway = self.gateway.filter(|user| *user != 0 && *user != self.own);
-        own.into_iter().chain(gateway).try_for_each(|user| write!(f, ", {}", user_label(user)))
+        own.into_iter().chain(gateway).try_for_each(|user| write!(f, ", {}", unix_user_label(user)))
     }
 }
 
@@ -52,9 +52,9 @@ pub enum SocketAccessError {
          process runs as user {}; run it as that user, or let `group` of the gateway in the region \
          file name a group of this user",
         path.display(),
-        user_label(*owner),
-        group_label(*group),
-        user_label(*own)
+        unix_user_label(*owner),
+        unix_group_label(*group),
+        unix_user_label(*own)
     )]
     Denied {
         /// `socket` or `folder`.
@@ -76,7 +76,7 @@ pub enum SocketAccessError {
          trusted are {trusted}: use a folder that only the gateway's user can make, or name that \
          user in `user` of the gateway in the region file",
         path.display(),
-        user_label(*owner)
+        unix_user_label(*owner)
     )]
     ForeignFolder {
         /// The folder.
@@ -91,7 +91,7 @@ pub enum SocketAccessError {
         "others may write to folder {} (mode {mode:04o}, group {}) of the gateway's socket, and so \
          put another socket there: run `chmod go-w {}`, or use another folder",
         path.display(),
-        group_label(*group),
+        unix_group_label(*group),
         path.display()
     )]
     OpenFolder {
@@ -107,7 +107,7 @@ pub enum SocketAccessError {
         "the process that listens at {} runs as user {}; trusted are {trusted}: no token was sent \
          to it. If it is the gateway, name its user in `user` of the gateway in the region file",
         path.display(),
-        user_label(*user)
+        unix_user_label(*user)
     )]
     ForeignPeer {
         /// The socket.
@@ -241,7 +241,7 @@ mod tests {
         std::fs::write(&socket, "").expect("written");
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("ours");
         let text = denied_access(&socket).to_string();
-        let owner = user_label(own_user());
+        let owner = unix_user_label(own_user());
         let begin = format!("permission denied: socket {}", socket.display());
         assert!(text.starts_with(&begin), "{text}");
         assert!(text.contains(&format!("belongs to user {owner}, group ")), "{text}");

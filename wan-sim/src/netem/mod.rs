@@ -4,14 +4,14 @@
 //! of our own that netem lacks.
 
 mod error;
-mod link_words;
+mod netem_link;
+mod netem_words;
 mod parse;
 mod parse_value;
 mod print;
-mod words;
 
 pub use error::NetemError;
-pub use link_words::Netem;
+pub use netem_link::Netem;
 pub(crate) use parse_value::{parse_netem_rate, parse_netem_span};
 pub(crate) use print::{netem_rate, netem_span};
 

@@ -1,12 +1,12 @@
 //! The parser: words to a link, each with netem's meaning or refused.
 
 use super::error::NetemError;
-use super::link_words::Netem;
+use super::netem_link::Netem;
+use super::netem_words::NetemWords;
 use super::parse_value::{
     Limit, parse_netem_limit, parse_netem_order, parse_netem_rate, parse_netem_span,
     parse_netem_word,
 };
-use super::words::NetemWords;
 use crate::{
     Codel, Discipline, Jitter, LinkSpec, Loss, Order, Policer, QueueSize, Red, Reorder, Shape,
 };

@@ -1,6 +1,6 @@
 //! A link in words again.
 
-use super::link_words::Netem;
+use super::netem_link::Netem;
 use crate::{Discipline, Loss, Order, Shape};
 use std::fmt;
 use units::{BitRate, Span};

@@ -142,5 +142,5 @@ fn show(run: impl Fn(&Path) -> Result<ExitCode, Failure>) -> ExitCode {
 
 /// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
 pub fn show_wan_parts(flags: &[&str]) -> ExitCode {
-    show(|root| wan::show_wan(root, flags))
+    show(|root| wan::show_wan_bench(root, flags))
 }

@@ -105,7 +105,7 @@ pub(super) fn read_region_tables(
     let mut region = None;
     for (name, section) in read_required_tables(root, &keys::GATEWAY_TABLE) {
         let known = fabric.as_ref().and_then(|fabric| {
-            find_gateway(source, &section, fabric.fabric(), &name).map(|id| (fabric, id))
+            find_gateway_of_table(source, &section, fabric.fabric(), &name).map(|id| (fabric, id))
         });
         if let Some((fabric, id)) = known {
             let of = fabric.fabric().gateway(id).region;
@@ -142,8 +142,9 @@ fn read_required_tables<'a>(
     tables
 }
 
-/// Returns the number of the gateway `name` in the fabric; records a fault when there is none.
-fn find_gateway(
+/// Returns the number in the fabric of the gateway that a table of the region file names; records a
+/// fault when the fabric has none of that name.
+fn find_gateway_of_table(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     fabric: &Fabric,

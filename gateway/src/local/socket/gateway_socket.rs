@@ -3,7 +3,8 @@
 use super::error::ListenError;
 use super::lock::{FileId, SocketLock};
 use crate::access::{
-    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user, socket_folder, user_label,
+    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user, socket_folder,
+    unix_user_label,
 };
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -230,7 +231,7 @@ fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError
     let by = if !found.file_type().is_socket() {
         "a file is there that is no socket: remove it, or choose another path".to_owned()
     } else if found.uid() != own_user() {
-        format!("a socket of user {} is there", user_label(found.uid()))
+        format!("a socket of user {} is there", unix_user_label(found.uid()))
     } else {
         match connect_without_waiting(path) {
             Err(Errno::CONNREFUSED) if lock.recorded_inode() == Some(found.ino()) => {

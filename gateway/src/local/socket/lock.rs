@@ -5,7 +5,7 @@
 //! another program is never taken for one that a gateway left behind.
 
 use super::error::ListenError;
-use crate::access::{own_user, user_label};
+use crate::access::{own_user, unix_user_label};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -60,7 +60,7 @@ impl SocketLock {
             let foreign = if !found.is_file() {
                 Some("is no regular file".to_owned())
             } else if found.uid() != own_user() {
-                Some(format!("is one of user {}", user_label(found.uid())))
+                Some(format!("is one of user {}", unix_user_label(found.uid())))
             } else {
                 None
             };

@@ -18,7 +18,7 @@ use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
 use engine_runtime::block_on_beside_engine;
-use gateway::access::{own_user, user_label};
+use gateway::access::{own_user, unix_user_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
@@ -159,7 +159,7 @@ async fn run_gateway(
 /// file names.
 fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
     if let Some(user) = config.user_id()?.filter(|user| *user != own_user()) {
-        let (own, user) = (user_label(own_user()), user_label(user));
+        let (own, user) = (unix_user_label(own_user()), unix_user_label(user));
         let text = format!(
             "this process runs as user {own}, and `user` of gateway {} is {user}: start it as that \
              user, or correct the region file",

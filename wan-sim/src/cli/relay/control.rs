@@ -84,12 +84,12 @@ impl RelaySettings {
         }
         match (&mut changed, key) {
             (changed, "netem") => {
-                let link = parse_one_way_link(value)?;
+                let link = parse_set_netem(value)?;
                 *changed = Self::Netem(link, link);
             }
             (changed, "netem-there" | "netem-back") => {
                 let (there, back) = changed.link_specs().map_err(|error| error.to_string())?;
-                let link = parse_one_way_link(value)?;
+                let link = parse_set_netem(value)?;
                 let there_alone = key == "netem-there";
                 *changed =
                     if there_alone { Self::Netem(link, back) } else { Self::Netem(there, link) };
@@ -131,8 +131,9 @@ fn refuse_fixed(line: &str, args: &RelayArgs) -> Result<(), String> {
     }
 }
 
-/// Parses the link of one direction in netem's words, which may not name a seed.
-fn parse_one_way_link(words: &str) -> Result<LinkSpec, String> {
+/// Parses netem's words in a `set` command. They may not name a seed, which cannot change while the
+/// relay runs.
+fn parse_set_netem(words: &str) -> Result<LinkSpec, String> {
     let words: Netem = parse_set_value(words)?;
     match words.seed {
         Some(_) => Err("a seed cannot change while the relay runs".to_owned()),

@@ -59,8 +59,8 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Fai
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
 
-/// Runs the program `wan` with `flags` and its output shown; no page is written.
-pub(in crate::bench) fn show_wan(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+/// Runs the bench program `wan` with `flags` and its output shown; no page is written.
+pub(in crate::bench) fn show_wan_bench(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
     let code = scenario_command(root, "wan", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

@@ -39,7 +39,7 @@ impl<'a> NetemWords<'a> {
         Some(value)
     }
 
-    /// Takes a probability in percent as the value of `word`.
+    /// Takes a probability in percent as the value of `word`, and refuses a correlation after it.
     pub(super) fn take_probability(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
         let chance = self.take_value(word, PERCENT_SPELLING, parse_netem_word)?;
         self.refuse_correlation(word)?;
