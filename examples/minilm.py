@@ -17,7 +17,7 @@ from pathlib import Path
 import training
 from training import torch
 
-#: Functions to train on. The functions behind them are for the score.
+#: Functions of Python's library, each a signature and a docstring: the first, to train on.
 TRAINING_SAMPLES = 96
 #: Functions in the global batch of a step.
 BATCH_SAMPLES = 16
@@ -29,7 +29,8 @@ SCORE_LABEL = "docstrings found among 32, for signatures not trained on"
 WIDTH, HEADS, LAYERS = 384, 12, 6
 #: Tokens of a text that the model reads.
 TOKENS_MAX = 24
-#: Functions for the score.
+#: The functions after those, not trained on. The score is the part of them whose docstring the
+#: model finds.
 SCORED_SAMPLES = 32
 
 

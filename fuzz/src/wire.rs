@@ -78,8 +78,9 @@ pub fn link_message(bytes: &[u8]) {
     }
 }
 
-/// Receives a segment with parity in pieces, in any order, with some missing; panics when the
-/// payload that is restored is wrong.
+/// Receives a segment with parity in pieces, in any order, with some missing. Panics when the
+/// sender's parity restores another payload, or when forged parity changes a shard that arrived
+/// whole.
 ///
 /// `bytes` choose the payload, the pieces, and the sender's parity or forged parity.
 pub fn parity_stream(bytes: &[u8]) {

@@ -128,7 +128,8 @@ impl CommandLine {
         self.to_command(root).stdout(stdout).spawn().map_err(|error| self.failure(&error))
     }
 
-    /// Returns the command for `std::process`, in the folder `root` and without input.
+    /// Returns the command for `std::process`, in its folder below `root` and without input. The
+    /// word `cargo` becomes the cargo that runs us.
     fn to_command(&self, root: &Path) -> Command {
         let program = match self.words[0].as_str() {
             // The cargo that runs us, whatever is first in PATH.

@@ -110,9 +110,9 @@ impl Client {
     /// A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
-    /// [`PostError`] when the connection ended, or once after an epoch that posts of ranks ended,
-    /// if no collective of this rank failed for that. The tensor comes back, and its contribution
-    /// is intact. Every other error is the result of [`Operation::ready`].
+    /// [`PostError`] when the connection ended. Also at one post after an epoch ended because of
+    /// posts of ranks, if no collective of this rank has failed for that. The tensor comes back,
+    /// and its contribution is intact. Every other error is the result of [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let (dtype, elements) = (tensor.dtype, tensor.elements);

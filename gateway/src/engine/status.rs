@@ -159,7 +159,7 @@ impl Engine {
     }
 }
 
-/// Returns what a draining gateway still finishes, and the time left.
+/// Reports a session's drain for the status: what the gateway still finishes, and the time left.
 fn drain_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
     DrainReport {
         seconds_left: drain.until.since(now).as_secs_f64(),

@@ -75,7 +75,8 @@ struct Sums {
 }
 
 impl History {
-    /// Adds a report. The first one only begins the first sample.
+    /// Adds a sample: the difference between this report and the one before. The first report adds
+    /// none, nor does one whose uptime has not grown.
     pub fn add_report(&mut self, report: &GatewayReport) {
         let sums = Sums::of_report(report);
         let Some(before) = self.last.replace(sums) else { return };

@@ -113,8 +113,8 @@ impl Session {
         live.chain(self.commits.next_expiry()).chain(self.drain_deadline()).min()
     }
 
-    /// Starts the session when the gateway is up. A gateway without peers begins its first epoch at
-    /// once.
+    /// Starts the session when the gateway is up. A gateway without peers begins its first epoch
+    /// immediately.
     pub fn handle_start(&mut self, now: TimeNs) {
         self.open_epoch_if_all_joined(now);
     }

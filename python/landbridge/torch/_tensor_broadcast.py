@@ -82,7 +82,7 @@ class BroadcastRoom:
         self.agreed_bytes = min(told)
 
     def release_memory(self) -> None:
-        """Gives the memory back, as far as no collective uses it."""
+        """Gives the room's memory back to the arena, as far as no collective uses it."""
         self.pairs = []
 
 

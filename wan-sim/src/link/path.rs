@@ -248,7 +248,8 @@ impl Path {
         Fate::Queued
     }
 
-    /// Hands a packet to the sender at `now` and decides how it arrives.
+    /// Hands a packet to the bottleneck at `now` and decides how it arrives; drops it where its
+    /// queue is full.
     fn send(&mut self, now: TimeNs, undecided: Undecided, script: &Script) -> Fate {
         let Undecided { owner, packet, draws, marked } = undecided;
         let transmission = Transmission { owner, entered: now, ip_bytes: packet.ip_bytes };
@@ -276,15 +277,16 @@ impl Path {
         Fate::Deliver(Delivery { at, marked, corrupt_bit: draws.corrupt_bit })
     }
 
-    /// Returns since when the sender has been idle at `now`, and how long it takes for a packet of
-    /// full length; `None` while it works or without a limit of its rate.
+    /// Returns since when the bottleneck has been idle at `now`, and how long it takes to send a
+    /// packet of full length. `None` while it sends, or when its rate has no limit.
     fn idleness(&self, now: TimeNs) -> Option<Idleness> {
         let since = self.bottleneck.clear_at();
         let packet_time = self.full_packet_time().filter(|_| since < now)?;
         Some(Idleness { since, packet_time })
     }
 
-    /// Returns how long the sender takes for a packet of full length; `None` without a limit.
+    /// Returns how long the bottleneck takes to send a packet of full length; `None` when its rate
+    /// has no limit.
     fn full_packet_time(&self) -> Option<Span> {
         let rate = self.bottleneck.mean_rate(&self.spec)?;
         Some(Span::from_ns(FULL_PACKET_BITS * NS_PER_SECOND / rate.bits_per_second().max(1)))

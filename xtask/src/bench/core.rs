@@ -63,5 +63,5 @@ pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
     Ok(Page::new("Plans of large fabrics", text))
 }
 
-/// Beginning of the output lines that state a proof; other lines are ignored.
+/// Beginning of the lines in which the plan's tests say what they proved; other lines are ignored.
 const PROOF_LINE_PREFIX: &str = "proved ";

@@ -38,7 +38,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Starts a cluster and runs the example job on it, whose ranks check their sums.
+/// Starts a Slurm cluster and runs the example job on it, whose ranks check their sums. Counts a
+/// skip instead where Slurm is not installed or this process is not root.
 pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
     let missing: Vec<&str> =
         PROGRAMS.into_iter().filter(|program| !is_installed(program)).collect();

@@ -145,7 +145,7 @@ fn print_stages(title: &str, stages: &[Stage]) {
     }
 }
 
-/// Formats a number of seconds: as seconds below two minutes, else as whole minutes.
+/// Formats a number of seconds: as seconds below two minutes, else as minutes, rounded up.
 fn format_stage_duration(seconds: u32) -> String {
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }

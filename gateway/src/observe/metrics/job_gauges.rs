@@ -61,7 +61,7 @@ impl JobGauge {
         DescribedMetric { description: self.description, kind: MetricType::Gauge }
     }
 
-    /// Returns the samples of some jobs.
+    /// Returns a sample for each set of labels, with the values of all jobs that have it folded.
     fn samples<'a>(&self, jobs: impl Iterator<Item = &'a JobMetrics>) -> Vec<Sample> {
         let mut folded: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         for job in jobs {

@@ -94,7 +94,7 @@ pub(crate) struct LanePath {
 }
 
 impl LanePath {
-    /// Returns the windows of a lane before anything is measured.
+    /// Returns the receive, send and congestion windows of a lane before anything is measured.
     pub fn initial_windows(&self) -> LaneWindows {
         let rtt = self.link.rtt;
         self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false))

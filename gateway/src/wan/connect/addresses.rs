@@ -29,14 +29,16 @@ impl LaneAddresses {
         self.first
     }
 
-    /// Returns the UDP address of lane `lane`: the ports of lanes ascend from that of lane 0.
+    /// Returns the UDP address of lane `lane`: address number `lane` modulo their number, and
+    /// `lane` ports above that address's own port.
     pub fn of_lane(&self, lane: u16) -> SocketAddr {
         let index = usize::from(lane) % (1 + self.others.len());
         let address = index.checked_sub(1).map_or(self.first, |at| self.others[at]);
         SocketAddr::new(address.ip(), address.port() + lane)
     }
 
-    /// Returns all addresses, at the ports of lane 0.
+    /// Returns all addresses as they were given. A lane's port is its number above its address's
+    /// port.
     pub fn all(&self) -> impl Iterator<Item = SocketAddr> {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }

@@ -100,8 +100,9 @@ impl LossAlarm {
         self.samples.iter().fold(PacketCounts::default(), add)
     }
 
-    /// Returns the measured loss, from 0 to 1. A packet counts as lost later than as sent, so a
-    /// single second may seem to lose more than it sent.
+    /// Returns the fraction of packets lost in the last ten samples, 0 to 1; 0 when none was sent.
+    /// It ends at 1 where more were lost than sent, since a packet counts as lost later than as
+    /// sent.
     pub fn loss_ratio(&self) -> f64 {
         let PacketCounts { sent, lost } = self.recent_packets();
         if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }

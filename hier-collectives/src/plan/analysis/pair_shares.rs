@@ -73,7 +73,7 @@ impl PairShare {
         Self { ports: rate, flow: 1, link_flow: 1, link_part: RateRatio { part: 1, whole: 1 } }
     }
 
-    /// Returns the rate of the pair in IP bytes over a link that is limited to the rate `link`.
+    /// Returns the rate of the pair, IP headers counted, over a link that is limited to `link`.
     ///
     /// It is the pair's part of the link, or less where the ports leave less.
     pub fn rate_over(&self, link: BitRate) -> BitRate {

@@ -10,8 +10,9 @@ use crate::post::Failure;
 use std::collections::BTreeMap;
 
 impl Collectives {
-    /// Notes that this gateway proposes a failure, and marks the collective as failing unless its
-    /// result is ready. Returns false when it has failed, or a failure is proposed already.
+    /// Notes that this gateway proposes a failure of a collective, and marks the collective as
+    /// failing unless its result is ready. Returns false, without effect, when a failure is
+    /// proposed already or the collective has failed without a result.
     pub fn propose_failure(&mut self, sequence: Sequence, failure: &Failure, epoch: Epoch) -> bool {
         let (is_complete, is_undecided) = (self.has_result(sequence), self.is_undecided(sequence));
         if is_undecided {

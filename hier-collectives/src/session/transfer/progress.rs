@@ -131,8 +131,9 @@ impl Transfer {
         }
     }
 
-    /// Starts a task that reduces our operand and the landed ones of `peers` in gateway order, once
-    /// all are here.
+    /// Starts the task `purpose` of a segment, which reduces our operand and those of `peers` in
+    /// gateway order. Does nothing while an operand is missing or a task runs, or if the result is
+    /// here.
     fn start_reduce_task(
         &mut self,
         key: SegmentKey,

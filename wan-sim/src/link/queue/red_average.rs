@@ -24,7 +24,7 @@ pub(in crate::link) enum RedVerdict {
     Drop,
 }
 
-/// Since when the sender has been idle, and how long it takes for a packet.
+/// Since when the bottleneck has been idle, and how long it takes to send a packet of full length.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::link) struct Idleness {
     pub(in crate::link) since: TimeNs,
@@ -38,7 +38,7 @@ impl RedAverage {
     }
 
     /// Decides about a packet that comes at `now`, while `waiting_bytes` wait. `idleness` is
-    /// [`None`] while the sender works.
+    /// [`None`] while the bottleneck sends.
     ///
     /// The gap between two drops is uniform rather than geometric, as in the paper.
     pub(in crate::link) fn decide(

@@ -284,15 +284,15 @@ impl Controller for ProbeWindow {
     }
 }
 
-/// 5 s: the longest handshake of a path probe, or [`PROBE_ROUND_TRIPS`] on long links.
+/// 5 s: the longest handshake of a path probe, or [`PROBE_ROUND_TRIPS`] where those take longer.
 const PROBE_HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 
-/// 10 round trips: the longest handshake of a path probe on long links. As many more are left to it
-/// to send its bytes.
+/// 10 round trips: the longest handshake of a path probe, where they are more than
+/// [`PROBE_HANDSHAKE_TIMEOUT_MIN`]. As many are added to [`PROBE_TRANSFER_TIMEOUT`].
 const PROBE_ROUND_TRIPS: u32 = 10;
 
-/// 15 s, beside round trips of the path: the longest time that a path probe may take to send its
-/// bytes, and that a peer reads them.
+/// 15 s, plus [`PROBE_ROUND_TRIPS`]: the longest time that a path probe may take to send its bytes.
+/// A peer reads for 12 round trips more, in which the probe searches for the MTU.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// 60 s: the longest round trip of a fabric, and of a path probe that a gateway waits for.

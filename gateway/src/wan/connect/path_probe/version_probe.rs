@@ -129,7 +129,8 @@ impl<'h> VersionProber<'h> {
         Ok(())
     }
 
-    /// Receives the next datagrams of one sender into `buffer`.
+    /// Waits for a datagram, or for several that the kernel has merged (GRO), and receives them
+    /// into `buffer`. Each has `stride` bytes; the last may have fewer.
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<RecvMeta> {
         let mut metas = [RecvMeta::default()];
         poll_fn(|context| {
