@@ -90,7 +90,7 @@ def check_timeout(timeout: Any) -> int:
 
 def _check_weight(weight: Any) -> float:
     """Returns the argument ``weight``, a rank's weight in an average, as a finite float of at least
-    0."""
+    0. Raises ``ConfigError`` if it is none."""
     try:
         number = float(weight)
     except (TypeError, ValueError, OverflowError):

@@ -131,7 +131,8 @@ class LocalBatchSplit:
             states: The ``split_hash()`` of each rank.
 
         Returns:
-            Whether the split of the next step changes.
+            Whether the split of the next step changes. True as well where ranks had different
+            splits.
 
         Raises:
             RanksDisagree: Ranks split another batch, or with other speeds or limits.
@@ -238,7 +239,7 @@ class BatchSplit:
             timeout: How long to wait for the other ranks, in seconds.
 
         Returns:
-            Whether the split of the next step changes. It is the same on all ranks.
+            Whether the split of the next step changes, which all ranks answer alike.
 
         Raises:
             ConfigError: ``computed_seconds`` is negative or not finite.
@@ -266,8 +267,8 @@ def _float_bits(value: float) -> int:
 
 
 def _check_sample_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
-    """Returns the most samples of each rank as integers, with ``UNLIMITED_SAMPLES`` for ranks
-    without limits."""
+    """Returns the most samples of each rank as integers: ``UNLIMITED_SAMPLES`` of all where
+    ``limits`` is ``None``. Raises ``ConfigError`` for a limit out of range."""
     if limits is None:
         return [UNLIMITED_SAMPLES] * ranks
     for rank, limit in enumerate(limits):

@@ -44,7 +44,7 @@ def exchange_integers(
         For each value, a list of what every rank gave, by rank.
 
     Raises:
-        ArenaFull: The arena has no room. Ranks whose arena has some raise ``RanksDisagree`` at
+        ArenaFull: The arena has no room. Ranks whose arenas have room raise ``RanksDisagree`` at
             once.
         LandbridgeError: As ``Group.all_reduce``.
     """

@@ -1,7 +1,7 @@
 """Regions on this machine: gateways as processes, and an emulated link between two of them.
 
-The quickstart, the examples, the benchmarks and the tests use it. Operators start a real deployment
-with ``landbridge run``.
+The quickstart, the examples, the benchmarks and the tests use them. Operators start a real
+deployment with ``landbridge run``.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LocalRegions:
 
     def start_gateway(self, region: str) -> None:
         """Starts the gateway of a region, and waits until it serves trainers. Raises
-        ``LocalRegionsError`` after 30 s."""
+        ``LocalRegionsError`` if it ends, or after 30 s."""
         self._spawn_process(region, "run", "--config", str(self.region_file(region)))
         path = f"http://127.0.0.1:{self._status[region]}/healthz"
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -214,8 +214,8 @@ class LocalRegions:
             )
 
     def _start_relay(self, link: LinkSpec) -> None:
-        """Starts ``landbridge wan-sim relay``, which emulates the link for every UDP port of the
-        gateways."""
+        """Starts ``landbridge wan-sim relay``, which emulates the link before every UDP port of the
+        gateway of ``west``, to which the one of ``east`` connects."""
         relay, west = self._ports["relay"], self._ports["west"]
         forwards: list[str] = []
         for lane in range(_GATEWAY_PORTS_MAX):
@@ -288,8 +288,8 @@ def _answers_http(url: str) -> bool:
 def _find_free_port_block() -> int:
     """Returns the first port of a free block of UDP ports. The first port is free for TCP as well.
 
-    No block is returned twice, and Linux never chooses these ports itself, so no other process
-    takes one meanwhile.
+    This process gets no block again before it has tried all others, and Linux never chooses these
+    ports itself, so hardly any other process takes one meanwhile.
     """
     for _ in range(_PORT_BLOCKS):
         first = _FIRST_BLOCK_PORT + next(_port_block_numbers) % _PORT_BLOCKS * _GATEWAY_PORTS_MAX

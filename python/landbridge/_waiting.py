@@ -43,7 +43,8 @@ def check_not_forked(owner: int) -> None:
 
 
 class Latch:
-    """Opens once. Signals such as Ctrl-C interrupt a wait at it."""
+    """A place to wait at, which stays open after ``open``. Signals such as Ctrl-C interrupt a
+    wait."""
 
     def __init__(self) -> None:
         # Each waiting thread has a lock of its own, so that an interrupted one delays no other.

@@ -52,8 +52,8 @@ _JSON_VERSION = 1
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Runs the quickstart or one of its trainers. Returns the exit code: 0 if every check passes,
-    else 1."""
+    """Runs the quickstart or one of its trainers. Returns the exit code: 0 if every check passes
+    and the report is written, else 1."""
     parser = argparse.ArgumentParser("python -m landbridge.quickstart", description=__doc__)
     parser.add_argument(
         "--rtt", default="80 ms", help="round-trip time between the regions (default: %(default)s)"
@@ -159,7 +159,8 @@ def _print_report(text: str) -> bool:
 
 
 def _read_quickstart_result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
-    """Returns the result that a trainer prints last. Shows the progress of rank 0 before that."""
+    """Returns the result that a trainer prints last. Shows the progress of rank 0 before that.
+    Raises ``LocalRegionsError`` if the trainer ends without a result."""
     assert trainer.stdout is not None
     with trainer.stdout as lines:
         for line in map(json.loads, lines):
@@ -497,7 +498,8 @@ _SECONDS_BY_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def _run_command() -> int:
-    """Runs the quickstart as a command. Returns the exit code: 130 after SIGINT or SIGTERM."""
+    """Runs the quickstart as a command. Returns the exit code: that of ``main``, 1 after an error,
+    130 after SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return main(sys.argv[1:])

@@ -33,7 +33,7 @@ pub struct FidelityLimits {
     pub lateness_p999: Span,
     /// A read is late that comes more than this after the read before, with packets waiting.
     pub read_gap: Span,
-    /// Most late reads for every thousand.
+    /// Most late reads for every thousand deliveries.
     pub late_reads_permille: u64,
     /// Most that any delivery may be late, and that the emulator may stand still at once.
     pub worst: Span,

@@ -28,7 +28,7 @@ impl CommandLine {
         Self::in_path(&[&["cargo"], arguments].concat())
     }
 
-    /// Returns a command line of a program of the workspace, which is built already.
+    /// Returns a command line of the program at a path.
     pub fn program(program: &Path, arguments: &[&str]) -> Self {
         Self::in_path(&[&[&*program.display().to_string()], arguments].concat())
     }

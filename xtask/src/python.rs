@@ -50,8 +50,9 @@ struct PythonEnvironment<'a> {
     has_uv: bool,
 }
 
-/// Builds the wheel with the profile of the tests, and installs the package from its source as well.
-/// These are the parts of the Python stages that need cargo.
+/// Builds the wheel with the profile of the tests, and installs the package from its source as
+/// well. These are the parts of the Python stages that need cargo. Skips them where the packages of
+/// the tests cannot be installed.
 pub fn build_package(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
     let folder = target.join("python");
     let plain = PythonEnvironment::new(root, folder.join("venv"));
@@ -142,7 +143,7 @@ pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<Comma
 }
 
 /// Installs one version of PyTorch and the wheel in an environment and runs the tests that need
-/// PyTorch.
+/// PyTorch. Skips them where the disk has no room or PyTorch cannot be installed.
 fn check_with_torch(
     tools: &PythonEnvironment<'_>,
     folder: &Path,
@@ -317,8 +318,8 @@ impl<'a> PythonEnvironment<'a> {
     }
 }
 
-/// Builds the wheel in a profile and returns its path. With the profile of the tests, cargo reuses
-/// what the tests have compiled.
+/// Empties the folder `dist`, builds the wheel there in a profile and returns its path. With the
+/// profile of the tests, cargo reuses what the tests have compiled.
 fn build_wheel(
     tools: &PythonEnvironment<'_>,
     profile: &str,

@@ -71,7 +71,8 @@ pub fn simulate_command(arguments: &[&str]) -> CommandLine {
     CommandLine::cargo(&[&run[..], arguments].concat())
 }
 
-/// Runs the scenario of every mutant for a few seeds, in a program that was built with mutants.
+/// Runs the scenario of every mutant until a seed finds the mutant, in a `program` that was built
+/// with mutants; a failure for the first mutant that none of the seeds finds.
 pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), Failure> {
     MUTANTS.iter().try_for_each(|mutant| {
         let seeds =

@@ -13,7 +13,8 @@ use tracing::{info, warn};
 use units::TimeNs;
 
 impl Engine {
-    /// Takes a report of connections that a peer made or passed on.
+    /// Takes a report of connections that a peer made or passed on. A peer whose report is invalid
+    /// loses its connection.
     pub(super) fn handle_connection_report(
         &mut self,
         (from, id): (GatewayId, ConnectionId),

@@ -18,8 +18,9 @@ use tracing::{info, warn};
 use units::TimeNs;
 
 impl Engine {
-    /// Takes up the jobs of the region file. A new job gets a session, and those that stay get
-    /// their new shares of memory and links. A removed job keeps its session without ranks.
+    /// Takes up the jobs of the region file, unless the gateway drains. A new job gets a session,
+    /// and those that stay get their new shares of memory and links. A removed job keeps its
+    /// session without ranks.
     pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
         let JobsUpdate { jobs, restart_needed } = update;
         if self.draining.is_some() {

@@ -48,7 +48,8 @@ impl Engine {
         Ok(self.link_report(self.fabric.link(ends.0, ends.1).expect("changed just now")))
     }
 
-    /// Sends a peer the limits that an operator of this gateway has set on links to its region.
+    /// Sends a peer the limits that an operator of this gateway has set or removed on links that
+    /// the peer's region has too.
     pub(super) fn send_rate_overrides(&self, peer: GatewayId) {
         let overrides = self.links.overrides_for(peer);
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));

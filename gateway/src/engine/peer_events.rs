@@ -151,8 +151,8 @@ impl Engine {
         }
     }
 
-    /// Ends the job's epoch if trainers of the peer can cause the error; otherwise closes the
-    /// connection to the peer.
+    /// Ends the job's epoch if trainers of the peer can cause the error. Otherwise closes the
+    /// connection to the peer, or only logs the error where it came through other gateways.
     fn handle_peer_error(
         &mut self,
         origin: Origin,

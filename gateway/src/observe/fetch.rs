@@ -28,11 +28,11 @@ pub enum FetchError {
     },
 }
 
-/// Fetches the status of the gateway whose HTTP server listens at `address`. Blocks for a few
-/// seconds at most.
+/// Fetches the status of the gateway whose HTTP server listens at `address`. Blocks: connecting,
+/// and each read and write, takes 5 s at most.
 ///
 /// # Errors
-/// No gateway answers there.
+/// Nothing answers there, or not with a status.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
     let answer = request_status_text(address);
     parse_answer(address, &answer.map_err(|source| FetchError::Unreachable { address, source })?)
@@ -41,7 +41,7 @@ pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
 /// Fetches a status as [`fetch_status`] does, within 5 s. Call it within a runtime.
 ///
 /// # Errors
-/// No gateway answers there.
+/// Nothing answers there in time, or not with a status.
 pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, FetchError> {
     let answer = timeout(FETCH_TIMEOUT, request_status_text_async(address)).await;
     let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));

@@ -154,7 +154,7 @@ pub enum JobDifferenceKind {
 pub struct JobReport {
     /// The job's name.
     pub job: String,
-    /// The current epoch; `None` while the gateways have not met.
+    /// The current epoch; `None` while there is none.
     pub epoch: Option<u64>,
     /// The plan of the epoch.
     pub plan: Option<PlanReport>,

@@ -40,7 +40,7 @@ impl StatusHandle {
     /// Requests the gateway's status, which the engine answers within `STATUS_ANSWER_TIMEOUT`.
     ///
     /// # Errors
-    /// The engine is busy or gone.
+    /// The engine is busy, late or gone.
     pub async fn request(&self) -> Result<GatewayReport, StatusError> {
         let (answer, status) = oneshot::channel();
         self.requests.try_send(answer).map_err(|error| match error {

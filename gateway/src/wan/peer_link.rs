@@ -61,7 +61,8 @@ impl PeerLink {
         self.lanes.send_if_modified(|now| std::mem::replace(now, lanes) != lanes);
     }
 
-    /// Sets how many lanes are up, which share the link.
+    /// Sets how many lanes are up. As many share the link and the pacer, but no fewer than the
+    /// fewest that there may be.
     pub(crate) fn set_lanes_up(&self, up: u16) {
         let sharing = up.max(self.lane_terms.least);
         self.sharing.store(sharing, Ordering::Relaxed);

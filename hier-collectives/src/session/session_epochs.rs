@@ -13,7 +13,7 @@ use units::TimeNs;
 
 /// Epochs.
 impl Session {
-    /// Asks the first gateway for the next epoch (Join), once all peers can be reached.
+    /// Asks the first gateway for the next epoch (Join) if all peers can be reached now.
     pub(super) fn request_entry(&mut self) {
         let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
         self.epoch.request_entry(next, committed, &mut self.actions);
@@ -44,8 +44,9 @@ impl Session {
         self.end_epoch_if_cut(&RouteChange::default(), "the new plan needs it", now);
     }
 
-    /// Leaves the epoch under way: its collectives fail, contributions intact. Sends End to all
-    /// peers except the one that the failure came from.
+    /// Leaves the epoch under way: its collectives without a result fail, contributions intact.
+    /// Sends End to all ready peers except the one that the failure came from. Does nothing outside
+    /// an epoch.
     pub(super) fn end_epoch(&mut self, failure: Failure, except: Option<GatewayId>, now: TimeNs) {
         if !self.epoch.is_active() {
             return;

@@ -135,7 +135,7 @@ impl Session {
     /// Begins an orderly shutdown (drain) that takes at most `bound`. Collectives that all local
     /// ranks have posted, and commits that wait, are finished; then the epoch ends for good. New
     /// posts fail at once. Collectives that some local rank has not posted fail everywhere. The
-    /// drain is over when [`Session::is_drained`].
+    /// drain is over when [`Session::is_drained`]. A further call can only shorten the time.
     pub fn handle_drain(&mut self, bound: Span, now: TimeNs) {
         if !self.epoch.begin_drain(now + bound) || !self.epoch.is_active() {
             return;
@@ -198,8 +198,8 @@ impl Session {
         }
     }
 
-    /// Detaches a rank whose socket closed. Collectives that the rank posted go on; those that wait
-    /// for its post fail.
+    /// Detaches a rank whose socket closed, and drops its commits. Collectives that the rank posted
+    /// go on. Those that wait for its post fail if it posted anything in this epoch.
     pub fn handle_detach(&mut self, rank: RankId, now: TimeNs) {
         self.commits.drop_commits_of_rank(rank);
         for sequence in self.collectives.detach_rank(rank) {
@@ -377,7 +377,7 @@ impl Session {
     }
 
     /// Returns the time at which a drain ends: time zero when all work is finished, else the
-    /// drain's bound. None without a drain.
+    /// drain's bound. None without a drain, or outside an epoch.
     fn drain_deadline(&self) -> Option<TimeNs> {
         let until = self.epoch.drain_end().filter(|_| self.epoch.is_active())?;
         let is_commit_due =

@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// Whether a message about a collective has effect: it is of the current epoch, and the
-    /// collective is not long complete.
+    /// collective is neither over here nor left from an earlier epoch.
     ///
     /// # Errors
     /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one.
@@ -248,8 +248,8 @@ impl Session {
         }
     }
 
-    /// Handles a peer's grant: the peer's ranks have posted, and segments up to `limit` may be
-    /// sent.
+    /// Handles a peer's grant: the peer's ranks have posted, and the first `limit` segments of the
+    /// tree may be sent.
     ///
     /// # Errors
     /// [`PeerError::NoSuchTree`]: the collective's plan has no such tree.

@@ -5,7 +5,7 @@ use gateway::observe::status::GatewayReport;
 use units::Span;
 
 /// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
-/// for nothing but the network.
+/// for nothing but the network, or the gateway has no such job.
 pub(crate) fn describe_wait(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
     if let Some(why) = describe_awaited_epoch(status, job) {

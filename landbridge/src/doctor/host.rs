@@ -153,8 +153,8 @@ pub(super) fn check_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
     }
 }
 
-/// Checks that a secret file exists and that only its owner can read it, by the judge of
-/// `landbridge run`.
+/// Checks that a secret file exists and that only its owner, and `group` if it is given, can read
+/// the file, by the judge of `landbridge run`.
 pub(super) fn check_secret_file(check: &'static str, path: &Path, group: Option<u32>) -> Finding {
     match access::check_secret_file(path, group) {
         Ok(found) => Finding::ok(check, path.display(), found),

@@ -24,7 +24,8 @@ pub(super) fn check_identity(
     Ok((credentials, findings))
 }
 
-/// Checks that the CA has signed the certificate of the gateway, and that the key fits.
+/// Checks that a peer with the same CA would accept the certificate of the gateway now. That the
+/// key fits was checked when `credentials` were read.
 fn check_certificate_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
     match credentials.check_own_certificate() {

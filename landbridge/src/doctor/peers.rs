@@ -110,7 +110,7 @@ struct MeasuredPath<'l> {
     /// Ports and MTU as checked.
     checked: PathFindings,
     link: &'l Link,
-    /// The MTU that the fabric file states.
+    /// The MTU that the fabric file states, if it does.
     pinned: Option<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! Asks the gateway that runs with a region file, and repeats whatever keeps it from being ready.
+//! Asks the gateway that runs with a region file, and repeats the problems that it reports.
 
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};

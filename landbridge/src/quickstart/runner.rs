@@ -161,7 +161,7 @@ impl QuickstartRunner {
     }
 
     /// Waits until both gateways are in an epoch, at most [`EPOCH_TIMEOUT_MIN`] or
-    /// [`EPOCH_ROUND_TRIPS`].
+    /// [`EPOCH_ROUND_TRIPS`], whichever is longer.
     ///
     /// A process that ends meanwhile ends the wait.
     async fn wait_for_epoch(

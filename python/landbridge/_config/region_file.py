@@ -150,7 +150,8 @@ def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None
 
 
 def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
-    """Returns the number of the user that a gateway's table names, or ``None`` if it names none."""
+    """Returns the number of the user that a gateway's table names, or ``None`` if it names none.
+    Raises ``ConfigError`` if this host has no such user."""
     if user is None or user.isdigit():
         return None if user is None else int(user)
     try:

@@ -53,7 +53,8 @@ class GatewayAttachment:
         self._arena = arena
         self._state = state
         self._was_attached = False
-        #: The first refusal by the system since the last other answer, in seconds.
+        #: When the system first denied access since the last other answer, in seconds of
+        #: ``time.monotonic``; ``None`` if it has not.
         self._denied_since: float | None = None
         self._log = TroubleLog(rank)
 
@@ -65,7 +66,8 @@ class GatewayAttachment:
         while, or not meet. Only an error that lasts ends it at once.
 
         Args:
-            deadline: The latest return, in seconds of ``time.monotonic``.
+            deadline: When to give up, in seconds of ``time.monotonic``. A gateway that does not
+                answer is waited for 2 s longer.
             start_barrier: ``Group.barrier_async``.
 
         Raises:
@@ -140,7 +142,7 @@ class GatewayAttachment:
         state.agree_to_epoch()
 
     def _connect_to_gateway(self, deadline: float) -> None:
-        """Connects to the gateway once, and attaches the rank."""
+        """Makes one attempt to connect to the gateway, and attaches the rank."""
         location = self._location
         self._state.finish_ending_connection()
         request = Attach(

@@ -122,8 +122,8 @@ class CollectivePoster:
     def _place_contribution(
         self, source: ArrayAdapter, contributes: bool
     ) -> tuple[int, tuple[Any, ...]]:
-        """Returns the arena's offset of a contribution, and the objects that keep its memory.
-        Copies an array that is not in the arena into a slot."""
+        """Returns the arena's offset of a contribution, and the objects that keep its memory. An
+        array that is not in the arena gets a slot, and is copied there if it ``contributes``."""
         offset = self._arena_offset_of(source)
         if offset is not None:
             return offset, (source.array,)
@@ -228,7 +228,7 @@ class CollectivePoster:
 
     def _register_and_send(self, register: Callable[[], tuple[Connection, Request]]) -> None:
         """Calls ``register`` for a connection and a request, and sends the request. Ends the
-        connection if that fails."""
+        connection if sending fails or is interrupted."""
         state = self._state
         connection = state.connection
         try:

@@ -98,8 +98,8 @@ class GroupState:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the group was connected once and is not closed. It stays so after a failure that
-        ``recover`` mends."""
+        """Whether the group has been in an epoch and is not closed. It stays so after a failure
+        that ``recover`` mends."""
         return self.agreements > 0 and not self.closed
 
     def agree_to_epoch(self) -> None:
@@ -149,7 +149,8 @@ class GroupState:
 
     def register_commit(self, commit: Commit) -> tuple[Connection, int]:
         """Notes a step to commit, and returns the connection and the epoch for the request. Raises
-        ``BadRequest`` for a step under way, and otherwise as ``register_collective``."""
+        ``BadRequest`` for a step under way or while ``COMMITS_MAX`` are, and otherwise as
+        ``register_collective``."""
         with self._lock:
             self.check_usable()
             if commit.step in self.commits:
@@ -221,8 +222,8 @@ class GroupState:
             self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
 
     def end_connection(self, connection: Connection | None, reason: str) -> None:
-        """Ends the connection, and fails everything under way with ``GatewayLost`` and the
-        reason."""
+        """Ends the connection, and fails everything under way with ``GatewayLost`` and the reason.
+        Does nothing for a connection that another one has replaced."""
         with self._lock:
             if self.ended is None:
                 if connection is not self.connection:

@@ -59,7 +59,8 @@ class ArrayAdapter:
         raise NotImplementedError
 
     def copy_to_new_array(self, slot: ArenaSlot) -> Any:
-        """Returns a new array of the same library, dtype and shape with the content of a slot."""
+        """Returns a new array of the adapter's library, dtype and shape with the content of a
+        slot."""
         raise NotImplementedError
 
 
@@ -341,8 +342,8 @@ class _TorchAdapter(ArrayAdapter):
         return address
 
     def check_writable(self) -> None:
-        """Raises ``UnsupportedArray`` when the tensor is in inference mode or its elements share
-        memory."""
+        """Raises ``UnsupportedArray`` when the tensor was made in inference mode and this thread is
+        not in it, or its elements share memory."""
         check_writable_tensor(self._torch, self.array, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:

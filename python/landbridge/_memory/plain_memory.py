@@ -32,7 +32,8 @@ def check_plain_cpu_tensor(torch: Any, tensor: Any, name: str) -> None:
 
 def check_writable_tensor(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, when a torch tensor cannot be
-    overwritten: it is in inference mode, or its elements share memory."""
+    overwritten: it was made in inference mode and this thread is not in it, or its elements share
+    memory."""
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         text = "was made in inference mode and can be written only in it; use another tensor"
         raise UnsupportedArray(f"{name} {text}")

@@ -63,7 +63,7 @@ class ConnectionListener(Protocol):
 
     @property
     def expects_messages(self) -> bool:
-        """Whether the gateway will send a message."""
+        """Whether the connection's own thread should wait for a message of the gateway."""
 
     def handle_response(self, connection: Connection, response: Response) -> None:
         """Handles one message of the gateway."""
@@ -185,7 +185,7 @@ class Connection:
         self._socket.close()
 
     def _expects_messages(self) -> bool:
-        """Returns whether the listener exists and the gateway will send it a message."""
+        """Returns whether the listener exists and expects messages."""
         listener = self._listener()
         return listener is not None and bool(listener.expects_messages)
 

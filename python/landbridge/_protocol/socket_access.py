@@ -50,7 +50,8 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     passes, because ``connect`` says why.
 
     Raises:
-        UntrustedSocket: A third user owns the folder, or others may write to it.
+        UntrustedSocket: A third user owns the folder, or others may write to it and it is not
+            sticky.
     """
     try:
         found = path.parent.stat()

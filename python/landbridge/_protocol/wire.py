@@ -186,7 +186,8 @@ class EpochBegan(NamedTuple):
     ended_text: FailureText = ""
 
     def is_valid(self) -> bool:
-        """Returns whether fields are 0 or empty where others say that they have no meaning."""
+        """Returns whether fields are 0 or empty where others say that they have no meaning, and
+        ``ended_code`` is 0 or known."""
         is_known = self.has_committed == 1 or (self.has_committed, self.committed) == (0, 0)
         if self.ended_code == 0:
             return is_known and not self.ended_text

@@ -150,9 +150,11 @@ class FlatGrads:
 
     def _follow_module(self) -> None:
         """Lays out all gradients anew when the module has a trained parameter that is not laid out,
-        or one of another shape or dtype. Drops gradients of frozen parameters.
+        or one of another shape or dtype. Drops gradients of frozen parameters that are not laid
+        out.
 
-        The layout then is the one that a rank makes which starts now.
+        The layout then is the one that a rank makes which starts now, unless a parameter was frozen
+        after it was laid out.
         """
         trained: list[tuple[str, torch.nn.Parameter]] = []
         is_same = True

@@ -279,8 +279,8 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
 
 
 def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
-    """Returns a hash of the bucket's shapes and frozen parameters and of the shard, on which ranks
-    must agree."""
+    """Returns a hash of the bucket's place, shapes and frozen parameters and of the shard, on which
+    ranks must agree."""
     parameters = bucket.parameters()
     shapes = [tuple(parameter.shape) for parameter in parameters]
     # A parameter that is frozen on one rank only would be trained by the others.
@@ -290,7 +290,8 @@ def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
 
 
 def _tell_states_their_wrappers() -> None:
-    """Makes ``register_comm_hook`` note its wrapper in a ``State``: PyTorch tells it no hook."""
+    """Makes ``register_comm_hook`` note its wrapper in a ``State``, because PyTorch does not tell
+    hooks their wrappers."""
     register = DistributedDataParallel.register_comm_hook
 
     @functools.wraps(register)

@@ -26,8 +26,9 @@ class LocalRanks:
         """Notes how many trainers share the rank of ``group``.
 
         Raises:
-            ConfigError: Something else over the same group was made for another number of
-                trainers. They would train on the same samples, or leave gradients out.
+            ConfigError: This trainer is not in the process group; or something else over the same
+                group was made for another number of trainers. They would train on the same
+                samples, or leave gradients out.
         """
         self.process_group = process_group
         self.size, self.index = 1, 0

@@ -70,7 +70,7 @@ class _ScatteredBucket(NamedTuple):
     layout: int
     timeout: float
     done: Callable[[Any], None]
-    #: Set once the step has failed, after which none of its shards is posted.
+    #: Set when the step has failed, after which none of its shards is posted.
     step_failed: threading.Event
     #: The reason why this trainer cannot post the shard.
     failure: errors.LandbridgeError | None
@@ -175,7 +175,7 @@ class _ReductionStages:
         self._size = size
 
     def check_not_broken(self) -> None:
-        """Raises ``SiteFailed`` once this trainer can no longer take part in the site's
+        """Raises ``SiteFailed`` if this trainer can no longer take part in the site's
         reductions."""
         if self._broken is not None:
             raise errors.SiteFailed(self._broken)

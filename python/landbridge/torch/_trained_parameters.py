@@ -42,8 +42,8 @@ class TrainedParameters:
         self._wrappers = [*alive, weakref.ref(wrapper)]
 
     def note_bucket(self, bucket: GradBucket) -> list[str]:
-        """Notes the parameters of a bucket. At the last one of a ``backward``, returns the names of
-        the trained parameters that were in none."""
+        """Notes the parameters of a bucket. At the last bucket of a ``backward``, returns the names
+        of the trained parameters that were in no bucket; at others, none."""
         if bucket.index() == 0:
             self._averaged = set()
         parameters = bucket.parameters()
@@ -69,7 +69,8 @@ class TrainedParameters:
                 yield name
 
     def _find_wrapper(self, first: int) -> Any:
-        """Returns the wrapper with a parameter, given by identity, or ``None``."""
+        """Returns the wrapper with a parameter, given by identity, or ``None``, of which it warns
+        the first time."""
         found = self._wrapper_with(first)
         if found is None and not self._has_told:
             self._has_told = True
@@ -82,7 +83,7 @@ class TrainedParameters:
 
     def _wrapper_with(self, first: int) -> Any:
         """Returns the wrapper of the smallest module that has a parameter, given by identity, among
-        those that were found; ``None`` if there is none."""
+        the noted wrappers; ``None`` if there is none."""
         best, best_size = None, 0
         for reference in self._wrappers:
             wrapper = reference()

@@ -1,4 +1,4 @@
-//! The commands that print: `replay`, `show` and `presets`.
+//! The commands that print: `replay`, `show`, `presets` and `capacity`.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use super::output::print_report;

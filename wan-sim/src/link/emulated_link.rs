@@ -116,7 +116,8 @@ impl EmulatedLink {
         PacketFates { number, fate, copy }
     }
 
-    /// Returns when the fate of a packet is decided that waits for it; `None` when none waits.
+    /// Returns when the next fate of a queued packet is decided, or was decided and is not taken
+    /// yet; `None` when there is none.
     pub fn next_decision(&self) -> Option<TimeNs> {
         let taken = self.decided.first().map(|decided| decided.at);
         let coming = self.paths.iter().filter_map(Path::next_decision);

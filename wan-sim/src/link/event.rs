@@ -29,7 +29,8 @@ pub enum Label {
 }
 
 impl Label {
-    /// Returns the label of a fate; `None` of a delivery without a mark, and while it is open.
+    /// Returns the label of a fate; `None` of a delivery without a mark, and of a packet whose fate
+    /// is open.
     pub fn of(fate: &Fate) -> Option<Self> {
         match fate {
             Fate::Drop(reason) => Some(Self::Dropped(*reason)),

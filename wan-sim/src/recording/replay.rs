@@ -240,7 +240,8 @@ fn parse_scripted_change(rest: &str) -> Option<(TimeNs, Change)> {
     Some((TimeNs::from_ns(at.parse().ok()?), change))
 }
 
-/// Parses the time, size and ECN capability of a packet's line.
+/// Parses the time of a packet's line and the packet: size, ECN capability and flow, which is 0
+/// where the line names none.
 fn parse_packet_line(rest: &str) -> Option<(TimeNs, Packet)> {
     let mut parts = rest.split(' ');
     let now = TimeNs::from_ns(parts.next()?.parse().ok()?);

@@ -252,7 +252,7 @@ impl RelayPump {
         Ok(Some(sources))
     }
 
-    /// Returns when the next queue decides the fate of a datagram that waits for it.
+    /// Returns when a queue next decides the fate of a waiting datagram; `None` if none waits.
     fn next_decision(&self) -> Option<TimeNs> {
         let mut waiting = self.queued.directions().peekable();
         waiting.peek()?;
@@ -393,7 +393,8 @@ impl RelayPump {
         Some(id)
     }
 
-    /// Removes flows without packets for [`FLOW_IDLE_MAX`], and closes their sockets.
+    /// Removes flows without packets for [`FLOW_IDLE_MAX`] and without any under way, and closes
+    /// their sockets.
     fn remove_idle_flows(&mut self, now: TimeNs) {
         let (flow_ids, overflowed) = (&mut self.flow_ids, &mut self.overflowed_before);
         self.flows.retain(|_, flow| {

@@ -37,7 +37,8 @@ pub struct TcError {
 /// site for which the file names none.
 ///
 /// # Errors
-/// [`TcError`], for the first link that netem cannot express.
+/// [`TcError`], for the first site or link that cannot be applied, such as a link that netem
+/// cannot express, or a site without a device.
 pub fn render_commands(
     topology: &Topology,
     device: Option<&str>,

@@ -41,7 +41,7 @@ pub enum VerifyError {
         /// The expected text.
         wanted: String,
     },
-    /// TCP hands it buffers of many segments.
+    /// The device lets TCP hand netem buffers of many segments.
     #[error(
         "netem on {device} gets up to {segments} segments at once, and loses them as one: apply \
          again"
@@ -67,8 +67,9 @@ pub struct ToolOutput<'a> {
     pub link: &'a str,
 }
 
-/// Compares the output of the tools with the commands: root queue, classes, netems, and the class
-/// of each destination. More of these than the commands make are an error, too.
+/// Compares the output of the tools with the commands: root queue, classes, netems, the class of
+/// each destination, and segments per buffer. More of these than the commands make are an error,
+/// too.
 ///
 /// The kernel does not report the distribution of a jitter, nor digits that `tc` does not print:
 /// these are not compared.

@@ -376,7 +376,8 @@ fn linked_sites(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Returns whether a name is valid for hosts and namespaces: 1 to 40 of a-z, 0-9 and hyphens.
+/// Returns whether a name is valid for hosts and namespaces: 1 to 40 of a-z, 0-9 and hyphens, the
+/// first no hyphen.
 fn is_site_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=40).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')

@@ -4,7 +4,7 @@ use crate::{LinkSpec, QueueSize, SpecError};
 use units::{BitRate, Span};
 
 /// A site's own limits, each shared by all its links. `None` without a limit, or where the limit
-/// exceeds all links together.
+/// is not below the rates of all links together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SitePort {
     /// On what it sends, before each link.
@@ -34,8 +34,8 @@ impl RawPort {
         Ok(SitePort { egress: limit(self.egress, out)?, ingress: limit(self.ingress, into)? })
     }
 
-    /// Builds the link that limits one direction of the port to `rate`; `None` where `rate` exceeds
-    /// all `links` together.
+    /// Builds the link that limits one direction of the port to `rate`; `None` where `rate` is not
+    /// below the rates of all `links` together.
     fn limit_rate(&self, rate: BitRate, links: &[LinkSpec]) -> Result<Option<LinkSpec>, SpecError> {
         let longest = links.iter().map(LinkSpec::delay).max().unwrap_or_default();
         // One BDP of the longest round trip, as a link has by default.

@@ -62,7 +62,8 @@ impl VirtualNet {
     }
 
     /// Links the addresses `a` and `b`, which may be equal. `seed` decides the random draws.
-    /// Replaces an earlier link and its counters; packets in flight arrive.
+    /// Replaces an earlier link and its counters. Packets in flight arrive; those that wait in a
+    /// CoDel queue are dropped.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.medium.lock_state();
         state.set_link(b, a, EmulatedLink::new(b_to_a, seed ^ BACKWARD_SEED_MASK));

@@ -99,7 +99,8 @@ pub(super) struct Datagram {
     pub(super) source: SocketAddr,
     pub(super) ecn: Option<EcnCodepoint>,
     pub(super) payload: Bytes,
-    /// The packet's name on its current link; `None` before and after it.
+    /// The packet's name on the link that it comes off last; `None` before the link, behind a port,
+    /// and once the link is replaced.
     pub(super) on_link: Option<PacketName>,
 }
 

@@ -16,7 +16,7 @@ struct FuzzRun {
     inputs: u64,
     kept: u64,
     megabytes: u64,
-    /// The files that make the decoder break a promise.
+    /// Files of the inputs that failed in the run, and failed again when they were repeated.
     findings: Vec<String>,
 }
 

@@ -55,7 +55,8 @@ pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
     write_bench_page("fuzz", "fuzz", |root| fuzz::measure_fuzz_targets(root, targets))
 }
 
-/// Measures, and writes the page with command, commit and machine in its second line.
+/// Measures, and writes the page with command, commit and machine below its heading. A target that
+/// is not met makes the exit code 1, but the page is written.
 fn write_bench_page(
     page_name: &str,
     name: &str,

@@ -11,7 +11,7 @@ pub(super) struct Page {
     pub text: String,
     /// Figures as one object for `NAME.json`, to which command, commit and machine are added.
     pub json: Option<Value>,
-    /// Targets that are not met: the page names them, and the command fails.
+    /// Targets that are not met: the command prints them to stderr, and fails.
     pub missed: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl Page {
 }
 
 /// Returns the short hash of the commit that is measured, with a remark if the working tree
-/// differs.
+/// differs outside `docs/results`.
 pub(super) fn git_commit() -> String {
     let commit = program_output("git", &["rev-parse", "--short", "HEAD"]);
     let changed =

@@ -56,7 +56,8 @@ impl TrainTarget {
         Self { what, figure, least, most: f64::INFINITY }
     }
 
-    /// Returns a text if the report misses the target; a missing figure misses its target.
+    /// Returns a text if the report misses the target, else `None`; a missing figure misses its
+    /// target.
     fn missed_text(&self, report: &Value) -> Option<String> {
         let figure = report.pointer(self.figure).and_then(Value::as_f64).unwrap_or(f64::NAN);
         let met = (self.least..=self.most).contains(&figure);

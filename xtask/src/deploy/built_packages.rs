@@ -95,7 +95,7 @@ fn expect_version(workspace: &Workspace, line: &CommandLine) -> Result<(), Failu
     Err(line.failure(&format!("{status}, and prints {text:?} in place of {VERSION_LINE:?}")))
 }
 
-/// Returns the path of the only file of a folder whose name has this ending.
+/// Returns the path of a file of a folder whose name has this ending. The folder has only one.
 fn find_file(folder: &Path, ending: &str) -> Result<String, Failure> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path().display().to_string());

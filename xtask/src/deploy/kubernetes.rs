@@ -68,7 +68,7 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
     }
 }
 
-/// Checks manifests against the schemas of the API; a field that it does not know is a failure.
+/// Checks manifests against the schemas of the API; a field that these do not know is a failure.
 fn validate_schemas(
     root: &Path,
     validate: &Path,

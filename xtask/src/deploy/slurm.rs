@@ -139,7 +139,8 @@ impl Cluster {
         Err(line.failure(&"the two nodes are not idle; their logs are above"))
     }
 
-    /// Returns a command line in the folder of the cluster, for its controller.
+    /// Returns a command line in the folder of the cluster, with its configuration for programs of
+    /// Slurm.
     fn command(&self, words: &[&str]) -> CommandLine {
         let config = self.folder.join("slurm.conf").display().to_string();
         let line = CommandLine::in_path(words).in_folder(&self.folder);

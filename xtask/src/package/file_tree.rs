@@ -28,7 +28,7 @@ pub struct Entry {
 }
 
 impl FileTree {
-    /// Adds a file of root, and the folders above it.
+    /// Adds a file that the user root owns, and the folders above it.
     pub fn add_file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         self.add_folders_above(path);
         let content = Some(content.into());
@@ -51,6 +51,7 @@ impl FileTree {
     }
 
     /// Adds the files below a folder of the workspace that git tracks: never keys that lie there.
+    /// It is a failure if git tracks none.
     pub fn add_tracked(&mut self, root: &Path, folder: &str, path: &str) -> Result<(), Failure> {
         let line = CommandLine::in_path(&["git", "ls-files", "-z", "--", folder]);
         let (status, listed) = line.capture(root)?;

@@ -137,8 +137,8 @@ fn add_portable_packages(
     Ok(())
 }
 
-/// Builds the wheel, says which systems take it, and has auditwheel look at it where it is
-/// installed.
+/// Builds the wheel, says where it needs a newer glibc than manylinux2014 has, and has auditwheel
+/// look at the wheel where that program is installed.
 fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<(), Failure> {
     let dist = settings.folder.join("wheel");
     let _ = std::fs::remove_dir_all(&dist);

@@ -85,7 +85,8 @@ const SIMULATION_STAGE: Stage = Stage {
         count: Tally::add_test_line,
     },
 };
-/// Stage of all Rust tests except those in virtual time.
+/// Stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
+/// have stages of their own.
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
@@ -210,7 +211,8 @@ const ALL_STAGES: [Stage; 16] = [
     QUICKSTART_STAGE,
     FAULTS_STAGE,
 ];
-/// Stages of `cargo xtask check`: the fast part of [`ALL_STAGES`].
+/// Stages of `cargo xtask check`: the fast ones of [`ALL_STAGES`], and the unit tests, which there
+/// are a part of [`TESTS_STAGE`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
@@ -237,7 +239,7 @@ pub fn run_python_stages(is_built: bool) -> ExitCode {
 }
 
 /// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,
-/// with the way to install each.
+/// with the way to install each. Then looks for the programs that only some tests need.
 fn check_tools(workspace: &Workspace) -> Result<(), Failure> {
     // May be a wrapper and its compiler.
     let compiler = std::env::var("CC").unwrap_or_default();

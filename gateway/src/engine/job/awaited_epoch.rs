@@ -33,7 +33,7 @@ impl AwaitedEpoch {
     }
 
     /// Returns which of the attached ranks have to be told `why` there is no epoch: new ones at
-    /// once, others of a text that has changed.
+    /// once, others of a changed text when it is due.
     pub fn ranks_to_tell(
         &mut self,
         attached: impl Iterator<Item = RankId>,

@@ -128,7 +128,7 @@ impl Job {
         }
     }
 
-    /// Tells attached ranks why there is no epoch; `None` while there is one.
+    /// Tells attached ranks why there is no epoch; `why` is `None` while there is one.
     pub fn tell_awaited_epoch(&mut self, why: Option<String>, now: TimeNs) {
         let Some(why) = why.map(Failure::truncate_text) else {
             self.awaited_epoch = AwaitedEpoch::default();

@@ -116,7 +116,8 @@ struct Peer {
 #[derive(Debug, PartialEq, Eq)]
 struct LaneProblem {
     why: String,
-    /// Whether nothing was heard of the peer.
+    /// Whether the peer did not answer or the lane was lost, so that a check of the path may say
+    /// more.
     is_unanswered: bool,
 }
 
@@ -261,7 +262,8 @@ impl Peers {
         first
     }
 
-    /// Removes a lane and requeues its segments; returns `None` if its connection was replaced.
+    /// Removes a lane and requeues its segments. Returns `None` if its connection was replaced, or
+    /// if the lane was taken away.
     pub fn handle_lane_down(
         &mut self,
         id: GatewayId,

@@ -128,7 +128,8 @@ pub(crate) struct DeliveryRate {
     last_rate: f64,
     /// Measured rates in bytes per second, the newest last.
     rates: VecDeque<f64>,
-    /// The loss of the last round that was not congested, from 0 to 1.
+    /// The loss of the last round that lost no more than [`CONGESTION_LOSS_FRACTION`] beyond the
+    /// configured loss, from 0 to 1; at first the configured loss.
     loss: f64,
     /// The part of the congestion window that ECN leaves, from 1/16 to 1.
     window_fraction: f64,
@@ -200,7 +201,8 @@ impl DeliveryRate {
         self.window_limited && self.rounds_since_congestion >= CONGESTION_FREE_ROUNDS
     }
 
-    /// Returns the fraction of packets lost in the last round without congestion, from 0 to 1.
+    /// Returns the fraction of packets lost in the last round that lost no more than
+    /// [`CONGESTION_LOSS_FRACTION`] beyond the configured loss, from 0 to 1.
     pub fn loss(&self) -> f64 {
         self.loss
     }
@@ -211,9 +213,9 @@ impl DeliveryRate {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// Returns the lane's part of the pair's pace, in bytes per second, for some rounds after
-    /// congestion; `None` if the lane has none of its own. A window that is filled at twice the capacity
-    /// overflows a queue of less than half a round trip, and the lane then sends in bursts.
+    /// Returns the most that the lane's bulk should send, in bytes per second, in the rounds after
+    /// congestion; `None` in all others. A window that is filled at twice the capacity overflows a
+    /// queue of less than half a round trip, and the lane then sends in bursts.
     pub fn pace(&self) -> Option<f64> {
         (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
     }
@@ -224,7 +226,7 @@ impl DeliveryRate {
     }
 
     /// Ends a round trip, and measures the delivery rate from the lane's counters `now` and those
-    /// of the round's begin.
+    /// of the round's begin. The first call only begins a round.
     pub fn end_round(&mut self, now: LaneCounters) {
         let Some(before) = self.before.replace(now) else { return };
         let took = now.at.since(before.at).as_secs_f64();

@@ -11,7 +11,7 @@
 //! usable = window - window / WINDOW_HEADROOM_DIVISOR
 //! used   = in flight + lost and not retransmitted + handed to QUIC and not sent
 //! free   = usable - used
-//! piece  = clamp(usable / WRITE_SPACE_DIVISOR, WRITE_SPACE_BYTES_MIN, usable)
+//! piece  = min(clamp(usable / WRITE_SPACE_DIVISOR, WRITE_SPACE_BYTES_MIN, .._MAX), usable)
 //! grant  if free >= min(piece, wanted bytes)
 //! ```
 //!
@@ -107,16 +107,16 @@ impl InFlight {
         self.window.load(Ordering::Relaxed)
     }
 
-    /// Returns the window in bytes that applies once a quarter of it is lost and not resent: one
-    /// round trip of the delivery rate, at most the congestion window. The pacer of QUIC spreads it
-    /// over `smoothed_rtt`, which may be far longer after an outage than before it.
+    /// Returns the window in bytes that applies while more than a quarter of it is lost and not
+    /// resent: one round trip of the delivery rate, at most the congestion window. The pacer of
+    /// QUIC spreads it over `smoothed_rtt`, which may be far longer after an outage than before it.
     pub fn retransmission_window(&self, smoothed_rtt: Span) -> u64 {
         let rate = self.retransmission_rate.load(Ordering::Relaxed) as f64;
         self.congestion_window().min((rate * smoothed_rtt.as_secs_f64()) as u64)
     }
 
     /// Waits until the congestion window has space for some of `bytes` bytes, and returns for how
-    /// many; `None` once the connection uses another path. One task at a time may wait.
+    /// many; `None` when the connection uses another path. One task at a time may wait.
     pub async fn wait_for_space(&self, bytes: usize) -> Option<usize> {
         self.wanted.store(bytes as u64, Ordering::Relaxed);
         loop {

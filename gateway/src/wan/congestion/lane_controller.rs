@@ -54,8 +54,8 @@ pub(crate) fn smoothed_rtt(connection: &Connection) -> Span {
     Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Gives a lane the congestion controller and initial windows of another link, from its next
-/// acknowledgement on.
+/// Gives a lane the initial windows of another link at once, and the congestion controller of that
+/// link from the next acknowledgement on.
 pub(crate) fn change_lane_controller(
     telemetry: &LaneTelemetry,
     path: &LanePath,

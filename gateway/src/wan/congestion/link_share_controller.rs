@@ -69,8 +69,8 @@ impl Controller for LinkShareController {
         self.loss_allowance = allowance.min(LOSS_ALLOWANCE_BYTES_MAX);
     }
 
-    /// Takes lost bytes off the loss allowance, and charges the pacer with the bytes beyond it.
-    /// quinn reports an ECN CE mark as an event without lost bytes.
+    /// Takes lost bytes off the loss allowance. Notes the bytes beyond it as excess loss, which the
+    /// tuner charges to the pacer. Notes an event without lost bytes as an ECN CE mark.
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
         self.loss_allowance -= lost_bytes as f64;
         if self.loss_allowance < 0.0 {

@@ -60,7 +60,7 @@ pub(crate) struct MinRtt {
     rounds: VecDeque<Option<Span>>,
     /// Rounds left of the drain.
     drain_rounds: u32,
-    /// Rounds left until the next drain.
+    /// Rounds left until a drain may begin.
     pause_rounds: u32,
     /// The length of the next pause, in rounds.
     pause: u32,
@@ -97,8 +97,8 @@ impl MinRtt {
         self.observed_rtt
     }
 
-    /// Ends a time of `idle_rounds` round trips without traffic, which show no RTT. Only as many
-    /// count as there are in the history.
+    /// Ends a time of `idle_rounds` round trips without traffic, which show no RTT. At most
+    /// [`MIN_RTT_ROUNDS`] of them count, for the history holds no more.
     pub fn end_rest(&mut self, idle_rounds: u64) {
         let counted = usize::try_from(idle_rounds).unwrap_or(usize::MAX).min(MIN_RTT_ROUNDS);
         (0..counted).for_each(|_| self.end_round(None, false));

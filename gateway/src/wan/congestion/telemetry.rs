@@ -134,7 +134,8 @@ impl LaneTelemetry {
         }
     }
 
-    /// Waits until `bytes` bytes may be written at the lane's pace, and counts them. Only bulk waits.
+    /// Waits until `bytes` bytes may be written at the lane's pace, and counts them. Returns at
+    /// once while no pace is set. Only bulk waits.
     pub async fn wait_for_pace(&self, host: &dyn Host, bytes: u64) {
         let pace = self.pace.load(Ordering::Relaxed);
         if pace == 0 {
@@ -221,7 +222,7 @@ impl LaneTelemetry {
         self.has_next_controller.store(true, Ordering::Release);
     }
 
-    /// Returns the congestion controller to change to, once.
+    /// Takes the congestion controller to change to; `None` when there is none, or it was taken.
     pub fn take_next_controller(&self) -> Option<Box<dyn Controller>> {
         if !self.has_next_controller.swap(false, Ordering::Acquire) {
             return None;

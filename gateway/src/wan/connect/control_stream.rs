@@ -62,7 +62,7 @@ pub(super) async fn read_control_frame(
 /// stream, of which the engine hears too.
 ///
 /// # Errors
-/// The reason why the stream broke off.
+/// The reason: the stream broke off, a message is too long or malformed, or the engine has ended.
 pub(super) async fn read_control_messages(
     events: &EventSender,
     from: GatewayId,

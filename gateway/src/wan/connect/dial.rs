@@ -16,11 +16,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::Span;
 
-/// 2 s: the first attempts to connect a lane without any answer are given up after this time, or
-/// after [`DIAL_ANSWER_ROUNDS`]. QUIC doubles the time between its packets, so a new attempt reaches
-/// a peer that starts meanwhile sooner. Each next attempt takes twice as long, since a busy peer
-/// answers late.
-/// Tested by `dials_without_answer_take_longer_each_time`.
+/// 2 s: the first attempt to connect a lane without any answer is given up after this time, or the
+/// longer [`DIAL_ANSWER_ROUNDS`]. QUIC doubles the time between its packets, so a new attempt
+/// reaches a peer that starts meanwhile sooner. Each next attempt takes twice as long, since a busy
+/// peer answers late. Tested by `dials_without_answer_take_longer_each_time`.
 const DIAL_ANSWER_TIMEOUT_MIN: Span = Span::from_secs(2);
 /// 8 round trips of the link: the least time that an attempt to connect a lane waits for the peer's
 /// first answer, enough for retries on long links.
@@ -92,7 +91,8 @@ impl Dialler {
     /// first answer.
     ///
     /// # Errors
-    /// The reason, with the address, at most [`handshake_timeout`] after the first answer.
+    /// The reason, with the address unless this side gave up; at most [`handshake_timeout`] after
+    /// the first answer.
     async fn dial_once(&self, patience: Span) -> Result<quinn::Connection, DialError> {
         let Self { spec, peer, .. } = self;
         let address: SocketAddr = peer.addresses.of_lane(self.lane);
@@ -173,8 +173,8 @@ struct DialBackoff {
 }
 
 impl DialBackoff {
-    /// Returns the pause before the next dial. The last one ended after `lived`; `met` says whether
-    /// the peer's hello was accepted.
+    /// Returns the pause before the next dial. The last dial and its connection took `lived`
+    /// together; `met` says whether the peer's hello was accepted.
     fn next_pause(&mut self, met: bool, lived: Span) -> Span {
         let stood = met && lived > DIAL_BACKOFF_MAX;
         let next = if stood { DIAL_BACKOFF_MIN } else { self.last + self.last };

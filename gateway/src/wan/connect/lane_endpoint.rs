@@ -62,10 +62,10 @@ pub enum LaneError {
     Lost(u16),
 }
 
-/// Starts the threads and endpoints of all lanes of a gateway; returns once each of them listens.
+/// Starts the threads and endpoints of all lanes of a gateway; returns when each of them listens.
 ///
 /// # Errors
-/// [`LaneError`]: no lane is running then.
+/// [`LaneError`]: lanes that had started are told to end.
 pub async fn start_lanes(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     // A gateway without peers needs no port.
     let lanes = if spec.peers.is_empty() { 0 } else { plan::lane_count(&spec.fabric) };
@@ -255,7 +255,8 @@ fn accept_connection(
 enum HandshakeFailure {
     /// The dialler closed it, as a gateway does that ends or that has another connection by then.
     Withdrawn,
-    /// Either side refused the other, or the handshake took too long. The text says why.
+    /// Either side refused the other, the connection lost its slot, or the handshake took too long.
+    /// The text says why.
     Refused(String),
 }
 

@@ -64,7 +64,8 @@ impl PacketSizes {
     }
 }
 
-/// Returns the bytes of UDP payload in an IP packet of `mtu` bytes from `address`.
+/// Returns the bytes of UDP payload in an IP packet of `mtu` bytes from `address`, at least
+/// [`UDP_PAYLOAD_BYTES_MIN`] and at most [`UDP_PAYLOAD_BYTES_MAX`].
 fn udp_payload_bytes(mtu: u16, address: IpAddr) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
     mtu.saturating_sub(headers).clamp(UDP_PAYLOAD_BYTES_MIN, UDP_PAYLOAD_BYTES_MAX)

@@ -109,8 +109,9 @@ impl LinkLimits {
         Ok(ends)
     }
 
-    /// Takes the rate limit of an operator at a peer, if the link is both ours and the peer's.
-    /// Returns the link's name if the limit has changed.
+    /// Takes the rate limit of an operator at a peer, if the link is both ours and the peer's. One
+    /// with a lower number than the last has no effect. Returns the link's name if the limit has
+    /// changed.
     pub fn receive_override(&mut self, from: GatewayId, change: RateOverride) -> Option<String> {
         let region = self.fabric.gateway(from).region;
         let link = self.links.get_mut(&change.ends)?;
@@ -135,8 +136,8 @@ impl LinkLimits {
         }
     }
 
-    /// Returns the rate limits of operators at this gateway, for a peer whose region has the link
-    /// too.
+    /// Returns the rate limits of operators at this gateway, withdrawn ones too, on the links that
+    /// the region of `peer` has as well.
     pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverride> {
         let region = self.fabric.gateway(peer).region;
         let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
@@ -196,7 +197,8 @@ impl LinkLimits {
         link.inflated_rtt.max(Some(link.reported.rtt))
     }
 
-    /// Returns the regions at the ends of the link to a peer.
+    /// Returns the regions at the ends of the link to a peer; `None` if this gateway's region has
+    /// no link there.
     pub fn ends_to(&self, peer: GatewayId) -> Option<LinkEnds> {
         let (one, other) = (self.fabric.gateway(self.me).region, self.fabric.gateway(peer).region);
         let ends = (one.min(other), one.max(other));

@@ -69,7 +69,7 @@ pub(super) struct TokenBucket {
     cell_time: Span,
     /// Time in which an empty bucket fills.
     fill_time: Span,
-    /// When the pacer last had a waiter, or idle time last repaid debt.
+    /// When the pacer last had a waiter; later by the idle time that has repaid debt since.
     idle_since: TimeNs,
 }
 

@@ -131,7 +131,7 @@ impl Collectives {
     }
 
     /// Whether a message about a collective has effect: it is of the current epoch, and the
-    /// collective is not long complete.
+    /// collective is neither over here nor left from an earlier epoch.
     ///
     /// # Errors
     /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one.

@@ -33,7 +33,7 @@ pub(in crate::session) struct Collective {
 /// The phases of a collective on one gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::session) enum Phase {
-    /// Some local rank has not posted.
+    /// Some local rank has not posted, or a change of the plan holds the collective back.
     Waiting,
     /// Segments are moving.
     Running,

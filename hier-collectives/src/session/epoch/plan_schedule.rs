@@ -149,7 +149,8 @@ impl PlanSchedule {
         Some(self.changes)
     }
 
-    /// Holds back collectives from `oldest` on for a change that the first gateway began.
+    /// Holds back collectives from `oldest` on for a change that the first gateway began. Has no
+    /// effect for a change that is known, or while collectives are held back for another.
     pub fn hold_back_from(&mut self, change: u32, oldest: Sequence) {
         // While something is held back, the change before has not arrived: it is repeated later.
         if change > self.changes && self.held.is_none() {

@@ -163,8 +163,9 @@ impl EpochState {
 
 /// Entering and leaving.
 impl EpochState {
-    /// Asks the first gateway for the next epoch (Join), once all peers can be reached. `next` is
-    /// one past the highest sequence known here.
+    /// Asks the first gateway for the next epoch (Join) if all peers can be reached now. Does
+    /// nothing in an epoch, in a drain or on the first gateway. `next` is one past the highest
+    /// sequence known here.
     pub fn request_entry(
         &self,
         next: Sequence,

@@ -80,7 +80,8 @@ fn renew_certificates(gateway: &Gateway, config: &GatewayConfig) {
     }
 }
 
-/// Reads the region file again, gives the gateway its jobs, and names what needs a restart.
+/// Reads the region file again, gives the gateway its jobs, and names what needs a restart. A file
+/// with faults changes nothing: the faults are logged.
 async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {

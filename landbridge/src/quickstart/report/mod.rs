@@ -69,7 +69,7 @@ pub(crate) struct AllReduce {
     pub eta: f64,
     /// Bits of the buffer over the median.
     pub goodput_bits_per_second: f64,
-    /// Stream bytes of one all-reduce in one direction, without retransmissions.
+    /// Stream bytes of one all-reduce in the direction with more of them, without retransmissions.
     pub wan_payload_bytes_per_direction: u64,
     /// Stages of the all-reduce with the median time.
     pub stage_seconds: StageSeconds,

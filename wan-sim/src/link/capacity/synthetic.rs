@@ -67,7 +67,7 @@ struct RateWalk {
 }
 
 impl RateWalk {
-    /// Starts a link of this kind in the middle of its rates.
+    /// Starts a link of this kind at 10 Mbit/s, which the step of the first millisecond changes.
     fn new(kind: SyntheticCapacity) -> Self {
         Self { kind, kbits: 10_000, silent_until_ms: 0, throttled_until_ms: 0 }
     }

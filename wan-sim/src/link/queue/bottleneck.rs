@@ -132,7 +132,8 @@ impl Bottleneck {
         Some(Accepted { sent, waiting_bytes: self.waiting_bytes })
     }
 
-    /// Returns the packet that was accepted last; `None` if all packets have been sent.
+    /// Returns the packet that was accepted last, whether or not it has been sent; `None` before
+    /// the first.
     pub(in crate::link) fn newest_packet(&mut self) -> Option<&mut UnsentPacket> {
         self.waiting.back_mut().or(self.sending.as_mut())
     }

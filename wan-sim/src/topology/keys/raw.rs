@@ -125,7 +125,9 @@ impl RawLink {
         own.into_iter().find_map(|(key, given)| given.map(|_| key))
     }
 
-    /// Returns these keys, with the keys of `base` where one is missing.
+    /// Returns these keys, with the keys of `base` where one is missing. `rtt` and `delay` count as
+    /// one key, as do `loss` and `bursts`. Where these have netem's words, only `changes`, `drops`,
+    /// `capacity`, `parallel` and `cross` come from `base`.
     pub(in crate::topology) fn with_defaults_from(self, base: &Self) -> Self {
         if self.netem.is_some() {
             let changes = self.changes.or_else(|| base.changes.clone());

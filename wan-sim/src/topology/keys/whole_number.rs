@@ -1,4 +1,4 @@
-//! WholeNumber numbers in files: an invalid one is refused with its key and the accepted range.
+//! Whole numbers in files: an invalid one is refused with its key and the accepted range.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use std::fmt;

@@ -124,8 +124,8 @@ impl PacketForm {
         }
     }
 
-    /// Returns whether packets of the form `next` may follow packets of this form in one call. A
-    /// single one, of `packets`, may be shorter.
+    /// Returns whether `packets` packets of the form `next` may follow packets of this form in one
+    /// call. Where it is only one packet, it may be shorter.
     fn admits(self, next: Self, packets: usize) -> bool {
         let is_last = packets == 1 && next.packet_bytes < self.packet_bytes;
         let packet_bytes = if is_last { self.packet_bytes } else { next.packet_bytes };

@@ -90,7 +90,7 @@ impl GatheringSocket {
         if self.one_by_one { 1 } else { self.inner.max_transmit_segments() }
     }
 
-    /// Sends the packets that wait in one call.
+    /// Sends the packets that wait in one call. On any error but the one below they are lost.
     ///
     /// # Errors
     /// `WouldBlock`: the kernel has no room, and the packets still wait.

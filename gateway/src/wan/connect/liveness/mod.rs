@@ -221,7 +221,8 @@ struct SentFrames {
     acknowledged: u64,
 }
 
-/// Monitors the liveness of a connection until it ends or its path is dead; returns the reason.
+/// Monitors the liveness of a connection until it ends, its path is dead or the peer is lost;
+/// returns the reason.
 /// `rtt` is the round trip of the link by the fabric; `keeps_alive` says whether this side sends
 /// keep-alives.
 pub(super) async fn monitor_liveness(
@@ -393,8 +394,8 @@ impl LaneSilence {
     }
 
     /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
-    /// heard now. Zero once this lane is not silent. The time adds up look by look: when all lanes
-    /// were silent, the first heard one makes no path dead.
+    /// heard since the last look. Sets it to zero when this lane is not silent. The time adds up
+    /// look by look: when all lanes were silent, the first heard one makes no path dead.
     fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {

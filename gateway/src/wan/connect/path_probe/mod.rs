@@ -45,7 +45,7 @@ pub struct ProbeTarget<'t> {
 pub struct PathMeasurement {
     /// Time from the first datagram until both ends had authenticated.
     pub handshake: Duration,
-    /// The least round-trip time.
+    /// The smoothed round-trip time, before the payload.
     pub rtt: Duration,
     /// The largest IP packet that passed, in bytes. None above the configured MTU is tried.
     pub mtu: u16,
@@ -83,7 +83,7 @@ pub fn is_path_probe(connection: &Connection) -> bool {
     data.is_some_and(|data| data.protocol.as_deref() == Some(PROBE_ALPN))
 }
 
-/// Reads and discards the bytes of a peer's path probe, for 15 seconds at most.
+/// Reads and discards the bytes of a peer's path probe, for 15 seconds and 22 round trips at most.
 pub async fn answer_path_probe(connection: Connection) {
     connection.set_receive_window(VarInt::from_u32(PROBE_BYTES_MAX));
     let budget = Arc::new(AtomicU64::new(u64::from(PROBE_BYTES_MAX)));

@@ -41,8 +41,8 @@ pub struct PathFindings {
     pub silent: Vec<SocketAddr>,
     /// Time until the fastest answer; `None` without any.
     pub rtt: Option<Span>,
-    /// The longest IP packet that got to the peer, in bytes, at most the one that lanes would send.
-    /// `None` if no port answered.
+    /// The longest IP packet that got to every address of the peer with a port that answers, in
+    /// bytes; at most the one that lanes would send. `None` if no port answered.
     pub mtu: Option<u16>,
 }
 

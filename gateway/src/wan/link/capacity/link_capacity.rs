@@ -406,11 +406,11 @@ impl LinkCapacity {
         lost as f64 >= (self.link.loss.as_f64() + CORRECTION_LOSS) * sent as f64
     }
 
-    /// Begins a suspicion at a first congested span, and keeps each congested or queued one after it.
-    /// Once the last [`CONGESTED_SPANS`] of them lost enough together, the capacity is reduced to the
-    /// second highest of their rates, at least [`CAPACITY_MIN_FRACTION`] of the configured rate. It
-    /// stays unless that is below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in bits
-    /// per second.
+    /// Begins a suspicion at a first congested span, and keeps each congested or queued one after
+    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the capacity is reduced
+    /// to the second highest of their rates, at least [`CAPACITY_MIN_FRACTION`] of the configured
+    /// rate. A rate that is not below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in
+    /// bits per second, changes nothing; either way the suspicion ends.
     fn note_evidence(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         self.full_spans = 0;
         self.queued_spans.clear();

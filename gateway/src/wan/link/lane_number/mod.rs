@@ -106,7 +106,7 @@ pub enum LaneReason {
     Pinned,
     /// One for each configured address.
     Addresses,
-    /// One lane more filled a core.
+    /// One lane fewer filled a core.
     CoreFull,
     /// One lane fewer left the link unfilled, and another path may carry the rest.
     MorePaths,
@@ -509,8 +509,9 @@ impl LaneNumber {
         self.begin_trial(reason, sample);
     }
 
-    /// Begins the trial of one lane more than are in use, unless one is under way, or the last was
-    /// in vain a short while ago.
+    /// Begins the trial of one lane more than are in use. Does nothing while a trial is under way,
+    /// lanes are missing or silent, a lane of the peer is on trial, the most are in use, or the
+    /// pause after the last lane is not over.
     fn begin_trial(&mut self, reason: LaneReason, sample: &LaneSample) {
         let in_use = self.in_use();
         let busy = self

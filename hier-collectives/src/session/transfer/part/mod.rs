@@ -21,7 +21,7 @@ pub(super) struct TransferPart {
     pub segments: Vec<SegmentState>,
     /// The first segment whose local reduction has not begun.
     pub next_local: u32,
-    /// The first segment whose local partial is not there yet.
+    /// The first segment whose partial, of the whole subtree, is not there yet.
     pub local_prefix: u32,
     /// The first segment without a result.
     pub result_prefix: u32,
@@ -128,8 +128,8 @@ impl TransferPart {
         &mut self.segments[index as usize]
     }
 
-    /// Returns the peers whose segments the reduction here takes: children for the partial, the
-    /// other roots for the result.
+    /// Returns the peers whose segments the result takes that is made here: of one of several roots
+    /// the others, of a root alone its children. Empty below the roots.
     pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
         match &self.role.upstream {
             _ if !self.phases.up => vec![],
