@@ -241,7 +241,7 @@ impl Engine {
         self.note_problems(now);
     }
 
-    /// Reports the end of a drain once every session is drained.
+    /// Reports the end of a drain when every session is drained.
     fn report_if_drained(&mut self) {
         if self.draining.is_some()
             && self.jobs.values().all(|job| job.session.is_drained())

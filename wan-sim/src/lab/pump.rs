@@ -128,7 +128,7 @@ impl NumberedLink {
 type Recording = Option<Arc<Mutex<Recorder>>>;
 
 impl SitePump {
-    /// Carries the packets of the site until the lab ends. Signals the lab once the thread is
+    /// Carries the packets of the site until the lab ends. Signals the lab when the thread is
     /// ready.
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.

@@ -37,7 +37,7 @@ impl DelayLine {
         }
     }
 
-    /// Decides how a packet arrives once it is sent. `latest` is the latest arrival so far of
+    /// Decides how a packet arrives after it is sent. `latest` is the latest arrival so far of
     /// packets that keep order.
     pub(super) fn decide_arrival(
         &mut self,
@@ -60,7 +60,7 @@ impl DelayLine {
     }
 }
 
-/// How a packet arrives once it is sent.
+/// How a packet arrives after it is sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Arrival {
     delay: Span,

@@ -283,7 +283,7 @@ pub struct LinkCounters {
 
 impl LinkCounters {
     /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that waits for
-    /// its fate counts once it has one.
+    /// its fate counts when it has one.
     pub(super) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {

@@ -88,7 +88,7 @@ impl RelayPump {
         })
     }
 
-    /// Relays packets until the handle stops the thread. Signals the handle once the thread is
+    /// Relays packets until the handle stops the thread. Signals the handle when the thread is
     /// ready.
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.

@@ -1,4 +1,4 @@
-//! The executor: it polls woken tasks in order, and moves the clock once none can go on.
+//! The executor: it polls woken tasks in order, and moves the clock when none can go on.
 
 use super::clock::VirtualClock;
 use super::timer::Sleep;

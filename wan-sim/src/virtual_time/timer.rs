@@ -44,7 +44,7 @@ impl Sleep {
 impl Future for Sleep {
     type Output = ();
 
-    /// Ends once the clock has reached the time of the wait; until then, registers the waker with
+    /// Ends when the clock has reached the time of the wait; until then, registers the waker with
     /// the clock.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();

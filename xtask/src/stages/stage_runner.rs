@@ -26,7 +26,7 @@ pub struct Stage {
 pub enum StageWork {
     /// A function that runs to its end before the next stage begins.
     InTurn(fn(&Workspace, &mut Tally) -> Result<(), Failure>),
-    /// A command that runs beside the stages after it. Its output is shown once it has ended.
+    /// A command that runs beside the stages after it. Its output is shown when it has ended.
     Beside {
         /// Returns the command.
         command: fn(&Workspace) -> Result<CommandLine, Failure>,

@@ -107,7 +107,7 @@ impl Job {
         }
     }
 
-    /// Stops sending a collective's segments, and tells the session once none is being written.
+    /// Stops sending a collective's segments, and tells the session when none is being written.
     fn cancel_sends(&mut self, shared: &EngineShared, sequence: Sequence) {
         let writing = shared.peers.cancel_segments(self.group, sequence);
         if writing.is_empty() {

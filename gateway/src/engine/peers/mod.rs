@@ -396,7 +396,7 @@ impl Peers {
         }
     }
 
-    /// Stops sending a collective's segments; returns tokens that fire once no lane writes them.
+    /// Stops sending a collective's segments; returns tokens that fire when no lane writes them.
     pub fn cancel_segments(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let peers = self.peers.values();
         peers.flat_map(|peer| peer.link.send_queue.cancel_collective(group, sequence)).collect()

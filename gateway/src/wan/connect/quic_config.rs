@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 24 packets: QUIC takes a packet for lost once so many later packets are acknowledged, or after
+/// 24 packets: QUIC takes a packet for lost when so many later packets are acknowledged, or after
 /// 1.125 RTT. Paths over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
 /// 60 s: interval between searches of a lane for a larger MTU, since routes change. quinn's default

@@ -88,7 +88,7 @@ impl ReassemblyReducer {
         self.keep_element_part(first_whole + whole.len() as u64, tail);
     }
 
-    /// Keeps a part of one element, and reduces the element once it is complete.
+    /// Keeps a part of one element, and reduces the element when it is complete.
     fn keep_element_part(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Commits: a step is confirmed once every gateway has reported that all its ranks have the
+//! Commits: a step is confirmed when every gateway has reported that all its ranks have the
 //! results of the step's collectives. These reports are facts that only grow.
 
 use super::collectives::{Collectives, LocalRank};

@@ -59,7 +59,7 @@ impl EpochState {
         Ok(())
     }
 
-    /// Records that a member holds back collectives from `held` on. Returns the switch once all
+    /// Records that a member holds back collectives from `held` on. Returns the switch when all
     /// members do.
     ///
     /// # Errors

@@ -163,7 +163,7 @@ impl SendQueue {
         }
     }
 
-    /// Stops all segments of a collective. Returns tokens that fire once the senders that are
+    /// Stops all segments of a collective. Returns tokens that fire when the senders that are
     /// writing them have stopped: until then they read the memory.
     pub fn cancel_collective(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let mut scheduler = lock(&self.scheduler);

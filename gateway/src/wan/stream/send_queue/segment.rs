@@ -49,7 +49,7 @@ pub struct QueuedSegment {
     pub requeued: bool,
     /// Stops the stream.
     pub cancel: CancellationToken,
-    /// Fires once the sender no longer reads the payload: it is handed over, reset, or lost.
+    /// Fires when the sender no longer reads the payload: it is handed over, reset, or lost.
     pub released: CancellationToken,
 }
 
