@@ -22,7 +22,12 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
-/// Lists each field's offset in a structure of the header, by its name in C.
+/// Returns the size of the field that `field` borrows.
+fn field_size<T, F>(_field: fn(&T) -> &F) -> u64 {
+    size_of::<F>() as u64
+}
+
+/// Lists offset and size of each field of a structure of the header, by its name in C.
 macro_rules! offsets {
     ($wanted:ident, $name:literal, $type:ty, $($field:ident),+) => {
         $wanted.push((format!("sizeof({})", $name), size_of::<$type>() as u64));
@@ -31,6 +36,10 @@ macro_rules! offsets {
             $wanted.push((
                 format!("offsetof({}, {field})", $name),
                 offset_of!($type, $field) as u64,
+            ));
+            $wanted.push((
+                format!("sizeof((({} *)0)->{field})", $name),
+                field_size(|value: &$type| &value.$field),
             ));
         )+
     };
