@@ -52,5 +52,5 @@ pub mod loopback;
 pub mod memory;
 pub mod observe;
 pub mod simulate;
-mod sync;
+pub mod sync;
 pub mod wan;

@@ -3,10 +3,10 @@
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
-use super::handover::{ArenaHandover, GatewayAddress, GatewayConnection};
+use super::handover::{ArenaHandover, GatewayAddress};
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
-use crate::local::listener::ConnectError;
+use crate::local::listener::{ConnectError, Duplex};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
 };
@@ -57,7 +57,13 @@ pub struct AttachOptions {
     pub gateway_user: Option<u32>,
 }
 
-/// Why a rank is not attached. Its arena is gone.
+/// The arena of a rank, which outlives its connections.
+struct RankArena {
+    handover: Arc<ArenaHandover>,
+    slots: Arc<Mutex<SlotAllocator>>,
+}
+
+/// Why a rank is not attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// No gateway answers: it does not run, or the address is wrong.
@@ -129,11 +135,33 @@ impl Client {
         gateway: &GatewayAddress,
         options: AttachOptions,
     ) -> Result<Self, AttachError> {
-        let handover = ArenaHandover::new(gateway, options.arena_bytes)?;
+        let handover = Arc::new(ArenaHandover::new(gateway, options.arena_bytes)?);
+        let slots = Arc::new(Mutex::new(SlotAllocator::new(options.arena_bytes)));
+        Self::attach_arena(&RankArena { handover, slots }, options).await
+    }
+
+    /// Attaches the rank again with the arena of this client, whose connection ends here, and waits
+    /// until all gateways have met. An epoch that goes on ends, if this rank has posted in it.
+    ///
+    /// Collectives of this client fail. Its buffers and tensors serve the client that is returned.
+    /// A gateway that lost the connection may write results until the epoch of the returned client
+    /// begins. `options` are those with which the rank attached before; timeouts may differ.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the rank is not attached. Another call may try again.
+    pub async fn attach_again(&self, options: AttachOptions) -> Result<Self, AttachError> {
+        self.connection.give_up("the rank attaches again");
+        let Connection { handover, slots, .. } = &*self.connection;
+        let (handover, slots) = (Arc::clone(handover), Arc::clone(slots));
+        Self::attach_arena(&RankArena { handover, slots }, options).await
+    }
+
+    /// Attaches a rank with this arena.
+    async fn attach_arena(arena: &RankArena, options: AttachOptions) -> Result<Self, AttachError> {
         let mut unanswered_since = Instant::now();
         let (mut deadline, mut pause) = (None, ATTACH_RETRY_PAUSE_MIN);
         loop {
-            let lost = match Self::try_attach(&handover, &options, &mut deadline).await {
+            let lost = match Self::try_attach(arena, &options, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
                 Err(AttachError::Refused(refusal)) if refusal.reason.is_temporary() => {
                     AttachError::Refused(refusal)
@@ -164,20 +192,21 @@ impl Client {
     /// Attempts to attach once. Sets `deadline`, by which the first epoch must begin, at the first
     /// answer of a gateway.
     async fn try_attach(
-        handover: &ArenaHandover<'_>,
+        arena: &RankArena,
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
         let trusted = TrustedUsers::new(options.gateway_user);
-        let mut connected = handover.connect(trusted).await.map_err(|error| match error {
+        let handover = &arena.handover;
+        let mut stream = handover.connect(trusted).await.map_err(|error| match error {
             ConnectError::Access(error) => AttachError::Access(error),
             ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
                 Some(limit) => AttachError::Memory(limit),
                 None => AttachError::NoGateway { address: handover.address(), source },
             },
         })?;
-        let world_size = send_attach_request(&mut connected, options).await?;
-        let connection = start_connection(connected, options, world_size);
+        let world_size = send_attach_request(&mut stream, options).await?;
+        let connection = start_connection(stream, arena, options, world_size);
         let epoch_timeout = options.epoch_timeout;
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + epoch_timeout.duration());
         let mut settled = connection.settled.subscribe();
@@ -198,7 +227,7 @@ impl Client {
 
 /// Sends the attach request, and returns the world size that the gateway answers.
 async fn send_attach_request(
-    connected: &mut GatewayConnection,
+    stream: &mut Box<dyn Duplex>,
     options: &AttachOptions,
 ) -> Result<u32, AttachError> {
     let request = Request::Attach(protocol::Attach {
@@ -209,8 +238,8 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     let lost = |error: io::Error| AttachError::Lost(error.to_string());
-    write_local_message(&mut connected.stream, &request.encode()).await.map_err(lost)?;
-    let answer = read_local_message(&mut connected.stream).await.map_err(lost)?;
+    write_local_message(stream, &request.encode()).await.map_err(lost)?;
+    let answer = read_local_message(stream).await.map_err(lost)?;
     match Response::decode(&answer) {
         Ok(Response::Attached { world_size, .. }) => Ok(world_size),
         Ok(Response::Refused(refusal)) => Err(AttachError::Refused(refusal)),
@@ -223,7 +252,8 @@ async fn send_attach_request(
 
 /// Spawns the tasks that read and write the connection of an attached rank.
 fn start_connection(
-    connected: GatewayConnection,
+    stream: Box<dyn Duplex>,
+    arena: &RankArena,
     options: &AttachOptions,
     world_size: u32,
 ) -> Arc<Connection> {
@@ -232,16 +262,17 @@ fn start_connection(
     let connection = Arc::new(Connection {
         rank: options.rank,
         world_size,
-        slots: Arc::new(Mutex::new(SlotAllocator::new(options.arena_bytes))),
-        arena: connected.arena,
+        slots: Arc::clone(&arena.slots),
+        handover: Arc::clone(&arena.handover),
         requests,
         state: Mutex::default(),
         changed: Notify::new(),
         settled: watch::Sender::new(false),
         over: over.clone(),
-        _listening: listening.clone().drop_guard(),
+        listening: listening.clone(),
+        _stop_listening: listening.clone().drop_guard(),
     });
-    let (reader, writer) = tokio::io::split(connected.stream);
+    let (reader, writer) = tokio::io::split(stream);
     let write = write_requests(Arc::downgrade(&connection), writer, written);
     let read = read_events(Arc::downgrade(&connection), reader);
     tokio::spawn(over.run_until_cancelled_owned(write));
@@ -319,6 +350,26 @@ mod tests {
             let is_it = |refusal: &Refusal| refusal.reason == reason;
             assert!(matches!(&error, AttachError::Refused(refusal) if is_it(refusal)), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_rank_attaches_again_with_the_same_arena() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let answering = answer_in_turn(&path, vec![welcome(), welcome()]);
+        let options = AttachOptions::new("train", [0; 32], 0, 4096);
+        let gateway = GatewayAddress::Socket(path);
+        let client = Client::attach(&gateway, options.clone()).await.expect("attaches");
+        let buffer = client.reserve(4096).expect("all of it");
+        let again = client.attach_again(options).await.expect("attaches again");
+        answering.abort();
+        assert_eq!(client.disconnect_reason().as_deref(), Some("the rank attaches again"));
+        assert_eq!(again.disconnect_reason(), None);
+        assert!(again.reserve(64).is_err(), "the buffer still holds its place");
+        let start = again.reserve(0).expect("no bytes").address();
+        assert_eq!(start, buffer.address(), "the arena is the same");
+        drop(buffer);
+        assert!(again.reserve(4096).is_ok());
     }
 
     #[tokio::test]

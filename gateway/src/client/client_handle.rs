@@ -1,9 +1,8 @@
 //! The client of one attached rank.
 
 use super::connection::Connection;
-use super::tensor::{ArenaFull, SlotOffsets, Tensor};
-use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
+use super::slots::ArenaBuffer;
+use super::tensor::{ArenaFull, Tensor};
 use hier_collectives::descriptor::Dtype;
 use hier_collectives::ids::{Epoch, RankId};
 use std::sync::Arc;
@@ -43,22 +42,36 @@ impl Client {
     pub fn allocate(&self, dtype: Dtype, elements: u64) -> Result<Tensor, ArenaFull> {
         let full = ArenaFull { wanted: elements.saturating_mul(dtype.size()) };
         let bytes = elements.checked_mul(dtype.size()).ok_or(full)?;
-        let mut slots = lock(&self.connection.slots);
-        let contribution = slots.allocate(bytes).ok_or(full)?;
-        let Some(result) = slots.allocate(bytes) else {
-            slots.free(contribution);
-            return Err(full);
-        };
-        drop(slots);
-        let whole = MemSlice::whole(&self.connection.arena);
-        Ok(Tensor {
-            dtype,
-            elements,
-            contribution: whole.slice(contribution..contribution + bytes),
-            result: whole.slice(result..result + bytes),
-            offsets: SlotOffsets { contribution, result },
-            slots: Arc::clone(&self.connection.slots),
-        })
+        let (contribution, result) = (self.reserve(bytes)?, self.reserve(bytes)?);
+        Ok(Tensor { dtype, elements, contribution, result })
+    }
+
+    /// Reserves memory of the arena, which collectives can use in place; see
+    /// [`Tensor::from_buffers`].
+    ///
+    /// # Errors
+    /// [`ArenaFull`]: the arena has no gap of `bytes` bytes. Nothing is reserved then.
+    pub fn reserve(&self, bytes: u64) -> Result<ArenaBuffer, ArenaFull> {
+        let Connection { handover, slots, .. } = &*self.connection;
+        let reserved = ArenaBuffer::reserve(handover.arena(), slots, bytes);
+        reserved.ok_or(ArenaFull { wanted: bytes })
+    }
+
+    /// Restricts posts and commits to the current epoch, which is returned. Once it has ended they
+    /// fail with [`FailureCode::EpochEnded`] until the next call.
+    ///
+    /// A step of several collectives needs it: some of them may fail with an epoch. Without it, the
+    /// others would be posted in the next epoch, to which no other rank has brought that step.
+    ///
+    /// [`FailureCode::EpochEnded`]: hier_collectives::post::FailureCode::EpochEnded
+    pub fn agree_to_epoch(&self) -> Epoch {
+        self.connection.lock_state().agree_to_epoch()
+    }
+
+    /// Whether the connection stands and the epoch of the last [`Client::agree_to_epoch`] goes on, as
+    /// far as this client knows.
+    pub fn is_epoch_agreed(&self) -> bool {
+        self.connection.lock_state().is_epoch_agreed()
     }
 }
 

@@ -110,21 +110,23 @@ impl Client {
     /// A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
-    /// [`PostError`] when the connection ended. Also at one post after an epoch ended because of
-    /// posts of ranks, if no collective of this rank has failed for that. The tensor comes back,
-    /// and its contribution is intact. Every other error is the result of [`Operation::ready`].
+    /// [`PostError`] when the connection ended, or the epoch of [`Client::agree_to_epoch`]. Also at
+    /// one post after an epoch ended because of posts of ranks, if no collective of this rank has
+    /// failed for that.
+    /// The tensor comes back, and its contribution is intact. Every other error is the result of
+    /// [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let (dtype, elements) = (tensor.dtype, tensor.elements);
         let shape = ArrayShape::FLAT;
         let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern };
-        let offsets = tensor.offsets;
+        let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
         let request = |epoch, sequence| {
             let post = Post { epoch, sequence, descriptor, weight, timeout };
-            let (contribution_offset, result_offset) = (offsets.contribution, offsets.result);
+            let [contribution_offset, result_offset] = offsets;
             Request::Post { post, contribution_offset, result_offset }
         };
-        let result = tensor.result.clone();
+        let result = tensor.result.memory().clone();
         let Ok(permit) = self.connection.requests.reserve().await else {
             let failure = self.connection.lock_state().disconnect_failure();
             return Err(PostError { failure, tensor: Box::new(tensor) });
@@ -137,7 +139,8 @@ impl Client {
                     let failure = state.disconnect_failure();
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
-                if let Some(failure) = state.take_untold_failure() {
+                if let Some(failure) = state.take_untold_failure().or_else(|| state.epoch_failure())
+                {
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
                 // The gateway closes the connection of a rank that posts more than its maximum.

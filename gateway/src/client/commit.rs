@@ -9,6 +9,22 @@ use hier_collectives::post::{Commit, Failure, FailureCode};
 use tokio::sync::oneshot;
 use units::Span;
 
+/// A commit under way.
+#[derive(Debug)]
+pub struct StartedCommit {
+    answered: oneshot::Receiver<Result<(), Failure>>,
+}
+
+impl StartedCommit {
+    /// Waits until every region has the results.
+    ///
+    /// # Errors
+    /// Those of [`Client::commit_with`].
+    pub async fn confirmed(self) -> Result<(), Failure> {
+        self.answered.await.unwrap_or_else(|_| Err(gateway_lost_failure("the client was dropped")))
+    }
+}
+
 impl Client {
     /// Commits a step with [`DEFAULT_TIMEOUT`]; see [`Client::commit_with`].
     ///
@@ -31,28 +47,36 @@ impl Client {
     /// says whether some region knows. The next commit does not cover the collectives of one that
     /// failed. Buffers are not affected.
     pub async fn commit_with(&self, step: Step, timeout: Span) -> Result<(), Failure> {
+        self.start_commit(step, timeout).await?.confirmed().await
+    }
+
+    /// Starts a commit of everything that was posted before this call; see [`Client::commit_with`].
+    ///
+    /// # Errors
+    /// [`Failure`]: nothing was started.
+    pub async fn start_commit(&self, step: Step, timeout: Span) -> Result<StartedCommit, Failure> {
         let Ok(permit) = self.connection.requests.reserve().await else {
             return Err(self.connection.lock_state().disconnect_failure());
         };
-        let answered = {
-            let mut state = self.connection.lock_state();
-            if state.ended.is_some() {
-                return Err(state.disconnect_failure());
-            }
-            // Answers name the step, so that two commits of one step could not be distinguished.
-            if state.commits.iter().any(|commit| commit.step == step) {
-                let text = format!("step {step} is being committed already");
-                return Err(Failure::new(FailureCode::BadPost, text));
-            }
-            let (answer, answered) = oneshot::channel();
-            state.commits.push_back(PendingCommit { step, answer });
-            // Collectives of an epoch that ended have failed, and the current epoch has none of
-            // them to confirm.
-            let epoch = state.uncommitted.take().unwrap_or(state.epoch);
-            permit.send(Request::Commit(Commit { epoch, step, timeout }));
-            answered
-        };
-        answered.await.unwrap_or_else(|_| Err(gateway_lost_failure("the client was dropped")))
+        let mut state = self.connection.lock_state();
+        if state.ended.is_some() {
+            return Err(state.disconnect_failure());
+        }
+        if let Some(failure) = state.epoch_failure() {
+            return Err(failure);
+        }
+        // Answers name the step, so that two commits of one step could not be distinguished.
+        if state.commits.iter().any(|commit| commit.step == step) {
+            let text = format!("step {step} is being committed already");
+            return Err(Failure::new(FailureCode::BadPost, text));
+        }
+        let (answer, answered) = oneshot::channel();
+        state.commits.push_back(PendingCommit { step, answer });
+        // Collectives of an epoch that ended have failed, and the current epoch has none of them to
+        // confirm.
+        let epoch = state.uncommitted.take().unwrap_or(state.epoch);
+        permit.send(Request::Commit(Commit { epoch, step, timeout }));
+        Ok(StartedCommit { answered })
     }
 
     /// Returns the last step known to be complete in every region: one that this rank committed, or

@@ -4,11 +4,11 @@
 //! a caller that posts waits while the channel is full. [`read_events`] completes operations and
 //! commits.
 
+use super::handover::ArenaHandover;
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
 use crate::local::listener::Duplex;
 use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
-use crate::memory::arena::Arena;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
@@ -25,7 +25,8 @@ pub(super) type CollectiveResult = Result<Timing, Failure>;
 pub(super) struct Connection {
     pub rank: RankId,
     pub world_size: u32,
-    pub arena: Arc<Arena>,
+    /// The arena, and the way by which another connection hands it over.
+    pub handover: Arc<ArenaHandover>,
     pub slots: Arc<Mutex<SlotAllocator>>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: mpsc::Sender<Request>,
@@ -36,9 +37,10 @@ pub(super) struct Connection {
     pub settled: watch::Sender<bool>,
     /// Cancelled when the connection ended: stops the writer.
     pub over: CancellationToken,
-    /// Stops the reader when the connection is dropped. The stream closes once the writer has
+    /// Stops the reader, also when the connection is dropped. The stream closes once the writer has
     /// sent what was posted, and by that the gateway learns that the trainer is gone.
-    pub _listening: DropGuard,
+    pub listening: CancellationToken,
+    pub _stop_listening: DropGuard,
 }
 
 /// Collectives and commits under way.
@@ -64,6 +66,21 @@ pub(super) struct ConnectionState {
     pub awaited: Option<String>,
     /// Why the connection ended.
     pub ended: Option<String>,
+    /// The epochs in which the caller may post.
+    allowed: AllowedEpochs,
+}
+
+/// The epochs in which a rank may post and commit.
+#[derive(Debug, Clone, Copy, Default)]
+enum AllowedEpochs {
+    /// Each, as it comes.
+    #[default]
+    All,
+    /// The current one only.
+    Current,
+    /// None, since the one that was allowed has ended. A number is not enough to tell: it may come
+    /// again after all gateways were started again.
+    Ended(Epoch),
 }
 
 /// A collective under way: its tensor, and the channels to its operation.
@@ -104,6 +121,36 @@ impl ConnectionState {
     /// failed for it. The next post of this rank would be the wrong one, too.
     pub fn take_untold_failure(&mut self) -> Option<Failure> {
         self.untold.take()
+    }
+
+    /// Restricts posts and commits to the current epoch, which is returned.
+    pub fn agree_to_epoch(&mut self) -> Epoch {
+        self.allowed = AllowedEpochs::Current;
+        // The caller begins anew, so that posts of the epoch before are no concern of it.
+        self.untold = None;
+        self.epoch
+    }
+
+    /// Whether the connection stands and the epoch that the caller agreed to goes on.
+    pub fn is_epoch_agreed(&self) -> bool {
+        self.ended.is_none() && matches!(self.allowed, AllowedEpochs::Current)
+    }
+
+    /// Returns the failure of a post or commit, if the caller has agreed to an epoch that ended.
+    pub fn epoch_failure(&self) -> Option<Failure> {
+        let AllowedEpochs::Ended(agreed) = self.allowed else { return None };
+        let text = format!("epoch {agreed} ended; contribution intact; begin the step again");
+        Some(Failure::new(FailureCode::EpochEnded, text))
+    }
+
+    /// Takes up a new epoch, whose first collective has the number `next`. `ended` is the reason why
+    /// the one before ended.
+    fn begin_epoch(&mut self, epoch: Epoch, next: Sequence, ended: Option<Failure>) {
+        self.note_epoch_end(ended);
+        if matches!(self.allowed, AllowedEpochs::Current) {
+            self.allowed = AllowedEpochs::Ended(self.epoch);
+        }
+        (self.epoch, self.next, self.awaited) = (epoch, next, None);
     }
 
     /// Notes why the epoch before ended; `None` if this rank was not in it.
@@ -152,9 +199,8 @@ impl Connection {
         let mut state = self.lock_state();
         match event {
             RankEvent::EpochBegan { epoch, next, committed, ended } => {
-                state.note_epoch_end(ended);
-                (state.epoch, state.next, state.committed) = (epoch, next, committed);
-                state.awaited = None;
+                state.begin_epoch(epoch, next, ended);
+                state.committed = committed;
                 self.settled.send_replace(true);
             }
             RankEvent::EpochAwaited { why } => state.awaited = Some(why),
@@ -177,6 +223,12 @@ impl Connection {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Ends the connection at once, with what was posted on it, for the caller's reason `why`.
+    pub fn give_up(&self, why: &str) {
+        self.listening.cancel();
+        self.disconnect(why);
     }
 
     /// Ends the connection for the reason `why`: all collectives and commits under way fail.
@@ -239,5 +291,30 @@ pub(super) async fn read_events(
     };
     if let Some(connection) = connection.upgrade() {
         connection.disconnect(&why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posts_keep_to_the_epoch_that_the_caller_began() {
+        let mut state = ConnectionState::default();
+        state.begin_epoch(Epoch(1), Sequence(0), None);
+        assert!(!state.is_epoch_agreed() && state.epoch_failure().is_none(), "any epoch will do");
+        assert_eq!(state.agree_to_epoch(), Epoch(1));
+        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
+        // All gateways were started again, so that the number is the same.
+        state.begin_epoch(Epoch(1), Sequence(0), None);
+        let failure = state.epoch_failure().expect("the step belongs to the epoch before");
+        assert_eq!(failure.code, FailureCode::EpochEnded);
+        state.begin_epoch(Epoch(2), Sequence(0), None);
+        let again = state.epoch_failure().expect("until the caller agrees");
+        assert!(again.text.starts_with("epoch 1 ended"), "{again}");
+        assert_eq!(state.agree_to_epoch(), Epoch(2));
+        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
+        state.ended = Some("for this test".to_owned());
+        assert!(!state.is_epoch_agreed());
     }
 }

@@ -4,7 +4,7 @@ use crate::access::TrustedUsers;
 use crate::local::listener::{ConnectError, Duplex, InProcessConnector, connect_unix};
 use crate::memory::arena::{Arena, ArenaError};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How a gateway is reached.
@@ -19,34 +19,37 @@ pub enum GatewayAddress {
     InProcessFolded(InProcessConnector),
 }
 
-/// A new arena, and the way by which the gateway gets it.
-pub(super) enum ArenaHandover<'a> {
+/// An arena, and the way by which a gateway gets it. A rank that attaches again hands over the same
+/// one.
+pub(super) enum ArenaHandover {
     /// A file descriptor, for a gateway in another process.
-    Memfd { socket: &'a Path, arena: Arc<Arena>, memfd: OwnedFd },
+    Memfd { socket: PathBuf, arena: Arc<Arena>, memfd: OwnedFd },
     /// The arena itself.
-    InProcess { connector: &'a InProcessConnector, arena: Arc<Arena> },
+    InProcess { connector: InProcessConnector, arena: Arc<Arena> },
 }
 
-/// A connection to a gateway that has the arena.
-pub(super) struct GatewayConnection {
-    pub arena: Arc<Arena>,
-    pub stream: Box<dyn Duplex>,
-}
-
-impl<'a> ArenaHandover<'a> {
+impl ArenaHandover {
     /// Makes an arena of `bytes` bytes, of the kind that can be handed to `gateway`.
-    pub(super) fn new(gateway: &'a GatewayAddress, bytes: u64) -> Result<Self, ArenaError> {
+    pub(super) fn new(gateway: &GatewayAddress, bytes: u64) -> Result<Self, ArenaError> {
         match gateway {
             GatewayAddress::Socket(socket) => {
                 let (arena, memfd) = Arena::create_memfd(bytes)?;
-                Ok(Self::Memfd { socket, arena, memfd })
+                Ok(Self::Memfd { socket: socket.clone(), arena, memfd })
             }
-            GatewayAddress::InProcess(connector) => {
-                Ok(Self::InProcess { connector, arena: Arena::anonymous(bytes)? })
-            }
+            GatewayAddress::InProcess(connector) => Ok(Self::InProcess {
+                connector: connector.clone(),
+                arena: Arena::anonymous(bytes)?,
+            }),
             GatewayAddress::InProcessFolded(connector) => {
-                Ok(Self::InProcess { connector, arena: Arena::folded(bytes)? })
+                Ok(Self::InProcess { connector: connector.clone(), arena: Arena::folded(bytes)? })
             }
+        }
+    }
+
+    /// Returns the arena.
+    pub(super) fn arena(&self) -> &Arc<Arena> {
+        match self {
+            Self::Memfd { arena, .. } | Self::InProcess { arena, .. } => arena,
         }
     }
 
@@ -54,16 +57,15 @@ impl<'a> ArenaHandover<'a> {
     pub(super) async fn connect(
         &self,
         trusted: TrustedUsers,
-    ) -> Result<GatewayConnection, ConnectError> {
-        let (arena, stream): (_, Box<dyn Duplex>) = match self {
-            Self::Memfd { socket, arena, memfd } => {
-                (arena, Box::new(connect_unix(socket, memfd, trusted).await?))
+    ) -> Result<Box<dyn Duplex>, ConnectError> {
+        match self {
+            Self::Memfd { socket, memfd, .. } => {
+                Ok(Box::new(connect_unix(socket, memfd, trusted).await?))
             }
             Self::InProcess { connector, arena } => {
-                (arena, connector.connect(Arc::clone(arena)).await?)
+                Ok(connector.connect(Arc::clone(arena)).await?)
             }
-        };
-        Ok(GatewayConnection { arena: Arc::clone(arena), stream })
+        }
     }
 
     /// Returns the gateway's address for error texts.

@@ -4,6 +4,8 @@
 //! a Unix socket, and shares an arena with it. Each client has two tasks on the caller's runtime:
 //! one writes requests, the other reads events.
 //!
+//! A rank that attaches again, by [`Client::attach_again`], keeps its arena and what lies in it.
+//!
 //! A tensor has two slots in the arena. The gateway reads the contribution slot and writes the
 //! result slot. After a failure the contribution is intact, and the result slot holds no
 //! meaningful value. [`Operation::reclaim`] gives both slots back.
@@ -37,6 +39,8 @@ pub use attach::{AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT};
 pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
+pub use commit::StartedCommit;
 pub use handover::GatewayAddress;
 pub use operation::Operation;
+pub use slots::ArenaBuffer;
 pub use tensor::{ArenaFull, Tensor};

@@ -1,7 +1,79 @@
-//! Allocation of slots in an arena: first fit, in whole cache lines.
+//! Allocation of slots in an arena: first fit, in whole cache lines. [`ArenaBuffer`] owns a slot.
 
-use crate::memory::arena::ALIGN_BYTES;
+use crate::memory::arena::{ALIGN_BYTES, Arena};
+use crate::memory::mem_slice::MemSlice;
+use crate::sync::lock;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// Memory of a client's arena. It is free again when the last clone and the last part are dropped.
+#[derive(Debug, Clone)]
+pub struct ArenaBuffer {
+    memory: MemSlice,
+    /// Bytes from the start of the arena to the buffer.
+    offset: u64,
+    /// The slot around the buffer; `None` for a buffer without bytes, which takes no room.
+    _slot: Option<Arc<ReservedSlot>>,
+}
+
+impl ArenaBuffer {
+    /// Reserves `bytes` bytes; `None` when no gap of the arena is long enough.
+    pub(super) fn reserve(
+        arena: &Arc<Arena>,
+        slots: &Arc<Mutex<SlotAllocator>>,
+        bytes: u64,
+    ) -> Option<Self> {
+        let whole = MemSlice::whole(arena);
+        if bytes == 0 {
+            return Some(Self { memory: whole.slice(0..0), offset: 0, _slot: None });
+        }
+        let offset = lock(slots).allocate(bytes)?;
+        let slot = ReservedSlot { offset, slots: Arc::clone(slots) };
+        let memory = whole.slice(offset..offset + bytes);
+        Some(Self { memory, offset, _slot: Some(Arc::new(slot)) })
+    }
+
+    /// Returns the place of the buffer in the arena, in bytes.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.memory.len()
+    }
+
+    /// Returns the part `range`, counted in bytes from the start of the buffer. A collective takes
+    /// parts that begin at a multiple of [`ALIGN_BYTES`].
+    ///
+    /// # Panics
+    /// The range reaches beyond the buffer.
+    pub fn part(&self, range: Range<u64>) -> Self {
+        let (offset, memory) = (self.offset + range.start, self.memory.slice(range));
+        Self { memory, offset, _slot: self._slot.clone() }
+    }
+
+    /// Returns the address of the first byte in this process. The memory is mapped while the
+    /// buffer lives; a gateway may read and write it as well.
+    pub fn address(&self) -> *mut u8 {
+        self.memory.start_pointer()
+    }
+
+    /// Returns the memory of the buffer.
+    pub(super) fn memory(&self) -> &MemSlice {
+        &self.memory
+    }
+}
+
+/// A slot that is freed when dropped.
+#[derive(Debug)]
+struct ReservedSlot {
+    offset: u64,
+    slots: Arc<Mutex<SlotAllocator>>,
+}
+
+impl Drop for ReservedSlot {
+    /// Frees the slot in the arena.
+    fn drop(&mut self) {
+        lock(&self.slots).free(self.offset);
+    }
+}
 
 /// The slots in use of one arena.
 #[derive(Debug)]
@@ -47,6 +119,22 @@ impl SlotAllocator {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_slot_stays_until_the_last_part_is_dropped() {
+        let arena = Arena::anonymous(4096).expect("memory");
+        let slots = Arc::new(Mutex::new(SlotAllocator::new(4096)));
+        let reserve = |bytes| ArenaBuffer::reserve(&arena, &slots, bytes);
+        let whole = reserve(4096).expect("room");
+        let part = whole.part(64..100);
+        assert_eq!((part.range(), part.memory().len()), (64..100, 36));
+        assert_eq!(part.address(), whole.address().wrapping_add(64));
+        drop(whole);
+        assert!(reserve(1).is_none(), "the part holds the slot");
+        assert_eq!(reserve(0).map(|empty| empty.range()), Some(0..0), "no bytes take no room");
+        drop(part);
+        assert!(reserve(4096).is_some());
+    }
 
     proptest! {
         #[test]

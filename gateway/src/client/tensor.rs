@@ -1,10 +1,7 @@
 //! A tensor: two slots of the arena, freed when it is dropped.
 
-use super::slots::SlotAllocator;
-use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
+use super::slots::ArenaBuffer;
 use hier_collectives::descriptor::Dtype;
-use std::sync::{Arc, Mutex};
 
 /// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -19,23 +16,25 @@ pub struct ArenaFull {
 pub struct Tensor {
     pub(super) dtype: Dtype,
     pub(super) elements: u64,
-    pub(super) contribution: MemSlice,
-    pub(super) result: MemSlice,
-    /// Bytes from the start of the arena to each slot.
-    pub(super) offsets: SlotOffsets,
-    pub(super) slots: Arc<Mutex<SlotAllocator>>,
-}
-
-/// Offsets of a tensor's slots, in bytes from the start of the arena.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SlotOffsets {
     /// The slot that the gateway reads.
-    pub contribution: u64,
+    pub(super) contribution: ArenaBuffer,
     /// The slot that the gateway writes.
-    pub result: u64,
+    pub(super) result: ArenaBuffer,
 }
 
 impl Tensor {
+    /// Makes a tensor of two buffers of one arena. The collective that takes it sends from the one
+    /// and writes the other, where they lie.
+    ///
+    /// # Panics
+    /// The buffers differ in length, or hold no whole number of elements.
+    pub fn from_buffers(dtype: Dtype, contribution: ArenaBuffer, result: ArenaBuffer) -> Self {
+        let bytes = contribution.memory().len();
+        assert_eq!(bytes, result.memory().len(), "bytes of the result");
+        assert!(bytes.is_multiple_of(dtype.size()), "{bytes} bytes of {dtype}");
+        Self { dtype, elements: bytes / dtype.size(), contribution, result }
+    }
+
     /// Returns the element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
@@ -51,13 +50,14 @@ impl Tensor {
     /// # Panics
     /// `bytes` is not as long as the slot.
     pub fn write(&mut self, bytes: &[u8]) {
-        assert_eq!(bytes.len() as u64, self.contribution.len(), "bytes of one contribution");
-        self.contribution.copy_from_bytes(0, bytes);
+        let memory = self.contribution.memory();
+        assert_eq!(bytes.len() as u64, memory.len(), "bytes of one contribution");
+        memory.copy_from_bytes(0, bytes);
     }
 
     /// Copies the bytes of the contribution slot.
     pub fn read(&self) -> Vec<u8> {
-        self.contribution.to_vec()
+        self.contribution.memory().to_vec()
     }
 
     /// Copies `values` into the contribution slot.
@@ -67,14 +67,5 @@ impl Tensor {
     pub fn write_f32(&mut self, values: &[f32]) {
         assert_eq!(self.dtype, Dtype::F32);
         self.write(bytemuck::cast_slice(values));
-    }
-}
-
-impl Drop for Tensor {
-    /// Frees the contribution slot and the result slot in the arena.
-    fn drop(&mut self) {
-        let mut slots = lock(&self.slots);
-        slots.free(self.offsets.contribution);
-        slots.free(self.offsets.result);
     }
 }

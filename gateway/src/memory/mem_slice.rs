@@ -175,7 +175,7 @@ impl MemSlice {
     }
 
     /// Returns the address of the first byte in this process.
-    fn start_pointer(&self) -> *mut u8 {
+    pub fn start_pointer(&self) -> *mut u8 {
         self.arena.start_pointer().wrapping_add(self.range.start as usize)
     }
 }

@@ -1,5 +1,6 @@
 //! Gateways and ranks as processes, over loopback.
 
+mod c_client;
 mod cost;
 #[path = "../deployment/mod.rs"]
 mod deployment;

@@ -33,7 +33,8 @@ pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), Fa
         let completions = inside.join("usr/share/bash-completion/completions/landbridge");
         let words = ["bash", "-n", &completions.display().to_string()];
         CommandLine::in_path(&words).run_to_success(&workspace.root)?;
-        tally.passed += 2;
+        compile_example(workspace, &inside)?;
+        tally.passed += 3;
     } else {
         skip_check(tally, "packages: no dpkg-deb unpacks the Debian package");
     }
@@ -49,6 +50,23 @@ pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), Fa
         tally.passed += 1;
     } else {
         skip_check(tally, "packages: this user may not run the image's program in its own root");
+    }
+    Ok(())
+}
+
+/// Compiles the example in C against the unpacked files of the Debian package, with the shared and
+/// with the static library.
+fn compile_example(workspace: &Workspace, inside: &Path) -> Result<(), Failure> {
+    let place = |path: &str| inside.join(path).display().to_string();
+    let folder = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let shared = format!("{folder}/liblandbridge.so");
+    let source = place("usr/share/doc/landbridge/examples/c/all_reduce.c");
+    for library in [shared, format!("{folder}/liblandbridge.a")] {
+        let (include, program) = (place("usr/include"), place("all_reduce"));
+        let library = place(&library);
+        let words = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-I", &include, &source];
+        let rest = [library.as_str(), "-lm", "-lpthread", "-ldl", "-o", &program];
+        CommandLine::in_path(&[&words[..], &rest[..]].concat()).run_to_success(&workspace.root)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Writers of tar (ustar), ar and gzip, whose output depends on nothing but their input.
 
-use super::file_tree::{Entry, FileTree};
+use super::file_tree::{Content, Entry, FileTree};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -17,8 +17,9 @@ pub fn tar(tree: &FileTree, prefix: &str, seconds: u64) -> Vec<u8> {
     let mut archive = Vec::new();
     for (path, entry) in tree.entries() {
         archive.extend(tar_header(&format!("{prefix}{path}"), entry, seconds));
-        let content = entry.content.as_deref().unwrap_or_default();
-        archive.extend(content);
+        if let Content::File(bytes) = &entry.content {
+            archive.extend(bytes);
+        }
         archive.resize(archive.len().next_multiple_of(BLOCK), 0);
     }
     // Two blocks of zeros are the end.
@@ -26,10 +27,14 @@ pub fn tar(tree: &FileTree, prefix: &str, seconds: u64) -> Vec<u8> {
     archive
 }
 
-/// Returns the header of a file or folder.
+/// Returns the header of a file, folder or link.
 fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
-    let is_folder = entry.content.is_none();
-    let path = if is_folder { format!("{path}/") } else { path.to_owned() };
+    let (kind, bytes, target) = match &entry.content {
+        Content::File(bytes) => ("0", bytes.len(), ""),
+        Content::Link(target) => ("2", 0, target.as_str()),
+        Content::Folder => ("5", 0, ""),
+    };
+    let path = if kind == "5" { format!("{path}/") } else { path.to_owned() };
     let (prefix, name) = split_path(&path);
     let mut header = [0; BLOCK];
     let mut put =
@@ -38,11 +43,12 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
     put(100, &format!("{:07o}", entry.mode));
     put(108, &format!("{:07o}", entry.owner));
     put(116, &format!("{:07o}", entry.owner));
-    put(124, &format!("{:011o}", entry.content.as_ref().map_or(0, Vec::len)));
+    put(124, &format!("{bytes:011o}"));
     put(136, &format!("{seconds:011o}"));
     // The checksum counts its own field as spaces.
     put(CHECKSUM_FIELD.start, "        ");
-    put(156, if is_folder { "5" } else { "0" });
+    put(156, kind);
+    put(157, target);
     put(257, "ustar\u{0}00");
     if entry.owner == 0 {
         put(265, "root");
@@ -113,6 +119,7 @@ mod tests {
         tree.add_file("usr/bin/program", EXECUTABLE, "1234567");
         tree.add_file(&long, READABLE, vec![b'x'; 1000]);
         tree.add_folder("run/own", 0o755, 10001);
+        tree.add_link("usr/lib/name", "target");
         let words = ["tar", "--list", "--verbose", "--numeric-owner", "--utc", "--file"];
         let listed = shown_by(&words, &tar(&tree, "./", 86400), "tar");
         let line = |path: &str| listed.lines().find(|line| line.ends_with(path)).expect("listed");
@@ -120,7 +127,8 @@ mod tests {
         assert!(line("./usr/bin/program").contains(" 7 1970-01-02 00:00 "), "{listed}");
         assert!(line(&format!("./{long}")).contains(" 1000 "), "{listed}");
         assert!(line("./run/own/").starts_with("drwxr-xr-x 10001/10001"), "{listed}");
-        assert_eq!(listed.lines().count(), 8, "{listed}");
+        assert!(line(" ./usr/lib/name -> target").starts_with("lrwxrwxrwx 0/0"), "{listed}");
+        assert_eq!(listed.lines().count(), 10, "{listed}");
     }
 
     #[test]

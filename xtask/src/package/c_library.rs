@@ -1,72 +1,147 @@
-//! The library for programs in C, where the workspace has one.
+//! The library for programs in C: built, named as programs ask for it, and described for pkg-config.
 
-use super::file_tree::FileTree;
-use super::program::BuildSettings;
-use crate::command::Failure;
-use serde_json::Value;
+use super::file_tree::{FileTree, READABLE, disk_failure};
+use super::program::{BuildSettings, Program};
+use crate::command::{CommandLine, Failure};
+use std::path::{Path, PathBuf};
 
-/// Folder of the package of the C library, below the root.
-const FOLDER: &str = "capi";
+/// Package of the C library.
+const PACKAGE: &str = "landbridge-c";
+/// Path of the header.
+const HEADER: &str = "capi/include/landbridge.h";
+/// Version of the workspace, for programs that ask pkg-config.
+const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The name in the shared library by which programs ask for it; `capi/build.rs` gives it.
+const SONAME: &str = "liblandbridge.so.0";
+/// Libraries that a program takes in addition when it has the static library inside.
+const STATIC_NEEDS: &str = "-lgcc_s -lm -lpthread -ldl -lrt -lutil -lc";
 
-/// A library for programs in C, and its header.
+/// The library, its header, and what it needs.
 pub struct CLibrary {
-    /// Headers by name.
-    pub headers: FileTree,
-    /// Shared and static library by name.
-    pub libraries: FileTree,
+    /// The shared library.
+    pub shared: Program,
+    header: Vec<u8>,
+    shared_bytes: Vec<u8>,
+    static_bytes: Vec<u8>,
 }
 
-/// Builds the C library. `None`, with a line on stdout, where the workspace has none.
-pub fn build_c_library(
-    settings: &BuildSettings<'_>,
-    metadata: &Value,
-) -> Result<Option<CLibrary>, Failure> {
-    let manifest = settings.root.join(FOLDER).join("Cargo.toml").display().to_string();
-    let mut packages = metadata["packages"].as_array().into_iter().flatten();
-    let Some(package) = packages.find(|found| found["manifest_path"] == *manifest) else {
-        println!("LEFT OUT: C header and libraries: there is no package {FOLDER}");
-        return Ok(None);
-    };
-    let name = package["name"].as_str().unwrap_or_default();
+/// Builds the C library.
+pub fn build_c_library(settings: &BuildSettings<'_>) -> Result<CLibrary, Failure> {
     settings
-        .cargo(&["build", "--release", "--locked", "--package", name])
+        .cargo(&["build", "--release", "--locked", "--package", PACKAGE])
         .run_to_success(settings.root)?;
-    let mut found = CLibrary { headers: FileTree::default(), libraries: FileTree::default() };
-    for file in library_files(package) {
-        let built = settings.folder.join("release").join(&file);
-        found.libraries.add_from_disk(&built, &file)?;
-    }
-    found.headers.add_tracked(settings.root, &format!("{FOLDER}/include/"), "")?;
-    Ok(Some(found))
+    let release = settings.folder.join("release");
+    let read = |path: &Path| std::fs::read(path).map_err(|error| disk_failure(path, &error));
+    let shared = release.join("liblandbridge_c.so");
+    let shared_bytes = read(&shared)?;
+    Ok(CLibrary {
+        shared: settings.examine(shared)?,
+        header: read(&settings.root.join(HEADER))?,
+        shared_bytes,
+        static_bytes: read(&reduce_archive(settings, &release)?)?,
+    })
 }
 
-/// Returns the names of the libraries that a package's targets make.
-fn library_files(package: &Value) -> Vec<String> {
-    let mut files = Vec::new();
-    for target in package["targets"].as_array().into_iter().flatten() {
-        let name = target["name"].as_str().unwrap_or_default().replace('-', "_");
-        for kind in target["crate_types"].as_array().into_iter().flatten() {
-            match kind.as_str() {
-                Some("cdylib") => files.push(format!("lib{name}.so")),
-                Some("staticlib") => files.push(format!("lib{name}.a")),
-                _ => {}
-            }
-        }
+/// Makes one object of the static library as cargo built it, with the functions of the header as its
+/// only global symbols; returns the path of the archive.
+///
+/// Cargo's has all code of all crates, with symbols that another Rust library in the same program
+/// would define as well: 137 MB in place of 7.
+fn reduce_archive(settings: &BuildSettings<'_>, release: &Path) -> Result<PathBuf, Failure> {
+    let place = |name: &str| release.join(name).display().to_string();
+    let (whole, joined, object) =
+        (place("liblandbridge_c.a"), place("landbridge_c.joined.o"), place("landbridge_c.o"));
+    let line = CommandLine::in_path(&["nm", "-D", "--defined-only", &place("liblandbridge_c.so")]);
+    let (status, listed) = line.capture(settings.root)?;
+    let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    if !status.success() || symbols.is_empty() {
+        return Err(line.failure(&"the shared library has no symbols"));
     }
-    files
+    let run = |words: Vec<&str>| CommandLine::in_path(&words).run_to_success(settings.root);
+    let mut link = vec!["ld", "-r", "--gc-sections", "-o", &joined];
+    link.extend(symbols.iter().flat_map(|symbol| ["-u", symbol]));
+    run([&link[..], &[&whole]].concat())?;
+    let keep: Vec<String> =
+        symbols.iter().map(|symbol| format!("--keep-global-symbol={symbol}")).collect();
+    // The standard library brings its bitcode along, which linkers take for LTO.
+    let mut copy = vec!["objcopy", "--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"];
+    copy.extend(keep.iter().map(String::as_str));
+    run([&copy[..], &[&joined, &object]].concat())?;
+    let archive = release.join("liblandbridge.a");
+    let _ = std::fs::remove_file(&archive);
+    let path = archive.display().to_string();
+    run(vec!["ar", "rcsD", &path, &object])?;
+    Ok(archive)
+}
+
+impl CLibrary {
+    /// Returns all files below the folder `prefix`, with libraries in its folder `library`.
+    pub fn files(&self, prefix: &str, library: &str) -> FileTree {
+        let mut tree = FileTree::default();
+        tree.add_file("include/landbridge.h", READABLE, self.header.as_slice());
+        tree.add_file(&format!("{library}/{SONAME}"), READABLE, self.shared_bytes.as_slice());
+        tree.add_link(&format!("{library}/liblandbridge.so"), SONAME);
+        tree.add_file(
+            &format!("{library}/liblandbridge.a"),
+            READABLE,
+            self.static_bytes.as_slice(),
+        );
+        let description = format!("{library}/pkgconfig/landbridge.pc");
+        tree.add_file(&description, READABLE, describe_library(prefix, library));
+        tree
+    }
+}
+
+/// Returns the file by which pkg-config finds the library.
+fn describe_library(prefix: &str, library: &str) -> String {
+    format!(
+        "prefix={prefix}\nlibdir=${{prefix}}/{library}\nincludedir=${{prefix}}/include\n\n\
+         Name: landbridge\nDescription: collectives across data centres\nVersion: {LIBRARY_VERSION}\n\
+         Cflags: -I${{includedir}}\nLibs: -L${{libdir}} -llandbridge\n\
+         Libs.private: {STATIC_NEEDS}\n"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::programs::is_installed;
+    use std::process::Command;
 
     #[test]
-    fn libraries_are_named_as_cargo_names_them() {
-        let package = json!({"targets": [
-            {"name": "land-bridge", "crate_types": ["cdylib", "staticlib", "rlib"]},
-            {"name": "example", "crate_types": ["bin"]},
-        ]});
-        assert_eq!(library_files(&package), ["libland_bridge.so", "libland_bridge.a"]);
+    fn pkg_config_finds_the_folders_of_the_library() {
+        if !is_installed("pkg-config") {
+            let line = b"\nSKIPPED: package: no pkg-config reads its file\n";
+            std::io::Write::write_all(&mut std::io::stdout(), line).expect("open");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("xtask-pc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("landbridge.pc");
+        std::fs::write(&file, describe_library("/opt/lb", "lib/one")).expect("written");
+        let flags = |words: &[&str]| {
+            let output = Command::new("pkg-config").args(words).arg(&file).output().expect("runs");
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).expect("text").trim().to_owned()
+        };
+        let found = ["--libs", "--cflags", "--modversion"].map(|word| flags(&[word]));
+        std::fs::remove_dir_all(&folder).expect("ours");
+        let wanted = ["-L/opt/lb/lib/one -llandbridge", "-I/opt/lb/include", LIBRARY_VERSION];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn programs_find_the_library_by_its_soname() {
+        let program = Program { path: "x".into(), libraries: Vec::new(), glibc: None };
+        let library = CLibrary {
+            shared: program,
+            header: b"h".to_vec(),
+            shared_bytes: b"so".to_vec(),
+            static_bytes: b"a".to_vec(),
+        };
+        let tree = library.files("/usr", "lib/here");
+        let paths: Vec<&str> = tree.entries().map(|(path, _)| path).collect();
+        assert!(paths.contains(&"lib/here/liblandbridge.so"), "{paths:?}");
+        assert_eq!(tree.files().count(), 4, "the link is no file");
     }
 }

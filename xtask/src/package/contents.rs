@@ -47,7 +47,7 @@ pub fn debian_files(
     root: &Path,
     program: &Program,
     generated: &Generated,
-    c_library: Option<&CLibrary>,
+    c_library: &CLibrary,
     library: &str,
 ) -> Result<FileTree, Failure> {
     let mut tree = FileTree::default();
@@ -68,15 +68,9 @@ pub fn debian_files(
     ] {
         tree.add_from_disk(&systemd.join(file), place)?;
     }
-    if let Some(found) = c_library {
-        for (name, header) in found.headers.files() {
-            tree.add_file(&format!("usr/include/{name}"), READABLE, header);
-        }
-        for (name, bytes) in found.libraries.files() {
-            tree.add_file(&format!("usr/lib/{library}/{name}"), READABLE, bytes);
-        }
-    }
+    tree.add_tree("usr/", &c_library.files("/usr", &format!("lib/{library}")));
     let documents = "usr/share/doc/landbridge";
+    tree.add_tracked(root, "examples/c", &format!("{documents}/examples/c"))?;
     tree.add_from_disk(&root.join("LICENSE"), &format!("{documents}/copyright"))?;
     let changes = root.join("CHANGELOG.md");
     let changes = std::fs::read(&changes).map_err(|error| disk_failure(&changes, &error))?;
@@ -105,6 +99,15 @@ pub fn tarball_files(
     }
     tree.add_tracked(root, "docs", "docs")?;
     add_examples(root, &mut tree, "configs")?;
+    Ok(tree)
+}
+
+/// Returns the files of the tarball for programs in C, below the folder that it makes.
+pub fn c_tarball_files(root: &Path, c_library: &CLibrary) -> Result<FileTree, Failure> {
+    // The file of pkg-config stands in lib/pkgconfig, wherever the tarball is unpacked.
+    let mut tree = c_library.files("${pcfiledir}/../..", "lib");
+    tree.add_from_disk(&root.join("LICENSE"), "LICENSE")?;
+    tree.add_tracked(root, "examples/c", "examples")?;
     Ok(tree)
 }
 

@@ -16,29 +16,56 @@ pub struct FileTree {
     entries: BTreeMap<String, Entry>,
 }
 
-/// A file, or a folder.
+/// An entry's bytes, or the lack of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A folder.
+    Folder,
+    /// A file with these bytes.
+    File(Vec<u8>),
+    /// A symbolic link to this path, beside it.
+    Link(String),
+}
+
+/// A file, a folder or a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Permission bits.
     pub mode: u32,
     /// Number of the owner, and of the owner's group.
     pub owner: u32,
-    /// Content of a file; `None` for a folder.
-    pub content: Option<Vec<u8>>,
+    /// Its content.
+    pub content: Content,
 }
 
 impl FileTree {
     /// Adds a file that the user root owns, and the folders above it.
     pub fn add_file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         self.add_folders_above(path);
-        let content = Some(content.into());
+        let content = Content::File(content.into());
         self.entries.insert(path.to_owned(), Entry { mode, owner: 0, content });
+    }
+
+    /// Adds a symbolic link to the file `target` of its own folder.
+    pub fn add_link(&mut self, path: &str, target: &str) {
+        self.add_folders_above(path);
+        let content = Content::Link(target.to_owned());
+        self.entries.insert(path.to_owned(), Entry { mode: 0o777, owner: 0, content });
+    }
+
+    /// Adds all of another tree below the folder `path`.
+    pub fn add_tree(&mut self, path: &str, other: &Self) {
+        for (inside, entry) in other.entries() {
+            let place = format!("{path}{inside}");
+            self.add_folders_above(&place);
+            self.entries.insert(place, entry.clone());
+        }
     }
 
     /// Adds a folder of the user with this number, and the folders above it.
     pub fn add_folder(&mut self, path: &str, mode: u32, owner: u32) {
         self.add_folders_above(path);
-        self.entries.insert(path.to_owned(), Entry { mode, owner, content: None });
+        self.entries.insert(path.to_owned(), Entry { mode, owner, content: Content::Folder });
     }
 
     /// Adds a file of the disk; only whether it is executable is kept of its mode.
@@ -72,13 +99,16 @@ impl FileTree {
 
     /// Returns all files with their content, in path order.
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.entries().filter_map(|(path, entry)| Some((path, entry.content.as_deref()?)))
+        self.entries().filter_map(|(path, entry)| match &entry.content {
+            Content::File(bytes) => Some((path, bytes.as_slice())),
+            Content::Folder | Content::Link(_) => None,
+        })
     }
 
     /// Adds the folders above `path` that are missing.
     fn add_folders_above(&mut self, path: &str) {
         for (at, _) in path.match_indices('/') {
-            let folder = Entry { mode: EXECUTABLE, owner: 0, content: None };
+            let folder = Entry { mode: EXECUTABLE, owner: 0, content: Content::Folder };
             self.entries.entry(path[..at].to_owned()).or_insert(folder);
         }
     }
@@ -113,7 +143,7 @@ mod tests {
             "usr/share/man/page",
         ];
         assert_eq!(paths, wanted);
-        assert_eq!(tree.entries["tmp"], Entry { mode: 0o1777, owner: 7, content: None });
+        assert_eq!(tree.entries["tmp"], Entry { mode: 0o1777, owner: 7, content: Content::Folder });
         assert_eq!(tree.files().count(), 2);
     }
 }

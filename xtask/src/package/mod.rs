@@ -21,7 +21,9 @@ use crate::workspace::Workspace;
 use archive::{gzip, tar};
 use c_library::build_c_library;
 use checksum::{SourceTime, sha256};
-use contents::{Generated, debian_files, generate_files, image_files, tarball_files};
+use contents::{
+    Generated, c_tarball_files, debian_files, generate_files, image_files, tarball_files,
+};
 use deb::{DebControl, debian_package};
 use file_tree::disk_failure;
 use image::{ImageDescription, oci_archive};
@@ -98,15 +100,23 @@ fn build_packages(root: &Path, folder: &Path, time: &SourceTime) -> Result<Packa
     let generated = generate_files(root, &program, folder)?;
     let metadata = sbom::cargo_metadata(root, &rust_target())?;
     let mut packages = Packages::new();
-    let c_library = build_c_library(&settings, &metadata)?;
+    let c_library = build_c_library(&settings)?;
     let architecture = package_architecture();
     let library = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let files = debian_files(root, &program, &generated, c_library.as_ref(), &library)?;
+    let files = debian_files(root, &program, &generated, &c_library, &library)?;
     let scripts = read_scripts(root)?;
-    let depends = debian_depends(&program);
+    let depends = debian_depends(&[&program, &c_library.shared]);
     let control = DebControl { version: VERSION, architecture, depends: &depends };
     let package = debian_package(&control, &files, &scripts, time.seconds)?;
     packages.insert(format!("landbridge_{VERSION}_{architecture}.deb"), package);
+    let name = format!(
+        "landbridge-c-{VERSION}-{}-linux-{}",
+        std::env::consts::ARCH,
+        libc_name(&c_library.shared)
+    );
+    let files = c_tarball_files(root, &c_library)?;
+    packages
+        .insert(format!("{name}.tar.gz"), gzip(&tar(&files, &format!("{name}/"), time.seconds)));
     let portable = portable.as_ref().unwrap_or(&program);
     add_portable_packages(&mut packages, root, portable, &generated, time)?;
     let parts = sbom::spdx_document(root, &metadata, time)?;
@@ -123,8 +133,7 @@ fn add_portable_packages(
     generated: &Generated,
     time: &SourceTime,
 ) -> Result<(), Failure> {
-    let libc =
-        program.glibc.map_or("musl".to_owned(), |(major, minor)| format!("glibc{major}.{minor}"));
+    let libc = libc_name(program);
     let name = format!("landbridge-{VERSION}-{}-linux-{libc}", std::env::consts::ARCH);
     let files = tarball_files(root, program, generated)?;
     let tarball = gzip(&tar(&files, &format!("{name}/"), time.seconds));
@@ -135,6 +144,11 @@ fn add_portable_packages(
     let image = oci_archive(&description, &image_files(root, program)?)?;
     packages.insert(format!("landbridge-{VERSION}-oci-{architecture}.tar"), image);
     Ok(())
+}
+
+/// Returns the C library that a program takes, as names of packages have it.
+fn libc_name(program: &Program) -> String {
+    program.glibc.map_or("musl".to_owned(), |(major, minor)| format!("glibc{major}.{minor}"))
 }
 
 /// Builds the wheel, says where it needs a newer glibc than manylinux2014 has, and has auditwheel
@@ -171,13 +185,14 @@ fn read_scripts(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
     ["postinst", "prerm", "postrm"].into_iter().map(read).collect()
 }
 
-/// Returns Debian's packages of the libraries that a program loads.
-fn debian_depends(program: &Program) -> String {
+/// Returns Debian's packages of the libraries that programs load.
+fn debian_depends(programs: &[&Program]) -> String {
     let loads = |name: &str| {
-        let mut libraries = program.libraries.iter();
+        let mut libraries = programs.iter().flat_map(|program| &program.libraries);
         libraries.any(|path| path.to_string_lossy().contains(name))
     };
-    let glibc = program.glibc.map(|(major, minor)| format!("libc6 (>= {major}.{minor})"));
+    let glibc = programs.iter().filter_map(|program| program.glibc).max();
+    let glibc = glibc.map(|(major, minor)| format!("libc6 (>= {major}.{minor})"));
     let gcc = loads("libgcc_s.so").then(|| "libgcc-s1".to_owned());
     glibc.into_iter().chain(gcc).collect::<Vec<_>>().join(", ")
 }
@@ -254,8 +269,10 @@ mod tests {
             glibc,
         };
         let dynamic = program(&["/lib/libgcc_s.so.1", "/lib/libc.so.6"], Some((2, 34)));
-        assert_eq!(debian_depends(&dynamic), "libc6 (>= 2.34), libgcc-s1");
-        assert_eq!(debian_depends(&program(&[], None)), "");
+        assert_eq!(debian_depends(&[&dynamic]), "libc6 (>= 2.34), libgcc-s1");
+        assert_eq!(debian_depends(&[&program(&[], None)]), "");
+        let newer = program(&["/lib/libc.so.6"], Some((2, 36)));
+        assert_eq!(debian_depends(&[&dynamic, &newer]), "libc6 (>= 2.36), libgcc-s1");
     }
 
     #[test]

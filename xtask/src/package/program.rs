@@ -7,7 +7,7 @@ use crate::command::{CommandLine, Failure};
 use crate::programs::is_installed;
 use std::path::{Path, PathBuf};
 
-/// A build of `landbridge`.
+/// A program or shared library that was built.
 pub struct Program {
     /// Path of the file.
     pub path: PathBuf,
@@ -87,7 +87,7 @@ impl BuildSettings<'_> {
     }
 
     /// Finds out what a program needs.
-    fn examine(&self, path: PathBuf) -> Result<Program, Failure> {
+    pub fn examine(&self, path: PathBuf) -> Result<Program, Failure> {
         let bytes = std::fs::read(&path).map_err(|error| disk_failure(&path, &error))?;
         let line = CommandLine::in_path(&["ldd", &path.display().to_string()]);
         // Its exit code is 1 for a static program.

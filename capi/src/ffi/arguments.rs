@@ -1,0 +1,215 @@
+//! Checks of arguments. Each error names the argument.
+
+use super::types::{CallOptions, NO_NUMBER, SizedOptions};
+use crate::group::Group;
+use crate::operation::OperationHandle;
+use crate::status::{CallError, Status};
+use gateway::client::DEFAULT_TIMEOUT;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// 1e9 s, or 31 years: the longest timeout, so that no sum of times overflows.
+const TIMEOUT_MAX_S: f64 = 1e9;
+
+/// Returns what a pointer points to.
+///
+/// # Errors
+/// The pointer is NULL or misaligned.
+///
+/// # Safety
+/// Any other pointer leads to a value that lives for `'a`.
+pub unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, CallError> {
+    check_pointer(pointer, name)?;
+    // SAFETY: the caller's promise, and the check above.
+    Ok(unsafe { &*pointer })
+}
+
+/// Writes a value where the caller wants it.
+///
+/// # Errors
+/// The pointer is NULL or misaligned.
+///
+/// # Safety
+/// Any other pointer leads to memory that can be written.
+pub unsafe fn write<T>(pointer: *mut T, value: T, name: &str) -> Result<(), CallError> {
+    check_pointer(pointer.cast_const(), name)?;
+    // SAFETY: the caller's promise, and the check above.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// Checks that a pointer can lead to a value.
+fn check_pointer<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
+    if pointer.is_null() {
+        return Err(CallError::invalid(format!("{name} is NULL")));
+    }
+    if !pointer.is_aligned() {
+        return Err(CallError::invalid(format!("{name} is misaligned")));
+    }
+    Ok(())
+}
+
+/// Returns the group of a handle.
+///
+/// # Errors
+/// The handle is NULL, misaligned, or of the parent process.
+///
+/// # Safety
+/// Any other handle comes from `landbridge_connect`, and is not closed before the call ends.
+pub unsafe fn group_of<'a>(group: *const Group) -> Result<&'a Group, CallError> {
+    // SAFETY: the caller's promise.
+    let group = unsafe { reference(group, "group") }?;
+    check_owner(group.owner())?;
+    Ok(group)
+}
+
+/// Returns the operation of a handle.
+///
+/// # Errors
+/// The handle is NULL, misaligned, or of the parent process.
+///
+/// # Safety
+/// Any other handle comes from a posting function, and is not freed before the call ends.
+pub unsafe fn operation_of<'a>(
+    operation: *const OperationHandle,
+) -> Result<&'a OperationHandle, CallError> {
+    // SAFETY: the caller's promise.
+    let operation = unsafe { reference(operation, "operation") }?;
+    check_owner(operation.owner)?;
+    Ok(operation)
+}
+
+/// Checks that this process is the one that made a handle.
+fn check_owner(owner: u32) -> Result<(), CallError> {
+    if owner == std::process::id() {
+        return Ok(());
+    }
+    let text = format!("this process was forked from {owner}, which connected; connect here");
+    Err(CallError::new(Status::Forked, text))
+}
+
+/// Returns a structure that begins with its own size.
+///
+/// # Errors
+/// The pointer is NULL or misaligned, or the structure has another size.
+///
+/// # Safety
+/// Any other pointer leads to at least the number of bytes that stands in its first field.
+pub unsafe fn sized<'a, T: SizedOptions>(
+    pointer: *const T,
+    name: &str,
+) -> Result<&'a T, CallError> {
+    check_pointer(pointer, name)?;
+    // SAFETY: every version of the structure begins with its size.
+    let found = unsafe { pointer.cast::<usize>().read() };
+    let wanted = size_of::<T>();
+    if found != wanted {
+        let text = format!("{name}: struct_bytes is {found}, and this library knows {wanted}");
+        let text = format!("{text}: initialise it by its macro, with the header of this library");
+        return Err(CallError::invalid(text));
+    }
+    // SAFETY: it has all bytes of the type, and every field takes any bits.
+    Ok(unsafe { &*pointer })
+}
+
+/// Returns the timeout and the weight of a call; the defaults for NULL.
+///
+/// # Errors
+/// The options cannot be used.
+///
+/// # Safety
+/// Those of [`sized`], unless the pointer is NULL.
+pub unsafe fn call_options(options: *const CallOptions) -> Result<(Span, f64), CallError> {
+    if options.is_null() {
+        return Ok((DEFAULT_TIMEOUT, 1.0));
+    }
+    // SAFETY: the caller's promise.
+    let options = unsafe { sized(options, "options") }?;
+    if !(options.weight.is_finite() && options.weight >= 0.0) {
+        return Err(CallError::invalid(format!("weight {}: accepted: 0 or more", options.weight)));
+    }
+    Ok((timeout(options.timeout_s)?, options.weight))
+}
+
+/// Returns a timeout in seconds as a span.
+pub fn timeout(seconds: f64) -> Result<Span, CallError> {
+    if (0.0..=TIMEOUT_MAX_S).contains(&seconds) {
+        return Ok(Span::from_secs_f64(seconds));
+    }
+    let text = format!("timeout_s {seconds}: accepted: 0 to {TIMEOUT_MAX_S}");
+    Err(CallError::invalid(text))
+}
+
+/// Returns the end of a wait that begins now; `None` for one without an end.
+pub fn deadline(seconds: f64) -> Result<Option<Instant>, CallError> {
+    if seconds == f64::INFINITY {
+        return Ok(None);
+    }
+    let wait: Duration = timeout(seconds)?.duration();
+    Ok(Instant::now().checked_add(wait))
+}
+
+/// Returns a text; `None` for NULL.
+///
+/// # Errors
+/// The text is not UTF-8.
+///
+/// # Safety
+/// Any other pointer leads to bytes that end with a 0, and live for `'a`.
+pub unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<Option<&'a str>, CallError> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) }.to_str();
+    text.map(Some).map_err(|_| CallError::invalid(format!("{name}: not UTF-8")))
+}
+
+/// Returns a path; `None` for NULL.
+///
+/// # Safety
+/// As for [`text`].
+pub unsafe fn path<'a>(pointer: *const c_char) -> Option<&'a Path> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(pointer) }.to_bytes();
+    Some(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// Returns a number, or `None` where the caller gave none.
+pub fn number(value: u32) -> Option<u32> {
+    (value != NO_NUMBER).then_some(value)
+}
+
+/// Returns the element type with this number in the header.
+pub fn dtype(code: c_int) -> Result<Dtype, CallError> {
+    let found = u8::try_from(code).ok().and_then(Dtype::from_code);
+    found.ok_or_else(|| CallError::invalid(format!("dtype {code}: there is none of this number")))
+}
+
+/// Returns the reduction with this number in the header.
+///
+/// # Errors
+/// There is none, or it is not defined on the element type.
+pub fn reduction(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
+    let found = u8::try_from(code).ok().and_then(ReduceOp::from_code);
+    let op = found
+        .ok_or_else(|| CallError::invalid(format!("op {code}: there is none of this number")))?;
+    if op.accepts(dtype) {
+        return Ok(op);
+    }
+    Err(CallError::invalid(format!("op {op}: not defined on elements of type {dtype}")))
+}
+
+/// Returns the bytes of `count` elements.
+pub fn buffer_bytes(count: usize, dtype: Dtype) -> Result<usize, CallError> {
+    let bytes = usize::try_from(dtype.size()).ok().and_then(|size| count.checked_mul(size));
+    let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| CallError::invalid(format!("count {count}: more than memory can hold")))
+}

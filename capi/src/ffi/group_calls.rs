@@ -1,0 +1,221 @@
+//! Calls that make, ask, use and close groups.
+
+use super::arguments::{deadline, group_of, number, path, sized, text, timeout, write};
+use super::report::report;
+use super::types::{ConnectOptions, ErrorReport, Info};
+use crate::group::Group;
+use crate::settings::{ConnectSettings, GatewayChoice, RankChoice, TokenSource};
+use crate::status::{CallError, Status};
+use gateway::local::protocol::{TOKEN_BYTES, Token};
+use std::ffi::{c_char, c_double, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+/// Returns `major * 10000 + minor * 100 + patch`.
+#[unsafe(no_mangle)]
+pub extern "C" fn landbridge_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or_default();
+    let major = part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000;
+    major + part(env!("CARGO_PKG_VERSION_MINOR")) * 100 + part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+/// Returns words for a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn landbridge_status_text(status: c_int) -> *const c_char {
+    Status::from_code(status).map_or(c"unknown status", Status::words).as_ptr()
+}
+
+/// Attaches a rank.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_connect(
+    options: *const ConnectOptions,
+    group: *mut *mut Group,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { write(group, ptr::null_mut(), "group") }?;
+        // SAFETY: as above.
+        let settings = unsafe { connect_settings(options) }?;
+        let connected = Box::new(Group::connect(settings)?);
+        // SAFETY: as above.
+        unsafe { write(group, Box::into_raw(connected), "group") }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Reads the options of a connection.
+///
+/// # Safety
+/// Those of [`landbridge_connect`].
+unsafe fn connect_settings(options: *const ConnectOptions) -> Result<ConnectSettings, CallError> {
+    // SAFETY: the caller's promise, for each pointer.
+    let options = unsafe { sized(options, "options") }?;
+    // SAFETY: as above.
+    let (config, socket, token_file) =
+        unsafe { (path(options.config), path(options.socket), path(options.token_file)) };
+    // SAFETY: as above.
+    let (gateway, region, job) = unsafe {
+        (
+            text(options.gateway, "gateway")?,
+            text(options.region, "region")?,
+            text(options.job, "job")?,
+        )
+    };
+    let (rank, local_rank) = (number(options.rank), number(options.local_rank));
+    let gateway_user = number(options.gateway_user);
+    let has_token = token_file.is_some() || !options.token.is_null();
+    let unused = |is_set: bool, words: &str| {
+        if is_set { Err(CallError::invalid(words)) } else { Ok(()) }
+    };
+    let choice = match (config, socket) {
+        (Some(config), None) => {
+            let words =
+                "token, token_file and gateway_user: only with `socket`; `config` says them";
+            unused(has_token || gateway_user.is_some(), words)?;
+            let rank = match (rank, region, local_rank) {
+                (Some(rank), None, None) => RankChoice::Number(rank),
+                (None, Some(region), Some(local_rank)) => {
+                    RankChoice::InRegion { region, local_rank }
+                }
+                _ => {
+                    let text = "accepted: either `rank`, or `region` and `local_rank`";
+                    return Err(CallError::invalid(text));
+                }
+            };
+            GatewayChoice::File { config, gateway, job, rank }
+        }
+        (None, Some(socket)) => {
+            let words = "gateway, region and local_rank: only with `config`";
+            unused(gateway.is_some() || region.is_some() || local_rank.is_some(), words)?;
+            let (Some(job), Some(rank)) = (job, rank) else {
+                return Err(CallError::invalid("with `socket`, `job` and `rank` must be set"));
+            };
+            let token = match (token_file, options.token.is_null()) {
+                (Some(file), true) => TokenSource::File(file),
+                (None, false) => {
+                    // SAFETY: as above.
+                    TokenSource::Given(Token(unsafe { *options.token.cast::<[u8; TOKEN_BYTES]>() }))
+                }
+                _ => {
+                    let text = "with `socket`, accepted: either `token` or `token_file`";
+                    return Err(CallError::invalid(text));
+                }
+            };
+            GatewayChoice::Socket { socket, job, token, rank, gateway_user }
+        }
+        _ => return Err(CallError::invalid("accepted: either `config` or `socket`")),
+    };
+    ConnectSettings::resolve(&choice, options.arena_bytes, timeout(options.timeout_s)?)
+}
+
+/// Writes what a group knows.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_get_info(
+    group: *const Group,
+    info: *mut Info,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise.
+        let group = unsafe { group_of(group) }?;
+        // SAFETY: as above.
+        let struct_bytes = unsafe { sized(info.cast_const(), "info") }?.struct_bytes;
+        let found = group.info();
+        let written = Info {
+            struct_bytes,
+            rank: found.rank,
+            size: found.size,
+            epoch: found.epoch,
+            committed_step: found.committed.unwrap_or_default(),
+            has_committed_step: i32::from(found.committed.is_some()),
+            state: found.state as c_int,
+        };
+        // SAFETY: as above.
+        unsafe { write(info, written, "info") }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Detaches a rank, and frees its group.
+///
+/// # Safety
+/// `group` is NULL, or comes from [`landbridge_connect`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_close(group: *mut Group) {
+    // SAFETY: the caller's promise. In a forked process the group's thread is missing, so nothing of
+    // the group may be ended there.
+    if unsafe { group_of(group) }.is_err() {
+        return;
+    }
+    // SAFETY: as above; the box is the one that `landbridge_connect` gave away.
+    let group = unsafe { Box::from_raw(group) };
+    // Nobody is there to hear of a panic.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
+}
+
+/// Returns memory of the arena.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_alloc(
+    group: *mut Group,
+    bytes: usize,
+    memory: *mut *mut c_void,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { write(memory, ptr::null_mut(), "memory") }?;
+        // SAFETY: as above.
+        let address = unsafe { group_of(group) }?.allocate(bytes)?;
+        // SAFETY: as above.
+        unsafe { write(memory, address.cast(), "memory") }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Frees memory of the arena.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_free(
+    group: *mut Group,
+    memory: *mut c_void,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise.
+        let group = unsafe { group_of(group) }?;
+        if memory.is_null() { Ok(()) } else { group.free(memory as usize) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Returns when all ranks are ready to begin a step again.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_recover(
+    group: *mut Group,
+    timeout_s: c_double,
+    error: *mut ErrorReport,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let call = || unsafe { group_of(group) }?.recover(deadline(timeout_s)?);
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}

@@ -1,0 +1,15 @@
+//! The functions that C calls.
+//!
+//! Each function checks its arguments, runs on the caller's thread, and turns errors and panics into a
+//! status. The header says what the caller must hold to; what can be checked is checked.
+
+#![expect(unsafe_code, reason = "callers hand over raw pointers")]
+
+mod arguments;
+mod collective_calls;
+mod group_calls;
+mod operation_calls;
+mod report;
+#[cfg(test)]
+mod tests;
+mod types;

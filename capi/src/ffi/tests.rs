@@ -1,0 +1,340 @@
+//! The header and these types agree, and arguments that cannot be used are errors.
+
+use super::collective_calls::{landbridge_all_reduce, landbridge_barrier};
+use super::group_calls::{
+    landbridge_alloc, landbridge_close, landbridge_connect, landbridge_get_info,
+    landbridge_status_text, landbridge_version,
+};
+use super::operation_calls::{landbridge_operation_free, landbridge_test, landbridge_wait};
+use super::report::report;
+use super::types::{CallOptions, ConnectOptions, ERROR_TEXT_BYTES, ErrorReport, Info, NO_NUMBER};
+use crate::group::Group;
+use crate::status::{CallError, Status};
+use gateway::client::DEFAULT_TIMEOUT;
+use gateway::local::protocol::TOKEN_BYTES;
+use gateway::memory::arena::ALIGN_BYTES;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int};
+use std::fmt::Write;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+
+/// Returns the size of the field that `field` borrows.
+fn field_size<T, F>(_field: fn(&T) -> &F) -> u64 {
+    size_of::<F>() as u64
+}
+
+/// Lists offset and size of each field of a structure of the header, by its name in C.
+macro_rules! offsets {
+    ($wanted:ident, $name:literal, $type:ty, $($field:ident),+) => {
+        $wanted.push((format!("sizeof({})", $name), size_of::<$type>() as u64));
+        $(
+            let field = stringify!($field);
+            $wanted.push((
+                format!("offsetof({}, {field})", $name),
+                offset_of!($type, $field) as u64,
+            ));
+            $wanted.push((
+                format!("sizeof((({} *)0)->{field})", $name),
+                field_size(|value: &$type| &value.$field),
+            ));
+        )+
+    };
+}
+
+/// Returns expressions of C over the header, and what each must be.
+fn expectations() -> Vec<(String, u64)> {
+    let mut wanted = Vec::new();
+    offsets!(wanted, "landbridge_error", ErrorReport, status, text);
+    offsets!(
+        wanted,
+        "landbridge_connect_options",
+        ConnectOptions,
+        struct_bytes,
+        config,
+        gateway,
+        region,
+        socket,
+        token_file,
+        token,
+        job,
+        rank,
+        local_rank,
+        gateway_user,
+        arena_bytes,
+        timeout_s
+    );
+    offsets!(wanted, "landbridge_call_options", CallOptions, struct_bytes, timeout_s, weight);
+    offsets!(
+        wanted,
+        "landbridge_info",
+        Info,
+        struct_bytes,
+        rank,
+        size,
+        epoch,
+        committed_step,
+        has_committed_step,
+        state
+    );
+    for name in ["status", "dtype", "op"] {
+        wanted.push((format!("sizeof(landbridge_{name})"), size_of::<c_int>() as u64));
+    }
+    for status in Status::ALL {
+        // `NoGateway` is called LANDBRIDGE_NO_GATEWAY.
+        let mut name = String::from("LANDBRIDGE");
+        for letter in format!("{status:?}").chars() {
+            if letter.is_ascii_uppercase() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+        }
+        wanted.push((name, status as u64));
+    }
+    let numbered = Dtype::ALL.into_iter().map(|dtype| (dtype.name(), dtype as u64));
+    let numbered = numbered.chain(ReduceOp::ALL.into_iter().map(|op| (op.name(), op as u64)));
+    wanted.extend(
+        numbered.map(|(name, code)| (format!("LANDBRIDGE_{}", name.to_ascii_uppercase()), code)),
+    );
+    for (name, value) in [
+        ("ERROR_TEXT_BYTES", ERROR_TEXT_BYTES as u64),
+        ("TOKEN_BYTES", TOKEN_BYTES as u64),
+        ("ALIGN_BYTES", ALIGN_BYTES),
+        ("DEFAULT_TIMEOUT_S", DEFAULT_TIMEOUT.ns() / 1_000_000_000),
+        ("NO_RANK", u64::from(NO_NUMBER)),
+        ("NO_USER", u64::from(NO_NUMBER)),
+    ] {
+        wanted.push((format!("LANDBRIDGE_{name}"), value));
+    }
+    let version = "LANDBRIDGE_VERSION_MAJOR * 10000 + LANDBRIDGE_VERSION_MINOR * 100 + \
+                   LANDBRIDGE_VERSION_PATCH";
+    wanted.push((version.to_owned(), u64::from(landbridge_version())));
+    wanted
+}
+
+/// Returns the text of the header.
+fn header() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/landbridge.h");
+    std::fs::read_to_string(path).expect("readable")
+}
+
+#[test]
+fn the_header_and_the_library_agree_on_every_number() {
+    let wanted = expectations();
+    let mut program = "#include <landbridge.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
+    for (expression, _) in &wanted {
+        let print = format!("printf(\"%llu\\n\", (unsigned long long)({expression}));");
+        writeln!(program, "{print}").expect("memory");
+    }
+    program += "return 0;\n}\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, binary) = (folder.path().join("numbers.c"), folder.path().join("numbers"));
+    std::fs::write(&source, program).expect("written");
+    let compiled = Command::new("cc")
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .args([&source, Path::new("-o"), &binary])
+        .output()
+        .expect("a C compiler is installed");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let printed = Command::new(&binary).output().expect("runs");
+    let printed = String::from_utf8(printed.stdout).expect("text");
+    let found: Vec<u64> = printed.lines().map(|line| line.parse().expect("a number")).collect();
+    assert_eq!(found.len(), wanted.len());
+    for ((expression, value), found) in wanted.iter().zip(found) {
+        assert_eq!(found, *value, "{expression}");
+    }
+}
+
+#[test]
+fn the_header_has_no_number_that_the_library_lacks() {
+    let text = header();
+    let known: BTreeMap<String, u64> = expectations().into_iter().collect();
+    let members = text.lines().filter_map(|line| {
+        let (name, value) = line.trim().trim_end_matches(',').split_once(" = ")?;
+        Some((name, value.parse::<u64>().ok()?)).filter(|(name, _)| name.starts_with("LANDBRIDGE_"))
+    });
+    let members: Vec<(&str, u64)> = members.collect();
+    assert_eq!(members.len(), Status::ALL.len() + Dtype::ALL.len() + ReduceOp::ALL.len());
+    for (name, value) in members {
+        assert_eq!(known.get(name), Some(&value), "{name}");
+    }
+}
+
+/// Calls a function with a place for its error, and returns what it wrote.
+fn outcome(call: impl FnOnce(*mut ErrorReport) -> c_int) -> (c_int, String) {
+    let mut error = ErrorReport::new(Status::Ok, "not written");
+    let status = call(&raw mut error);
+    assert_eq!(error.status, status, "both say the same");
+    let bytes: Vec<u8> = error.text.iter().map(|byte| *byte as u8).collect();
+    let text = CStr::from_bytes_until_nul(&bytes).expect("it ends");
+    (status, text.to_str().expect("UTF-8").to_owned())
+}
+
+/// Returns the options that the macro of the header makes.
+fn fresh_options() -> ConnectOptions {
+    ConnectOptions {
+        struct_bytes: size_of::<ConnectOptions>(),
+        config: ptr::null(),
+        gateway: ptr::null(),
+        region: ptr::null(),
+        socket: ptr::null(),
+        token_file: ptr::null(),
+        token: ptr::null(),
+        job: ptr::null(),
+        rank: NO_NUMBER,
+        local_rank: NO_NUMBER,
+        gateway_user: NO_NUMBER,
+        arena_bytes: 1 << 20,
+        timeout_s: 0.0,
+    }
+}
+
+/// Connects with these options; returns the status and the text.
+fn connect(options: &ConnectOptions) -> (c_int, String) {
+    let mut group = ptr::null_mut::<Group>();
+    // SAFETY: every pointer is NULL or leads to a value that lives longer than the call.
+    let found = outcome(|error| unsafe { landbridge_connect(options, &raw mut group, error) });
+    assert!(group.is_null(), "nothing answers");
+    found
+}
+
+#[test]
+fn null_in_the_place_of_a_handle_is_an_error() {
+    let invalid = Status::InvalidArgument as c_int;
+    let (none, no_operation) = (ptr::null_mut::<Group>(), ptr::null_mut());
+    let mut memory = ptr::null_mut();
+    let mut done = 7;
+    // SAFETY: every pointer is NULL, or leads to a value that lives longer than the call.
+    let calls = unsafe {
+        [
+            outcome(|error| landbridge_connect(ptr::null(), ptr::null_mut(), error)),
+            outcome(|error| landbridge_get_info(none, ptr::null_mut(), error)),
+            outcome(|error| landbridge_alloc(none, 1, &raw mut memory, error)),
+            outcome(|error| landbridge_barrier(none, ptr::null(), ptr::null_mut(), error)),
+            outcome(|error| landbridge_wait(no_operation, 0.0, error)),
+            outcome(|error| landbridge_test(no_operation, &raw mut done, error)),
+        ]
+    };
+    for (status, text) in calls {
+        assert_eq!(status, invalid, "{text}");
+        assert!(text.ends_with(" is NULL"), "{text}");
+    }
+    assert_eq!(done, 7, "an output of a call that failed is as it was");
+    // SAFETY: NULL is allowed.
+    unsafe {
+        landbridge_close(none);
+        landbridge_operation_free(no_operation);
+        assert_eq!(landbridge_wait(no_operation, 0.0, ptr::null_mut()), invalid, "nobody reads it");
+    }
+}
+
+#[test]
+fn codes_and_handles_of_no_meaning_are_errors() {
+    let post = |dtype, op, group| {
+        outcome(|error| {
+            let (options, operation) = (ptr::null(), ptr::null_mut());
+            // SAFETY: every pointer is NULL, or a misaligned one that is not followed.
+            unsafe {
+                landbridge_all_reduce(
+                    ptr::null(),
+                    ptr::null_mut(),
+                    1,
+                    dtype,
+                    op,
+                    group,
+                    options,
+                    operation,
+                    error,
+                )
+            }
+        })
+    };
+    let none = ptr::null_mut::<Group>();
+    let invalid = Status::InvalidArgument as c_int;
+    let misaligned = none.wrapping_byte_add(1);
+    for (found, words) in [
+        (post(0, 1, none), "dtype 0"),
+        (post(263, 1, none), "dtype 263"),
+        (post(1, -1, none), "op -1"),
+        (post(Dtype::I32 as c_int, ReduceOp::Avg as c_int, none), "op avg: not defined"),
+        (post(1, 1, none), "group is NULL"),
+        (post(1, 1, misaligned), "group is misaligned"),
+    ] {
+        assert_eq!(found.0, invalid, "{}", found.1);
+        assert!(found.1.starts_with(words), "{}", found.1);
+    }
+}
+
+#[test]
+fn options_of_another_size_or_meaning_are_refused() {
+    let socket = CString::new("/nowhere/socket").expect("no 0");
+    let job = CString::new("train").expect("no 0");
+    let wrong = CString::new([b'/', 0xff]).expect("no 0");
+    let token = [7u8; TOKEN_BYTES];
+    let by_socket = || ConnectOptions {
+        socket: socket.as_ptr(),
+        job: job.as_ptr(),
+        token: token.as_ptr(),
+        rank: 0,
+        ..fresh_options()
+    };
+    let invalid = Status::InvalidArgument as c_int;
+    for (options, words) in [
+        (fresh_options(), "accepted: either `config` or `socket`"),
+        (ConnectOptions { config: socket.as_ptr(), ..by_socket() }, "accepted: either `config`"),
+        (ConnectOptions { struct_bytes: 8, ..by_socket() }, "options: struct_bytes is 8"),
+        (ConnectOptions { rank: NO_NUMBER, ..by_socket() }, "with `socket`, `job` and `rank`"),
+        (ConnectOptions { job: ptr::null(), ..by_socket() }, "with `socket`, `job` and `rank`"),
+        (ConnectOptions { token: ptr::null(), ..by_socket() }, "with `socket`, accepted: either"),
+        (ConnectOptions { token_file: job.as_ptr(), ..by_socket() }, "with `socket`, accepted"),
+        (ConnectOptions { region: job.as_ptr(), ..by_socket() }, "gateway, region and local_rank"),
+        (ConnectOptions { job: wrong.as_ptr(), ..by_socket() }, "job: not UTF-8"),
+        (ConnectOptions { timeout_s: -1.0, ..by_socket() }, "timeout_s -1"),
+        (ConnectOptions { timeout_s: f64::NAN, ..by_socket() }, "timeout_s NaN"),
+        (ConnectOptions { arena_bytes: 0, ..by_socket() }, ""),
+    ] {
+        let (status, text) = connect(&options);
+        assert_eq!(status, invalid, "{text}");
+        assert!(text.starts_with(words), "{text}");
+    }
+    let (status, text) = connect(&by_socket());
+    assert_eq!(status, Status::NoGateway as c_int, "{text}");
+    let by_file = ConnectOptions { config: socket.as_ptr(), rank: 0, ..fresh_options() };
+    let (status, text) = connect(&by_file);
+    assert_eq!(status, Status::Config as c_int, "{text}");
+    let (status, text) = connect(&ConnectOptions { token: token.as_ptr(), ..by_file });
+    assert_eq!(status, invalid, "{text}");
+}
+
+#[test]
+fn a_panic_becomes_a_status() {
+    // SAFETY: the place for the error lives longer than the call.
+    let (status, text) = outcome(|error| unsafe { report(error, || panic!("for {}", "a test")) });
+    assert_eq!(status, Status::Internal as c_int);
+    assert!(text.ends_with("for a test"), "{text}");
+}
+
+#[test]
+fn a_long_text_ends_at_a_character() {
+    let long = "é".repeat(ERROR_TEXT_BYTES);
+    let fail = || Err(CallError::new(Status::Config, format!("\0{long}")));
+    // SAFETY: the place for the error lives longer than the call.
+    let (status, text) = outcome(|error| unsafe { report(error, fail) });
+    assert_eq!(status, Status::Config as c_int);
+    assert_eq!(text, format!(" {}", "é".repeat((ERROR_TEXT_BYTES - 2) / 2)));
+}
+
+#[test]
+fn every_status_has_words() {
+    let words = |code: c_int| {
+        // SAFETY: the library's texts live for ever.
+        unsafe { CStr::from_ptr(landbridge_status_text(code)) }.to_str().expect("UTF-8")
+    };
+    assert_eq!(words(Status::RankLost as c_int), "rank lost (peer)");
+    assert_eq!(words(0), "no error");
+    assert_eq!(words(-3), "unknown status");
+}

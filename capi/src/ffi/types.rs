@@ -1,0 +1,107 @@
+//! The structures of the header, field by field.
+
+use crate::status::Status;
+use std::ffi::{c_char, c_double, c_int, c_uchar};
+
+/// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
+pub const ERROR_TEXT_BYTES: usize = 1280;
+
+/// No rank or user, where options ask for a number.
+pub const NO_NUMBER: u32 = u32::MAX;
+
+/// `landbridge_error`.
+#[repr(C)]
+pub struct ErrorReport {
+    /// Status of the call.
+    pub status: c_int,
+    /// Text in UTF-8, with a 0 at its end.
+    pub text: [c_char; ERROR_TEXT_BYTES],
+}
+
+/// `landbridge_connect_options`.
+#[repr(C)]
+pub struct ConnectOptions {
+    /// Size of the caller's structure.
+    pub struct_bytes: usize,
+    /// Path of the region file.
+    pub config: *const c_char,
+    /// Name of the gateway.
+    pub gateway: *const c_char,
+    /// Name of the region.
+    pub region: *const c_char,
+    /// Path of the socket.
+    pub socket: *const c_char,
+    /// Path of the token file.
+    pub token_file: *const c_char,
+    /// Bytes of the token.
+    pub token: *const c_uchar,
+    /// Name of the job.
+    pub job: *const c_char,
+    /// Number of the rank.
+    pub rank: u32,
+    /// Number of the rank in its region.
+    pub local_rank: u32,
+    /// Number of the gateway's user.
+    pub gateway_user: u32,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Time to wait, in seconds.
+    pub timeout_s: c_double,
+}
+
+/// `landbridge_call_options`.
+#[repr(C)]
+pub struct CallOptions {
+    /// Size of the caller's structure.
+    pub struct_bytes: usize,
+    /// Time to wait for other ranks, in seconds.
+    pub timeout_s: c_double,
+    /// Weight in an average.
+    pub weight: c_double,
+}
+
+/// `landbridge_info`.
+#[repr(C)]
+pub struct Info {
+    /// Size of the caller's structure.
+    pub struct_bytes: usize,
+    /// Number of this rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub size: u32,
+    /// The epoch.
+    pub epoch: u64,
+    /// The last step that is known to be complete.
+    pub committed_step: u64,
+    /// 1 if there is such a step.
+    pub has_committed_step: i32,
+    /// Status with which posts would fail.
+    pub state: c_int,
+}
+
+/// A structure that begins with its own size, which tells one of another version.
+///
+/// # Safety
+/// The first field is a `usize`, and all fields take any bits.
+pub unsafe trait SizedOptions {}
+
+// SAFETY: these are numbers and raw pointers, after `struct_bytes`.
+unsafe impl SizedOptions for ConnectOptions {}
+// SAFETY: as above.
+unsafe impl SizedOptions for CallOptions {}
+// SAFETY: as above.
+unsafe impl SizedOptions for Info {}
+
+impl ErrorReport {
+    /// Returns the report of a call's outcome. A text that is too long ends at a character.
+    pub fn new(status: Status, text: &str) -> Self {
+        let mut report = Self { status: status as c_int, text: [0; ERROR_TEXT_BYTES] };
+        let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);
+        // A 0 inside would end the text there.
+        let bytes = text.bytes().take(end).map(|byte| if byte == 0 { b' ' } else { byte });
+        for (place, byte) in report.text.iter_mut().zip(bytes) {
+            *place = byte as c_char;
+        }
+        report
+    }
+}

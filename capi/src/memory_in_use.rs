@@ -1,0 +1,146 @@
+//! The ranges of a group's arena that its gateway may use now.
+//!
+//! Posting threads wait here while the gateway still uses the memory that they want, or while the
+//! arena has no room. The group's thread reports the end of each use.
+
+use gateway::sync::lock;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Ranges of the arena, in bytes, that one collective uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedRanges {
+    /// Read by the gateway.
+    pub contribution: Range<u64>,
+    /// Written by the gateway.
+    pub result: Range<u64>,
+}
+
+impl UsedRanges {
+    /// Whether one collective writes what the other reads or writes. Both may read.
+    fn conflict_with(&self, other: &Self) -> bool {
+        ranges_overlap(&self.result, &other.contribution)
+            || ranges_overlap(&self.result, &other.result)
+            || ranges_overlap(&self.contribution, &other.result)
+    }
+}
+
+/// Whether two ranges share a byte.
+pub fn ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// The memory that collectives of one group use.
+#[derive(Debug, Default)]
+pub struct MemoryInUse {
+    uses: Mutex<Uses>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Uses {
+    by_number: BTreeMap<u64, UsedRanges>,
+    /// Number of the next use, which is how many there were.
+    next: u64,
+}
+
+/// One collective's use of memory, which ends when this is dropped.
+#[derive(Debug)]
+pub struct MemoryUse {
+    all: Arc<MemoryInUse>,
+    number: u64,
+}
+
+impl MemoryInUse {
+    /// Notes a use, once no other conflicts with it.
+    pub fn begin(self: &Arc<Self>, ranges: UsedRanges) -> MemoryUse {
+        let mut uses = lock(&self.uses);
+        while uses.by_number.values().any(|other| other.conflict_with(&ranges)) {
+            uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        let number = uses.next;
+        uses.next += 1;
+        uses.by_number.insert(number, ranges);
+        MemoryUse { all: Arc::clone(self), number }
+    }
+
+    /// Calls `attempt` again after each use that ends, until it succeeds or no use is left. Returns
+    /// its last output.
+    pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let mut uses = lock(&self.uses);
+        loop {
+            let outcome = attempt();
+            if outcome.is_ok() || uses.by_number.is_empty() {
+                return outcome;
+            }
+            uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}
+
+impl Drop for MemoryUse {
+    /// Ends the use, and wakes the threads that wait for one.
+    fn drop(&mut self) {
+        lock(&self.all.uses).by_number.remove(&self.number);
+        self.all.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn ranges(contribution: Range<u64>, result: Range<u64>) -> UsedRanges {
+        UsedRanges { contribution, result }
+    }
+
+    #[test]
+    fn collectives_share_what_both_only_read() {
+        let one = ranges(0..64, 64..128);
+        assert!(!one.conflict_with(&ranges(0..64, 128..192)), "both read");
+        assert!(one.conflict_with(&ranges(128..192, 0..64)), "it writes what is read");
+        assert!(one.conflict_with(&ranges(64..128, 128..192)), "it reads what is written");
+        assert!(one.conflict_with(&ranges(128..192, 100..101)), "both write");
+        assert!(!one.conflict_with(&ranges(0..0, 0..0)), "a barrier has no bytes");
+    }
+
+    #[test]
+    fn a_use_begins_when_the_one_in_its_way_ends() {
+        let all = Arc::new(MemoryInUse::default());
+        let first = all.begin(ranges(0..64, 64..128));
+        let beside = all.begin(ranges(0..64, 128..192));
+        let (begun, seen) = mpsc::channel();
+        let waiting = Arc::clone(&all);
+        let thread = std::thread::spawn(move || {
+            let _second = waiting.begin(ranges(192..256, 64..128));
+            begun.send(()).expect("the test waits");
+        });
+        drop(beside);
+        assert!(seen.try_recv().is_err(), "the first still writes");
+        drop(first);
+        seen.recv().expect("it began");
+        thread.join().expect("no panic");
+    }
+
+    #[test]
+    fn an_attempt_is_repeated_while_a_use_may_end() {
+        let all = Arc::new(MemoryInUse::default());
+        assert_eq!(all.retry(|| Err::<(), _>("full")), Err("full"), "nobody will free memory");
+        let mut uses = vec![all.begin(ranges(0..64, 64..128))];
+        let (tried, tries) = mpsc::channel();
+        let waiting = Arc::clone(&all);
+        let thread = std::thread::spawn(move || {
+            let mut attempts = 0;
+            waiting.retry(|| {
+                attempts += 1;
+                tried.send(()).expect("the test waits");
+                if attempts == 2 { Ok(attempts) } else { Err("full") }
+            })
+        });
+        tries.recv().expect("a first attempt");
+        uses.clear();
+        assert_eq!(thread.join().expect("no panic"), Ok(2));
+    }
+}

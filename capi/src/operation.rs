@@ -1,0 +1,224 @@
+//! A collective or a commit under way: what threads of the program wait for.
+//!
+//! The group's thread ends an operation by its [`OperationEnd`]. The result is copied to plain memory
+//! by the thread that waits, never by another: so the program knows when its memory is touched.
+
+use crate::memory_in_use::MemoryUse;
+use crate::raw::ForeignMemory;
+use crate::status::{CallError, Status};
+use gateway::client::{ArenaBuffer, Operation, StartedCommit};
+use gateway::sync::lock;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// How far an operation is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The outcome; `None` while it is under way.
+    outcome: Option<Result<(), CallError>>,
+    /// Whether the gateway uses no memory of it any more.
+    is_free: bool,
+}
+
+/// The copy of a result that the program wants elsewhere.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Slot of the result.
+    pub from: ArenaBuffer,
+    /// Memory of the program.
+    pub to: ForeignMemory,
+    /// Whether the copy overwrites a contribution that lies in the arena. It then waits until the
+    /// gateway has sent that.
+    pub overwrites: bool,
+}
+
+/// The state of an operation, shared by threads of the program and the group's.
+#[derive(Debug, Default)]
+struct OperationState {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+/// A collective or commit, as the program holds it.
+#[derive(Debug)]
+pub struct OperationHandle {
+    /// Process that posted it.
+    pub owner: u32,
+    /// Whether the gateway uses memory of the program in place.
+    pub lies_in_arena: bool,
+    state: Arc<OperationState>,
+    /// The copy that is still to be made.
+    delivery: Mutex<Option<Delivery>>,
+}
+
+/// The other end of an operation. Dropping it ends the operation, with an error if it has none.
+#[derive(Debug)]
+pub struct OperationEnd {
+    state: Arc<OperationState>,
+    memory: Option<MemoryUse>,
+}
+
+impl OperationHandle {
+    /// Makes an operation of the process `owner`, which uses `memory`, and its other end.
+    pub fn new(
+        owner: u32,
+        memory: Option<MemoryUse>,
+        delivery: Option<Delivery>,
+        lies_in_arena: bool,
+    ) -> (Self, OperationEnd) {
+        let state = Arc::<OperationState>::default();
+        let end = OperationEnd { state: Arc::clone(&state), memory };
+        (Self { owner, lies_in_arena, state, delivery: Mutex::new(delivery) }, end)
+    }
+
+    /// Waits until the result is in place, until `deadline` at most; `None` waits as long as it takes.
+    ///
+    /// # Errors
+    /// The failure of the operation, or [`Status::WaitTimeout`].
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        let mut delivery = lock(&self.delivery);
+        let overwrites = delivery.as_ref().is_some_and(|copy| copy.overwrites);
+        // Others that wait must not stand behind this thread, whose deadline may be later.
+        if !self.is_settled(overwrites) {
+            drop(delivery);
+            self.wait_for(deadline, |progress| is_settled(progress, overwrites))?;
+            delivery = lock(&self.delivery);
+        }
+        let outcome = lock(&self.state.progress).outcome.clone().unwrap_or(Ok(()));
+        // The slot is free again, also after a failure.
+        if let Some(copy) = delivery.take()
+            && outcome.is_ok()
+        {
+            copy.to.copy_from(&copy.from);
+        }
+        outcome
+    }
+
+    /// Waits until the gateway uses no memory of the operation any more.
+    ///
+    /// # Errors
+    /// [`Status::WaitTimeout`].
+    pub fn wait_free(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.wait_for(deadline, |progress| progress.is_free)
+    }
+
+    /// Returns whether [`OperationHandle::wait`] would return at once; the result is then in place.
+    pub fn test(&self) -> bool {
+        let overwrites = lock(&self.delivery).as_ref().is_some_and(|copy| copy.overwrites);
+        let is_settled = self.is_settled(overwrites);
+        if is_settled {
+            // The failure is for `wait` to tell.
+            let _ = self.wait(None);
+        }
+        is_settled
+    }
+
+    /// Whether the result can be delivered, or there is none.
+    fn is_settled(&self, overwrites: bool) -> bool {
+        is_settled(&lock(&self.state.progress), overwrites)
+    }
+
+    /// Waits until `is_over`, or until `deadline`.
+    fn wait_for(
+        &self,
+        deadline: Option<Instant>,
+        is_over: impl Fn(&Progress) -> bool,
+    ) -> Result<(), CallError> {
+        let mut progress = lock(&self.state.progress);
+        while !is_over(&progress) {
+            progress = self.wait_for_change(progress, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for one change.
+    fn wait_for_change<'a>(
+        &'a self,
+        progress: MutexGuard<'a, Progress>,
+        deadline: Option<Instant>,
+    ) -> Result<MutexGuard<'a, Progress>, CallError> {
+        let changed = &self.state.changed;
+        let Some(deadline) = deadline else {
+            return Ok(changed.wait(progress).unwrap_or_else(PoisonError::into_inner));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let text = "the operation has not ended in time, and goes on";
+            return Err(CallError::new(Status::WaitTimeout, text));
+        }
+        let waited = changed.wait_timeout(progress, left);
+        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// Whether an operation has an outcome that can be told. A result that overwrites a contribution in
+/// the arena must wait until that is free.
+fn is_settled(progress: &Progress, overwrites: bool) -> bool {
+    match &progress.outcome {
+        Some(Ok(())) => progress.is_free || !overwrites,
+        Some(Err(_)) => true,
+        None => false,
+    }
+}
+
+impl OperationEnd {
+    /// Follows a collective to its end, on the group's thread.
+    pub async fn follow_collective(self, mut operation: Operation) {
+        let outcome = operation.ready().await;
+        self.settle(outcome.map(|_| ()).map_err(CallError::from));
+        // It fails where the client is gone, and the memory with it.
+        drop(operation.reclaim().await);
+    }
+
+    /// Follows a commit to its end, on the group's thread.
+    pub async fn follow_commit(self, commit: StartedCommit) {
+        let outcome = commit.confirmed().await;
+        self.settle(outcome.map_err(CallError::from));
+    }
+
+    /// Ends the operation with this outcome, unless it has one.
+    fn settle(&self, outcome: Result<(), CallError>) {
+        lock(&self.state.progress).outcome.get_or_insert(outcome);
+        self.state.changed.notify_all();
+    }
+}
+
+impl Drop for OperationEnd {
+    /// Ends the operation: nothing uses its memory any more.
+    fn drop(&mut self) {
+        let status = if std::thread::panicking() { Status::Internal } else { Status::GatewayLost };
+        // Threads that wait for memory must find it free.
+        drop(self.memory.take());
+        lock(&self.state.progress).is_free = true;
+        self.settle(Err(CallError::new(status, "the group was closed")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_is_dropped_ends_its_operation() {
+        let (handle, end) = OperationHandle::new(1, None, None, false);
+        let now = Some(Instant::now());
+        assert!(!handle.test());
+        assert_eq!(handle.wait(now).map_err(|error| error.status), Err(Status::WaitTimeout));
+        assert_eq!(handle.wait_free(now).map_err(|error| error.status), Err(Status::WaitTimeout));
+        drop(end);
+        assert!(handle.test());
+        assert_eq!(handle.wait(None).map_err(|error| error.status), Err(Status::GatewayLost));
+        assert_eq!(handle.wait_free(None), Ok(()));
+    }
+
+    #[test]
+    fn the_first_outcome_counts() {
+        let (handle, end) = OperationHandle::new(1, None, None, false);
+        end.settle(Ok(()));
+        assert_eq!(handle.wait(None), Ok(()));
+        let now = Some(Instant::now());
+        assert_eq!(handle.wait_free(now).map_err(|error| error.status), Err(Status::WaitTimeout));
+        drop(end);
+        assert_eq!((handle.wait(None), handle.wait_free(None)), (Ok(()), Ok(())));
+    }
+}

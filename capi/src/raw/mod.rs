@@ -1,0 +1,12 @@
+//! The calling program's memory and signals, behind types that the rest can use safely.
+
+#![expect(
+    unsafe_code,
+    reason = "memory of the program is touched by pointer, and its signals by libc"
+)]
+
+mod foreign_memory;
+mod signals;
+
+pub use foreign_memory::ForeignMemory;
+pub use signals::without_signals;

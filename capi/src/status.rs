@@ -1,0 +1,210 @@
+//! The outcome of calls: a status, and a text for people.
+
+use gateway::client::{ArenaFull, AttachError};
+use gateway::memory::arena::ArenaError;
+use hier_collectives::post::{Failure, FailureCode};
+use std::ffi::CStr;
+
+/// The status of a call, with its number in the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// The call did what it says.
+    Ok = 0,
+    /// [`FailureCode::Disagreement`].
+    RanksDisagree = 1,
+    /// [`FailureCode::BadPost`].
+    BadRequest = 2,
+    /// [`FailureCode::TimedOut`].
+    RanksTimedOut = 3,
+    /// [`FailureCode::RankLost`].
+    RankLost = 4,
+    /// [`FailureCode::RegionLost`].
+    RegionLost = 5,
+    /// [`FailureCode::EpochEnded`].
+    EpochEnded = 6,
+    /// [`FailureCode::Stalled`].
+    Stalled = 7,
+    /// [`FailureCode::ShuttingDown`].
+    ShuttingDown = 8,
+    /// [`FailureCode::GatewayLost`].
+    GatewayLost = 9,
+    /// An argument cannot be used.
+    InvalidArgument = 32,
+    /// A file cannot be used.
+    Config = 33,
+    /// No gateway answers.
+    NoGateway = 34,
+    /// The socket is not for this user, or may be a third user's.
+    AccessDenied = 35,
+    /// The gateway refused the rank.
+    Refused = 36,
+    /// No epoch began in time.
+    NoEpoch = 37,
+    /// The arena has no room.
+    ArenaFull = 38,
+    /// A limit of the system is reached.
+    LimitReached = 39,
+    /// A wait ended before its operation.
+    WaitTimeout = 40,
+    /// The handle belongs to the parent of this process.
+    Forked = 41,
+    /// A panic was caught.
+    Internal = 42,
+}
+
+impl Status {
+    /// All statuses.
+    pub const ALL: [Self; 21] = [
+        Self::Ok,
+        Self::RanksDisagree,
+        Self::BadRequest,
+        Self::RanksTimedOut,
+        Self::RankLost,
+        Self::RegionLost,
+        Self::EpochEnded,
+        Self::Stalled,
+        Self::ShuttingDown,
+        Self::GatewayLost,
+        Self::InvalidArgument,
+        Self::Config,
+        Self::NoGateway,
+        Self::AccessDenied,
+        Self::Refused,
+        Self::NoEpoch,
+        Self::ArenaFull,
+        Self::LimitReached,
+        Self::WaitTimeout,
+        Self::Forked,
+        Self::Internal,
+    ];
+
+    /// Returns the status of a failed collective or commit.
+    pub fn of_failure(code: FailureCode) -> Self {
+        match code {
+            FailureCode::Disagreement => Self::RanksDisagree,
+            FailureCode::BadPost => Self::BadRequest,
+            FailureCode::TimedOut => Self::RanksTimedOut,
+            FailureCode::RankLost => Self::RankLost,
+            FailureCode::RegionLost => Self::RegionLost,
+            FailureCode::EpochEnded => Self::EpochEnded,
+            FailureCode::Stalled => Self::Stalled,
+            FailureCode::ShuttingDown => Self::ShuttingDown,
+            FailureCode::GatewayLost => Self::GatewayLost,
+        }
+    }
+
+    /// Returns the status with the number `code` in the header, if there is one.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as i32 == code)
+    }
+
+    /// Whether the posts of ranks are at fault, so that the same posts would fail again.
+    pub fn is_fault_of_posts(self) -> bool {
+        matches!(self, Self::RanksDisagree | Self::BadRequest)
+    }
+
+    /// Returns words for people, with who is at fault in parentheses.
+    pub fn words(self) -> &'static CStr {
+        match self {
+            Self::Ok => c"no error",
+            Self::RanksDisagree => c"ranks disagree (caller)",
+            Self::BadRequest => c"bad request (caller)",
+            Self::RanksTimedOut => c"timed out waiting for ranks (caller)",
+            Self::RankLost => c"rank lost (peer)",
+            Self::RegionLost => c"region lost (link)",
+            Self::EpochEnded => c"epoch ended (peer)",
+            Self::Stalled => c"exchange stalled (link)",
+            Self::ShuttingDown => c"gateway shutting down (us)",
+            Self::GatewayLost => c"gateway lost (us)",
+            Self::InvalidArgument => c"invalid argument (caller)",
+            Self::Config => c"unusable file (caller)",
+            Self::NoGateway => c"no gateway (us)",
+            Self::AccessDenied => c"access denied (caller)",
+            Self::Refused => c"refused (us)",
+            Self::NoEpoch => c"no epoch (peer)",
+            Self::ArenaFull => c"arena full (caller)",
+            Self::LimitReached => c"limit of the system (caller)",
+            Self::WaitTimeout => c"not ready in time (caller)",
+            Self::Forked => c"forked process (caller)",
+            Self::Internal => c"fault of the library (us)",
+        }
+    }
+}
+
+/// Why a call failed. What it was to do is undone or left to the caller's next call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallError {
+    /// The status that the call returns.
+    pub status: Status,
+    /// The cause and the remedy.
+    pub text: String,
+}
+
+impl CallError {
+    /// Makes an error with this text.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// Makes the error of an argument that cannot be used.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(Status::InvalidArgument, text)
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        Self::new(Status::of_failure(failure.code), failure.to_string())
+    }
+}
+
+impl From<ArenaFull> for CallError {
+    fn from(full: ArenaFull) -> Self {
+        Self::new(
+            Status::ArenaFull,
+            format!(
+                "the arena has no room for {} bytes more: wait for operations whose results were \
+                 not fetched, free memory, or connect with a larger arena_bytes",
+                full.wanted
+            ),
+        )
+    }
+}
+
+impl From<AttachError> for CallError {
+    fn from(error: AttachError) -> Self {
+        let status = match &error {
+            AttachError::NoGateway { .. } | AttachError::Lost(_) => Status::NoGateway,
+            AttachError::Access(_) => Status::AccessDenied,
+            AttachError::Refused(_) => Status::Refused,
+            AttachError::NoEpoch(_) => Status::NoEpoch,
+            AttachError::Memory(ArenaError::BadSize(_)) => Status::InvalidArgument,
+            AttachError::Memory(_) => Status::LimitReached,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_keep_their_numbers_and_words() {
+        for code in FailureCode::ALL {
+            let status = Status::of_failure(code);
+            assert_eq!(status as i32, i32::from(code as u8), "{code}");
+            assert_eq!(status.words().to_str(), Ok(code.to_string().as_str()));
+            assert_eq!(status.is_fault_of_posts(), code.is_fault_of_posts());
+        }
+    }
+
+    #[test]
+    fn every_status_is_found_by_its_number() {
+        for status in Status::ALL {
+            assert_eq!(Status::from_code(status as i32), Some(status));
+        }
+        assert_eq!(Status::from_code(10), None);
+    }
+}

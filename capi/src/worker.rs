@@ -1,0 +1,133 @@
+//! The thread of one group, which talks to its gateway, and waits for what the thread does.
+//!
+//! [`Worker`] owns the thread; tasks of the client and of operations run on it. [`block_on`] runs a
+//! future on the thread of a caller instead, for those that need no socket and no clock.
+
+use crate::raw::without_signals;
+use crate::status::{CallError, Status};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// 1 s: the longest time for which a group that is closed still sends what was posted. The gateway
+/// reads within milliseconds, unless it is stopped.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// 1 ms: the pause between two looks at tasks that still send.
+const FLUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// The thread of a group. It ends when this is dropped.
+pub struct Worker {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread, which takes no signals.
+    ///
+    /// # Errors
+    /// The process has no thread or no descriptor left.
+    pub fn start() -> Result<Self, CallError> {
+        let limit = |error: io::Error| {
+            let text = format!("the thread of the group cannot start: {error}");
+            CallError::new(Status::LimitReached, text)
+        };
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.map_err(limit)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            runtime.block_on(async {
+                let _ = stopped.await;
+                let end = Instant::now() + FLUSH_TIMEOUT;
+                while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < end {
+                    tokio::time::sleep(FLUSH_PAUSE).await;
+                }
+            });
+        };
+        let builder = thread::Builder::new().name("landbridge".to_owned());
+        let thread = without_signals(|| builder.spawn(run)).map_err(limit)?;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Runs a task on the thread.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(task);
+    }
+
+    /// Runs a future on the thread, and waits for its output.
+    ///
+    /// # Errors
+    /// The future panicked.
+    pub fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let output = block_on(self.handle.spawn(future));
+        output.map_err(|error| CallError::new(Status::Internal, error.to_string()))
+    }
+}
+
+impl Drop for Worker {
+    /// Waits until the thread has ended.
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Wakes the thread that runs a future.
+struct CallingThread(Thread);
+
+impl Wake for CallingThread {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread to its end. It must use neither sockets nor timers, which need
+/// [`Worker`].
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(CallingThread(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_future_is_an_error() {
+        let worker = Worker::start().expect("starts");
+        let error = worker.run(async { panic!("for this test") }).map(|(): ()| ());
+        assert_eq!(error.map_err(|error| error.status), Err(Status::Internal));
+        assert_eq!(worker.run(async { 7 }), Ok(7), "the thread lives on");
+    }
+
+    #[test]
+    fn a_worker_ends_although_a_task_never_does() {
+        let worker = Worker::start().expect("starts");
+        let (sender, receiver) = oneshot::channel::<()>();
+        worker.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(sender);
+        });
+        drop(worker);
+        assert!(block_on(receiver).is_err(), "the task was dropped");
+    }
+}

@@ -1,0 +1,124 @@
+//! The client for programs in C: programs are compiled with strict warnings, and run under
+//! AddressSanitizer as ranks of gateways that are processes.
+
+mod library;
+
+use super::deployment::{Deployment, Layout};
+use super::skipping;
+use library::{Linkage, Program, declared_functions, exported_functions, soname};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Starts both gateways of a deployment with these ranks.
+fn running(east: u32, west: u32) -> Deployment {
+    let mut deployment = super::deployment(east, west);
+    deployment.run_gateways();
+    deployment
+}
+
+/// Starts a rank of a region.
+fn start_rank(program: &Program, deployment: &Deployment, region: &str, number: u32) -> Child {
+    let config = deployment.path(&format!("{region}.toml"));
+    let mut command = program.command();
+    command.arg(config).args([region, &number.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("starts")
+}
+
+/// Runs three ranks to their end. Each must succeed; returns what they printed.
+fn run_three_ranks(program: &Program) -> String {
+    let deployment = running(2, 1);
+    let ranks = [("east", 0), ("east", 1), ("west", 0)];
+    let ranks = ranks.map(|(region, number)| start_rank(program, &deployment, region, number));
+    let outputs = ranks.map(|rank| rank.wait_with_output().expect("ends"));
+    outputs.iter().map(printed).collect()
+}
+
+/// Returns what a program that succeeded printed.
+fn printed(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {stderr}", output.status);
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn the_example_all_reduces_with_the_shared_library() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/all_reduce.c");
+    let text = run_three_ranks(&Program::compile(&example, Linkage::Shared));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} of 3 has the mean 2\n")), "{text}");
+    }
+}
+
+#[test]
+fn every_operation_passes_under_the_address_sanitizer() {
+    let text = run_three_ranks(&Program::of_test("operations", Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} is done\n")), "{text}");
+    }
+}
+
+#[test]
+fn threads_use_groups_of_two_jobs_in_one_process() {
+    let layout = Layout { jobs: &["train", "zoo"], ..Layout::of(1, 1) };
+    let mut deployment = Deployment::new(&layout);
+    deployment.run_gateways();
+    let program = Program::of_test("threads", Linkage::Sanitized);
+    let mut command = program.command();
+    command.args([deployment.path("east.sock"), deployment.path("west.sock")]);
+    for job in layout.jobs {
+        command.arg(job).arg(deployment.path(&format!("keys/{job}.token")));
+    }
+    let text = printed(&command.output().expect("runs"));
+    assert_eq!(text, "all ranks are done\n");
+}
+
+#[test]
+fn ranks_recover_when_a_gateway_is_killed() {
+    let mut deployment = running(1, 1);
+    let program = Program::of_test("recover", Linkage::Sanitized);
+    let ranks = ["east", "west"].map(|region| start_rank(&program, &deployment, region, 0));
+    let mut attached = ranks.map(|mut rank| {
+        let lines = BufReader::new(rank.stdout.take().expect("piped")).lines();
+        (rank, lines)
+    });
+    for (rank, lines) in &mut attached {
+        for step in 1..=3 {
+            let line = lines.next().map(|line| line.expect("text"));
+            if line.as_deref() != Some(format!("step {step}").as_str()) {
+                let _ = rank.kill();
+                panic!("{line:?} instead of step {step}: {:?}", rank.wait());
+            }
+        }
+    }
+    let west = deployment.gateways.pop();
+    let mut west = west.expect("the gateway of west is the second");
+    west.process.kill().expect("runs");
+    west.process.wait().expect("ends");
+    deployment.run_gateway("west");
+    for (rank, _) in &mut attached {
+        rank.stdin.take().expect("piped").write_all(b"\n").expect("it waits");
+    }
+    for (rank, mut lines) in attached {
+        let rest: Vec<String> = lines.by_ref().map_while(Result::ok).collect();
+        printed(&rank.wait_with_output().expect("ends"));
+        assert_eq!(rest, ["step 4", "step 5", "step 6"]);
+    }
+}
+
+#[test]
+fn the_shared_library_exports_what_the_header_declares() {
+    let declared = declared_functions();
+    assert!(declared.len() > 10, "{declared:?}");
+    assert_eq!(exported_functions(), declared);
+    assert_eq!(soname(), "liblandbridge.so.0");
+}
+
+#[test]
+fn a_program_in_cpp_can_include_the_header() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        return skipping::skip("no C++ compiler");
+    }
+    library::check_header_in_cpp();
+}
