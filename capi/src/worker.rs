@@ -119,6 +119,24 @@ mod tests {
         assert_eq!(worker.run(async { 7 }), Ok(7), "the thread lives on");
     }
 
+    /// Returns the signals that the calling thread blocks, as bits.
+    fn blocked_signals() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+        u64::from_str_radix(line.trim(), 16).expect("hexadecimal")
+    }
+
+    #[test]
+    fn signals_are_left_to_the_threads_of_the_program() {
+        let before = blocked_signals();
+        let worker = Worker::start().expect("starts");
+        let inside = worker.run(async { blocked_signals() }).expect("no panic");
+        for signal in [libc::SIGINT, libc::SIGPIPE, libc::SIGCHLD] {
+            assert_ne!(inside & 1 << (signal - 1), 0, "signal {signal}");
+        }
+        assert_eq!(blocked_signals(), before);
+    }
+
     #[test]
     fn a_worker_ends_although_a_task_never_does() {
         let worker = Worker::start().expect("starts");
