@@ -10,6 +10,7 @@ use gateway::local::protocol::Token;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
+use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
@@ -83,8 +84,9 @@ impl Host for PanickingHost {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        RealHost.bind_udp(address, buffer_bytes)
+        RealHost.bind_udp(address, buffer_bytes, warnings)
     }
 
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {

@@ -14,6 +14,7 @@ use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
+use crate::warnings::Warnings;
 use hier_collectives::ids::{BootId, GatewayId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,8 +55,8 @@ impl Gateway {
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
-        let local = local_spec(&spec, jobs_now);
-        let memory = divide_memory(&spec, sides.len());
+        let local = local_spec(&spec, jobs_now, metrics.warnings.clone());
+        let memory = divide_memory(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
@@ -209,11 +210,16 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
 }
 
 /// Makes the settings of the local plane.
-fn local_spec(spec: &GatewaySpec, jobs: watch::Receiver<Arc<Vec<JobSpec>>>) -> LocalSpec {
+fn local_spec(
+    spec: &GatewaySpec,
+    jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
+    warnings: Warnings,
+) -> LocalSpec {
     LocalSpec {
         ranks: spec.fabric.gateway(spec.me).ranks.clone(),
         world_size: spec.fabric.world_size(),
         fabric: spec.fabric.name().to_owned(),
         jobs,
+        warnings,
     }
 }

@@ -14,6 +14,7 @@ pub use real::RealHost;
 pub use runtime::current_thread_runtime;
 pub use virtual_time::VirtualHost;
 
+use crate::warnings::Warnings;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -92,7 +93,7 @@ pub trait Host: Send + Sync + 'static {
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
     /// Binds a datagram socket to `address`, with buffers of `buffer_bytes` each way if the system
-    /// grants them. Call it on the executor that will use the socket.
+    /// grants them, and warns if it does not. Call it on the executor that will use the socket.
     ///
     /// # Errors
     /// The address is in use, or is not one of this machine.
@@ -100,6 +101,7 @@ pub trait Host: Send + Sync + 'static {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
 
     /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if

@@ -5,6 +5,8 @@ use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use crate::limits::threads::spawn_thread;
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use quinn::Runtime;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::net::sockopt;
@@ -14,7 +16,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
-use tracing::warn;
 use units::{Span, TimeNs};
 
 /// The operating system's clock, threads and sockets. Each lane but a gateway's first gets a thread,
@@ -97,6 +98,7 @@ impl Host for RealHost {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
@@ -104,7 +106,11 @@ impl Host for RealHost {
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
         for shortfall in socket_buffer_shortfalls(&socket, buffer_bytes)? {
-            warn!("socket {address}: {shortfall}");
+            // One for all sockets of a gateway, which have equal buffers.
+            warn_if_due!(
+                warnings.is_due(WarningCause::Limit, &shortfall, self.now()),
+                "socket {address}: {shortfall}"
+            );
         }
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }

@@ -22,13 +22,15 @@ use crate::events::{Event, EventSender, RateChange};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
 use crate::memory::arena::{Arena, ArenaError};
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 use units::Span;
 
 /// 256 connections that have not attached yet: at one more, the user with the most loses its
@@ -78,7 +80,7 @@ pub async fn serve_local_plane(
         refusals: LogThrottle::default(),
     });
     let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
-    let errors = AcceptErrors::default();
+    let errors = AcceptErrors::new("a trainer's connection", server.spec.warnings.clone());
     loop {
         let accepted = tokio::select! {
             biased;
@@ -97,9 +99,7 @@ pub async fn serve_local_plane(
                 }
             }
             Err(error) => {
-                if let Some(line) = errors.line("a trainer's connection", &error, host.now()) {
-                    warn!("{line}");
-                }
+                errors.log(&error, host.now());
                 host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
             }
         }
@@ -181,8 +181,13 @@ impl LocalServer {
         stream: &mut Box<dyn Duplex>,
         refusal: Refusal,
     ) -> io::Result<()> {
-        if let Some(suppressed) = self.refusals.permit(self.host.now()) {
-            warn!("a trainer was refused: {refusal}{suppressed}");
+        let now = self.host.now();
+        if let Some(suppressed) = self.refusals.permit(now) {
+            let subject = format!("{:?}", refusal.reason);
+            warn_if_due!(
+                self.spec.warnings.is_due(WarningCause::Trainer, &subject, now),
+                "a trainer was refused: {refusal}{suppressed}"
+            );
         }
         write_local_message(stream, &Response::Refused(refusal).encode()).await
     }
@@ -296,6 +301,7 @@ impl LocalServer {
 mod tests {
     use super::*;
     use crate::host::{BoxFuture, VirtualHost};
+    use crate::warnings::Warnings;
     use tokio::sync::mpsc;
     use wan_sim::VirtualNet;
 
@@ -321,7 +327,8 @@ mod tests {
         let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
         let listener = Arc::new(Flooded(AtomicU64::new(0)));
         let (_jobs, jobs) = tokio::sync::watch::channel(Arc::default());
-        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs };
+        let (fabric, warnings) = ("one".to_owned(), Warnings::default());
+        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric, jobs, warnings };
         let (events, _inbox) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
         let serving = serve_local_plane(

@@ -11,6 +11,7 @@ use super::status::GatewayReport;
 use super::status_request::{StatusError, StatusHandle};
 use super::versioned::Versioned;
 use crate::sync::lock;
+use crate::warnings::Warnings;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -56,6 +57,11 @@ struct KeptStatus {
 type Answer = (StatusCode, &'static str, Bytes);
 
 impl Answers {
+    /// Returns what decides which log lines of the gateway are warnings.
+    pub fn warnings(&self) -> Warnings {
+        self.observed.metrics.warnings.clone()
+    }
+
     /// Makes the answers of a gateway.
     pub fn new(observed: Observed) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());

@@ -133,6 +133,13 @@ impl VirtualDeployment {
         Ok(())
     }
 
+    /// Stops a gateway, which runs.
+    pub async fn stop_gateway(&mut self, me: GatewayId) {
+        let index = self.handles.partition_point(|handles| handles.id < me);
+        self.gateways.remove(index).shut_down().await;
+        self.handles.remove(index);
+    }
+
     /// Stops a gateway and starts it again with another identity.
     ///
     /// # Errors
@@ -142,9 +149,7 @@ impl VirtualDeployment {
         me: GatewayId,
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
-        let index = self.handles.partition_point(|handles| handles.id < me);
-        self.gateways.remove(index).shut_down().await;
-        self.handles.remove(index);
+        self.stop_gateway(me).await;
         // Its sockets are free once its peers have had time to answer.
         self.sleep(Span::from_secs(30)).await;
         self.add_gateway(me, identity).await

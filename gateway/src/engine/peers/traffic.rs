@@ -5,9 +5,11 @@ use crate::sync::lock;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
 use crate::wan::{LaneHandle, PeerLink};
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::plan::{self, Plan};
-use tracing::{info, warn};
+use tracing::info;
 use units::{BitRate, Span, TimeNs};
 
 /// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
@@ -63,13 +65,15 @@ impl Peers {
     }
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
-    pub fn update_gauges(&mut self) {
+    pub fn update_gauges(&mut self, warnings: &Warnings, now: TimeNs) {
         for (id, peer) in &mut self.peers {
             let change = peer.update_gauges();
             if let Some(change) = change {
                 let gateway = self.fabric.gateway(*id);
                 let region = &self.fabric.region(gateway.region).name;
-                log_loss_alarm((&gateway.name, region), peer, change);
+                let is_warning = change == AlarmChange::Begun
+                    && warnings.is_due(WarningCause::Loss, &gateway.name, now);
+                log_loss_alarm((&gateway.name, region), peer, change, is_warning);
             }
         }
     }
@@ -136,7 +140,12 @@ impl Peer {
 }
 
 /// Logs that the loss alarm of the peer `name` of `region` began or ended, and updates its metrics.
-fn log_loss_alarm((name, region): (&str, &str), peer: &Peer, change: AlarmChange) {
+fn log_loss_alarm(
+    (name, region): (&str, &str),
+    peer: &Peer,
+    change: AlarmChange,
+    is_warning: bool,
+) {
     let link: &PeerLink = &peer.link;
     let (PacketCounts { sent, lost }, expected) =
         (peer.loss_alarm.recent_packets(), link.link.loss);
@@ -145,7 +154,8 @@ fn log_loss_alarm((name, region): (&str, &str), peer: &Peer, change: AlarmChange
     match change {
         AlarmChange::Begun => {
             link.metrics.loss_alarms.inc();
-            warn!(
+            warn_if_due!(
+                is_warning,
                 peer = %name,
                 region = %region,
                 lost,

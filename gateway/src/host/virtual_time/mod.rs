@@ -3,6 +3,7 @@
 mod process;
 
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
+use crate::warnings::Warnings;
 use process::{Process, QuicRuntime};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -131,6 +132,7 @@ impl Host for VirtualHost {
         &self,
         address: SocketAddr,
         _buffer_bytes: usize,
+        _warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         self.process.wrap_socket(self.net.bind(address).map_err(io::Error::other)?)
     }

@@ -5,6 +5,7 @@ use super::lock::lock_path;
 use super::{ListenError, SocketSpec, UnixSocketListener};
 use crate::access::SocketAccessError;
 use crate::local::listener::TrainerListener;
+use crate::warnings::Warnings;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -177,7 +178,7 @@ async fn connect_soon(path: &Path) -> tokio::net::UnixStream {
 async fn a_deleted_socket_file_is_made_again() {
     let (folder, _) = place();
     let path = folder.path().join("run/east.sock");
-    let listener = UnixSocketListener::open(spec(&path)).expect("free");
+    let listener = UnixSocketListener::open(spec(&path), Warnings::default()).expect("free");
     let (accepted, _) = tokio::join!(listener.accept(), connect_soon(&path));
     accepted.expect("a connection");
     // As programs do that clean folders: the socket alone, or all.
@@ -194,7 +195,7 @@ async fn a_deleted_socket_file_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_another_replaced_is_a_problem() {
     let (_folder, path) = place();
-    let listener = UnixSocketListener::open(spec(&path)).expect("free");
+    let listener = UnixSocketListener::open(spec(&path), Warnings::default()).expect("free");
     std::fs::remove_file(&path).expect("there");
     let other = UnixListener::bind(&path).expect("free");
     let mut problem = listener.problem();

@@ -10,6 +10,7 @@ use crate::observe::metrics::LaneMetrics;
 use crate::sync::lock;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
+use crate::warnings::Warnings;
 use bytes::Bytes;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::Link;
@@ -304,7 +305,7 @@ async fn packets_leave_one_by_one_on_request() {
 async fn the_kernel_takes_full_calls_of_any_packet_size() {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     for packet_bytes in [1200, 1310, 1472, 8972, 16_376, 32_753, 65_507] {
-        let bind = || RealHost.bind_udp(loopback, 1 << 20).expect("a socket");
+        let bind = || RealHost.bind_udp(loopback, 1 << 20, &Warnings::default()).expect("a socket");
         let (to, inner) = (bind(), bind());
         let wrapped =
             gather_packets(inner, &TokioRuntime, packet_bytes, false, LaneMetrics::default());

@@ -1,5 +1,6 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
+use crate::access::read_credential_file;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
@@ -75,7 +76,7 @@ impl Credentials {
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
         let chain = read_tls_certificate_chain(certificate)?;
-        let key_der = PrivateKeyDer::from_pem_file(key)
+        let key_der = PrivateKeyDer::from_pem_slice(&read_pem(key)?)
             .map_err(|error| unreadable_credentials(key, &error))?;
         let mut roots = RootCertStore::empty();
         let authorities = read_tls_certificate_chain(ca)?;
@@ -196,6 +197,16 @@ impl Credentials {
         self.expiry
     }
 
+    /// Returns the file of the own certificate.
+    pub(super) fn certificate_file(&self) -> &Path {
+        &self.files.certificate
+    }
+
+    /// Returns the file of the CA's certificate.
+    pub(super) fn ca_file(&self) -> &Path {
+        &self.files.ca
+    }
+
     /// Returns the certificate chain, own certificate first.
     pub fn certificate_chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
@@ -223,8 +234,8 @@ fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig>
 fn read_tls_certificate_chain(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let certificates = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let certificates = CertificateDer::pem_slice_iter(&read_pem(file)?)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable_credentials(file, &error))?;
     if certificates.is_empty() {
         let problem = "holds no certificate in PEM".to_owned();
@@ -233,8 +244,13 @@ fn read_tls_certificate_chain(
     Ok(certificates)
 }
 
+/// Reads a file with certificates or a key.
+fn read_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
+    read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
+}
+
 /// Makes the error about a certificate or key file that cannot be read.
-fn unreadable_credentials(file: &Path, error: &rustls::pki_types::pem::Error) -> CredentialsError {
+fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> CredentialsError {
     CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
 }
 

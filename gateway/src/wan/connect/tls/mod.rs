@@ -7,6 +7,7 @@
 mod alert;
 mod credentials;
 mod identity;
+mod own_certificate;
 #[cfg(test)]
 mod tests;
 
@@ -14,3 +15,4 @@ pub(super) use alert::{explain_connection_error, is_closed_by_dialler};
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{CertificateExpiry, Credentials, CredentialsError, certificate_file_expiry};
 pub use identity::{IdentityError, certificate_dns_names, check_gateway_name, gateway_dns_name};
+pub use own_certificate::OwnCertificateError;
