@@ -32,7 +32,7 @@ pub(super) fn check_system_limits(
         )));
     }
     let of = (region.jobs().count(), networks);
-    let needed = descriptors_needed(fabric, config.id, of);
+    let needed = descriptors_needed(fabric, config.id, of, config.attach.is_some());
     if let Err(error) = raise_descriptor_limit(needed) {
         warn!(target: LOG_TARGET, "{error}");
     }
