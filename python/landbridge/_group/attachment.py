@@ -134,7 +134,9 @@ class GatewayAttachment:
             lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
         )
         if state.ended is not None:
-            raise errors.NoGateway(f"{self._location.address}: the gateway went away: {state.ended}")
+            raise errors.NoGateway(
+                f"{self._location.address}: the gateway went away: {state.ended}"
+            )
         if state.is_over or state.entries:
             why = state.awaited or "some gateway is missing"
             raise errors.NoEpoch(
@@ -165,7 +167,6 @@ class GatewayAttachment:
         except BaseException:
             self._state.end_connection(connection, "attaching was interrupted")
             raise
-
 
     def _attach(self, request: Attach, deadline: float) -> Connection:
         """Connects to the gateway on this host or on another one, and sends the request."""

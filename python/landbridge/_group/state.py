@@ -228,8 +228,8 @@ class GroupState:
     def write_result(
         self, connection: Connection, sequence: int, offset: int, part: memoryview
     ) -> None:
-        """Writes a part of a result, unless the collective has ended: its memory may then be another
-        array's."""
+        """Writes a part of a result, unless the collective has ended: another array may then have
+        its memory."""
         with self._lock:
             entry = self.entries.get(sequence)
             if connection is self.connection and entry is not None:

@@ -144,7 +144,8 @@ class Connection:
         self._socket.sendall(REQUESTS.encode_frame(request))
 
     def write_to_arena(self, offset: int, part: memoryview) -> None:
-        """Writes bytes of a result to the arena. Only a connection without shared memory gets any."""
+        """Writes bytes of a result to the arena. Only a connection without shared memory gets
+        any."""
         raise DecodeError("bytes of a result, though the arena is shared")
 
     def wake_reader(self) -> None:
@@ -304,7 +305,6 @@ class Connection:
             return f"the client failed: {error!r}"
         return None
 
-
     def _result_writer(self, piece: ResultPiece) -> Callable[[memoryview], None]:
         """Returns the function that takes the parts of a piece, in order."""
         at = piece.offset
@@ -396,8 +396,8 @@ def _limit_next_socket_call(connected: Channel, deadline: float) -> None:
 def request_attach(
     connected: Channel, frames: FrameDecoder, request: Attach, deadline: float
 ) -> Attached:
-    """Sends the request to attach. Returns the gateway's answer, and raises ``Refused`` for any other
-    one, or ``OSError`` if the connection ends before."""
+    """Sends the request to attach. Returns the gateway's answer, and raises ``Refused`` for any
+    other one, or ``OSError`` if the connection ends before."""
     same_release = "install the client and the gateway from one release"
     with contextlib.suppress(ConnectionError):
         # A gateway that has closed the connection may have said why, which is read below.
@@ -422,9 +422,7 @@ def request_attach(
     return response
 
 
-def _read_first_response(
-    connected: Channel, frames: FrameDecoder, deadline: float
-) -> Response:
+def _read_first_response(connected: Channel, frames: FrameDecoder, deadline: float) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
     thread."""
     while True:

@@ -41,8 +41,8 @@ class StreamedConnection(Connection):
         self._arena = arena
 
     def send(self, request: Request) -> None:
-        """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError`` when
-        the connection is gone."""
+        """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError``
+        when the connection is gone."""
         if isinstance(request, Post) and _is_contribution_read(request, self._rank):
             begin = request.contribution_offset
             end = begin + request.elements * request.dtype.element_bytes

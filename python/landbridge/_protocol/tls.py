@@ -166,7 +166,7 @@ class TlsChannel:
         data = self._socket.recv(_READ_BYTES)
         if not data:
             return b""
-        decrypted = []
+        decrypted: list[bytes] = []
         with self._working:
             self._incoming.write(data)
             try:
@@ -226,8 +226,8 @@ def connect_tls(gateway: TlsGateway, context: ssl.SSLContext, deadline: float) -
 
 
 def distrust(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
-    """Returns the error of a trainer that one end of TLS does not trust, or ``error`` itself where it
-    may pass."""
+    """Returns the error of a trainer that one end of TLS does not trust, or ``error`` itself where
+    it may pass."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"{error.verify_message}; is `ca` the CA of this gateway's deployment?"
     elif "ALERT" in (error.reason or ""):
@@ -249,6 +249,4 @@ def _is_gateway_name(name: str, gateway: str | None) -> bool:
     """Returns whether a DNS name is that of a gateway of any fabric, and of ``gateway`` if that is
     given."""
     labels = name.split(".")
-    return (
-        len(labels) == 3 and labels[2] == "landbridge" and gateway in (None, labels[0])
-    )
+    return len(labels) == 3 and labels[2] == "landbridge" and gateway in (None, labels[0])

@@ -31,9 +31,7 @@ def connect(regions, address, rank, **options):
     """Attaches a rank over TLS without a config."""
     keys = regions.folder / "keys"
     options = {"ca": keys / "ca.pem", "token": keys / "train.token", **options}
-    return landbridge.connect(
-        address, rank=rank, job="train", arena="8 MiB", timeout=60, **options
-    )
+    return landbridge.connect(address, rank=rank, job="train", arena="8 MiB", timeout=60, **options)
 
 
 @contextlib.contextmanager
@@ -175,15 +173,16 @@ def test_a_trainer_shows_its_certificate_where_it_is_wanted():
 
 
 def test_ranks_over_tls_recover_after_their_gateway_was_killed():
-    with serving_regions(ranks=(2, 1)) as (regions, addresses):
-        with mixed_groups(regions, addresses) as groups:
-            big = numpy.ones(ELEMENTS, "float32")
-            operations = [group.all_reduce_async(big, "sum") for group in groups[:2]]
-            regions.kill_process("east")
-            for operation in operations:
-                with pytest.raises(landbridge.GatewayLost):
-                    operation.wait()
-            regions.start_gateway("east")
-            call_for_all(groups, lambda group: group.recover(timeout=60))
-            results = call_for_all(groups, lambda group: group.all_reduce(big, "sum"))
-            assert all((result == 3).all() for result in results)
+    with contextlib.ExitStack() as stack:
+        regions, addresses = stack.enter_context(serving_regions(ranks=(2, 1)))
+        groups = stack.enter_context(mixed_groups(regions, addresses))
+        big = numpy.ones(ELEMENTS, "float32")
+        operations = [group.all_reduce_async(big, "sum") for group in groups[:2]]
+        regions.kill_process("east")
+        for operation in operations:
+            with pytest.raises(landbridge.GatewayLost):
+                operation.wait()
+        regions.start_gateway("east")
+        call_for_all(groups, lambda group: group.recover(timeout=60))
+        results = call_for_all(groups, lambda group: group.all_reduce(big, "sum"))
+        assert all((result == 3).all() for result in results)
