@@ -23,7 +23,7 @@ pub(super) fn example() -> GatewayReport {
         fabric: "two-region".to_owned(),
         fabric_identity: "00ff".to_owned(),
         problems: vec![],
-        attach: None,
+        attach: Some("192.0.2.10:7480".to_owned()),
         peers: vec![PeerReport {
             gateway: "west-0".to_owned(),
             region: "west".to_owned(),
