@@ -1,7 +1,10 @@
 //! Seeds of the targets: every kind of message, the example files, and the spellings of the docs.
 
+use crate::local::PIECE_STREAM_ARENA;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use gateway::local::protocol::{
+    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
+};
 use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::message::{LaneWish, LinkMessage, RateOverride};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
@@ -235,7 +238,25 @@ pub fn local_request() -> Vec<Vec<u8>> {
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(Request::Commit(Commit { epoch, step, timeout }));
+    requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     requests.iter().map(Request::encode).collect()
+}
+
+/// Returns seeds of a trainer's stream without shared memory: requests, with bytes behind pieces.
+pub fn piece_stream() -> Vec<Vec<u8>> {
+    let piece = |offset: u64, bytes: usize| {
+        let request = Request::ContributionPiece { offset, bytes: bytes as u32 };
+        [frame_local_message(&request.encode()), vec![0x3c; bytes]].concat()
+    };
+    let others: Vec<u8> =
+        local_request().iter().flat_map(|request| frame_local_message(request)).collect();
+    let detach = frame_local_message(&Request::Detach.encode());
+    vec![
+        [piece(0, 100), piece(100, 28), detach.clone()].concat(),
+        [piece(PIECE_STREAM_ARENA - 1, 1), piece(PIECE_STREAM_ARENA, 1)].concat(),
+        [piece(64, 3000), piece(u64::MAX, 4)].concat(),
+        [others, piece(0, 1), detach].concat(),
+    ]
 }
 
 /// Returns seeds of an operator's requests: one that limits a link, and one that ends the limit.
@@ -285,6 +306,7 @@ pub fn local_response() -> Vec<Vec<u8>> {
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
+    responses.push(Response::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
     responses.iter().map(Response::encode).collect()
 }
 

@@ -3,7 +3,9 @@
 use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability};
-use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
+use gateway::host::{
+    BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
+};
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
@@ -60,8 +62,12 @@ impl Host for PanickingHost {
         RealHost.spawn(task);
     }
 
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()> {
         RealHost.spawn_lane(thread, start)
+    }
+
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()> {
+        RealHost.spawn_thread(name, start)
     }
 
     fn thread_time(&self) -> Span {
@@ -133,6 +139,7 @@ fn spec() -> GatewaySpec {
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
         credentials,
+        attach: None,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
         policies: BTreeMap::new(),

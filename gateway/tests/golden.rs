@@ -6,7 +6,9 @@
 
 mod golden_file;
 
-use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
+use gateway::local::protocol::{
+    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
+};
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
@@ -38,6 +40,7 @@ fn requests() -> Vec<Request> {
         Request::Attach(attach(0, "train", 1 << 28)),
         Request::Attach(attach(u32::MAX, "Überland", u64::MAX)),
         Request::Detach,
+        Request::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
         Request::Commit(Commit {
             epoch: Epoch(9),
             step: Step(1 << 40),
@@ -99,6 +102,7 @@ fn responses() -> Vec<Response> {
         epoch_began(Some(Step(1 << 40)), None),
         epoch_began(None, Some(disagreed)),
         Response::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
+        Response::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
     ];
@@ -141,6 +145,9 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Post", fields)
         }
         Request::Detach => ("Detach", json!({})),
+        Request::ContributionPiece { offset, bytes } => {
+            ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
+        }
         Request::Commit(Commit { epoch, step, timeout }) => {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
             ("Commit", fields)
@@ -168,6 +175,10 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             ("EpochBegan", fields)
         }
         Response::Event(RankEvent::EpochAwaited { why }) => ("EpochAwaited", json!({ "why": why })),
+        Response::ResultPiece { sequence, offset, bytes } => {
+            let fields = json!({ "sequence": sequence.0, "offset": offset, "nbytes": bytes });
+            ("ResultPiece", fields)
+        }
         Response::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
                 "sequence": sequence.0, "posted_ns": timing.posted.ns(),

@@ -1,6 +1,7 @@
 //! The forms that a value of a config file can have.
 
 use crate::access::Account;
+use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
@@ -240,6 +241,25 @@ impl FromValue for Account {
     /// Reads a string that can be a name or number.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().and_then(Self::parse)
+    }
+}
+
+/// A mode of a Unix socket, by the users who may connect.
+impl FromValue for SocketMode {
+    /// The accepted form of the mode of a gateway's socket.
+    const VALUE_TYPE: ValueType = value_type(
+        "socket mode",
+        "string",
+        "\"0600\" for the gateway's user, \"0660\" for its `group` too, \"0666\" for all users",
+    );
+    /// Reads one of three octal numbers.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_str()? {
+            "0600" => Some(Self::User),
+            "0660" => Some(Self::Group),
+            "0666" => Some(Self::All),
+            _ => None,
+        }
     }
 }
 

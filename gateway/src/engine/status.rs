@@ -43,6 +43,7 @@ impl Engine {
             fabric: self.fabric.name().to_owned(),
             fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
             problems: Vec::new(),
+            attach: None,
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             links_down: self.outages.reports(

@@ -56,8 +56,8 @@ impl LaneThread {
     }
 }
 
-/// Makes a lane's future on the executor that will run it.
-pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
+/// Makes the future of a lane or another thread on the executor that will run it.
+pub type ThreadStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
 /// The functions of the system that a gateway uses.
 pub trait Host: Send + Sync + 'static {
@@ -80,7 +80,13 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system gives no thread.
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()>;
+
+    /// Runs a task on a thread and executor of its own, which has this name.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()>;
 
     /// Returns the processor time that the calling thread has used so far.
     fn thread_time(&self) -> Span;

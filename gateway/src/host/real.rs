@@ -3,7 +3,7 @@
 use super::cores::{AllowedCores, CorePin};
 use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
-use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
+use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
 use crate::limits::threads::spawn_thread;
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -60,7 +60,7 @@ impl Host for RealHost {
 
     /// Starts a thread with a runtime of its own, and pins it to a core if there are enough. The lane
     /// that is shared with the engine becomes a task of the calling thread's runtime.
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()> {
         read_cores();
         if thread.is_shared_with_engine() {
             self.spawn(start());
@@ -76,6 +76,17 @@ impl Host for RealHost {
             runtime.block_on(async move { start().await });
         };
         spawn_thread(&name, body).map(|_| ())
+    }
+
+    /// Starts a thread with a runtime of its own, on all cores of the process.
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()> {
+        read_cores();
+        let runtime = HandedOverRuntime::new()?;
+        let body = move || {
+            use_allowed_cores();
+            runtime.block_on(async move { start().await });
+        };
+        spawn_thread(name, body).map(|_| ())
     }
 
     /// Reads the system's clock of the thread's processor time.

@@ -24,6 +24,10 @@ pub const LOCAL_VERSION: u16 = 2;
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
+/// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
+/// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
+pub const PIECE_BYTES_MAX: u32 = 1 << 18;
+
 /// 32 bytes: length of a job's token, the secret that a trainer shows when it attaches.
 pub const TOKEN_BYTES: usize = 32;
 
@@ -49,6 +53,13 @@ pub enum Request {
     Detach,
     /// Report when a step is complete in every region.
     Commit(Commit),
+    /// Write bytes to the arena, where the gateway has it. The bytes follow behind the frame.
+    ContributionPiece {
+        /// Offset of the first byte in the arena.
+        offset: u64,
+        /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 /// The first request.
@@ -82,6 +93,15 @@ pub enum Response {
     Refused(Refusal),
     /// An event of the rank's collectives.
     Event(RankEvent),
+    /// Bytes of a result, where the trainer has no arena in common. They follow behind the frame.
+    ResultPiece {
+        /// The collective, which is under way.
+        sequence: Sequence,
+        /// Offset of the first byte in the result slot.
+        offset: u64,
+        /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 impl From<[u8; TOKEN_BYTES]> for Token {
@@ -138,6 +158,11 @@ impl Request {
                 write_u64(&mut out, step.0);
                 write_u64(&mut out, timeout.ns());
             }
+            Self::ContributionPiece { offset, bytes } => {
+                out.push(5);
+                write_u64(&mut out, *offset);
+                write_u32(&mut out, *bytes);
+            }
         }
         out
     }
@@ -173,6 +198,10 @@ impl Request {
                 step: Step(reader.read_u64()?),
                 timeout: Span::from_ns(reader.read_u64()?),
             }),
+            5 => Self::ContributionPiece {
+                offset: reader.read_u64()?,
+                bytes: read_piece_length(&mut reader)?,
+            },
             _ => return Err(DecodeError::Unknown("request")),
         };
         reader.check_end(request)
@@ -230,6 +259,12 @@ impl Response {
             Self::Event(RankEvent::EpochAwaited { why }) => {
                 out.push(9);
                 write_text(&mut out, why);
+            }
+            Self::ResultPiece { sequence, offset, bytes } => {
+                out.push(10);
+                write_u64(&mut out, sequence.0);
+                write_u64(&mut out, *offset);
+                write_u32(&mut out, *bytes);
             }
         }
         out
@@ -289,9 +324,22 @@ impl Response {
                 }
                 Self::Event(RankEvent::EpochAwaited { why })
             }
+            10 => Self::ResultPiece {
+                sequence: Sequence(reader.read_u64()?),
+                offset: reader.read_u64()?,
+                bytes: read_piece_length(&mut reader)?,
+            },
             _ => return Err(DecodeError::Unknown("response")),
         };
         reader.check_end(response)
+    }
+}
+
+/// Reads the number of bytes of a piece, which is neither empty nor too long.
+fn read_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+    match reader.read_u32()? {
+        bytes @ 1..=PIECE_BYTES_MAX => Ok(bytes),
+        _ => Err(DecodeError::Invalid("length of a piece")),
     }
 }
 
@@ -366,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..4) {
+        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..5) {
             let op = ReduceOp::ALL[(n[0] % 5) as usize];
             let dtype = Dtype::ALL[(n[1] % 7) as usize];
             let pattern = match n[4] % 4 {
@@ -399,6 +447,10 @@ mod tests {
                     step: Step(n[1]),
                     timeout: Span::from_ns(n[2]),
                 }),
+                3 => Request::ContributionPiece {
+                    offset: n[0],
+                    bytes: 1 + rank % PIECE_BYTES_MAX,
+                },
                 _ => Request::Detach,
             };
             let bytes = request.encode();
@@ -407,7 +459,7 @@ mod tests {
         }
 
         #[test]
-        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..9) {
+        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..10) {
             let sequence = Sequence(n[0]);
             let timing = Timing {
                 posted: TimeNs::from_ns(n[1]),
@@ -431,6 +483,10 @@ mod tests {
                 3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
                 4 => Response::Event(RankEvent::ContributionFree { sequence }),
                 5 => Response::Event(RankEvent::Committed { step: Step(n[1]) }),
+                8 => {
+                    let bytes = 1 + n[2] as u32 % PIECE_BYTES_MAX;
+                    Response::ResultPiece { sequence, offset: n[1], bytes }
+                }
                 7 => {
                     let why = Failure::truncate_text(text);
                     Response::Event(RankEvent::EpochAwaited { why })
@@ -447,6 +503,16 @@ mod tests {
             let bytes = response.encode();
             prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
             prop_assert_eq!(Response::decode(&bytes), Ok(response));
+        }
+
+        #[test]
+        fn pieces_of_other_lengths_are_refused(offset: u64, more in PIECE_BYTES_MAX + 1..) {
+            for bytes in [0, more] {
+                let request = Request::ContributionPiece { offset, bytes };
+                prop_assert!(Request::decode(&request.encode()).is_err());
+                let response = Response::ResultPiece { sequence: Sequence(1), offset, bytes };
+                prop_assert!(Response::decode(&response.encode()).is_err());
+            }
         }
 
         #[test]

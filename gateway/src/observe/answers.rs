@@ -31,6 +31,8 @@ pub struct Observed {
     pub status: StatusHandle,
     /// The reason why trainers cannot attach at the gateway's socket, while there is one.
     pub socket_problem: watch::Receiver<Option<String>>,
+    /// The address at which trainers of other hosts attach, if the gateway serves them.
+    pub attach: Option<String>,
     /// The fabric that the gateway runs with.
     pub fabric: Arc<FabricReport>,
 }
@@ -119,10 +121,11 @@ impl Answers {
         metrics.render().into()
     }
 
-    /// Requests the status from the engine, adds the problem of the socket, and judges both.
+    /// Requests the status from the engine, adds what the local plane knows, and judges both.
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
         status.socket_problem = self.observed.socket_problem.borrow().clone();
+        status.attach.clone_from(&self.observed.attach);
         status.problems = judge_problems(&status);
         Ok(status)
     }

@@ -25,6 +25,10 @@ pub struct GatewayReport {
     /// [`judge_problems`](super::readiness::judge_problems) finds them.
     #[serde(default)]
     pub problems: Vec<ProblemReport>,
+    /// The TCP address at which trainers of other hosts attach, if it serves them. The status server
+    /// adds it to what the engine says.
+    #[serde(default)]
+    pub attach: Option<String>,
     /// The gateways with which it exchanges.
     pub peers: Vec<PeerReport>,
     /// The links of its region.

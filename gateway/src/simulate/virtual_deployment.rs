@@ -83,6 +83,7 @@ pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentit
         lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
         mtu_pinned: setup.mtu_pinned,
         credentials: identity.credentials,
+        attach: None,
         jobs: setup.jobs.clone(),
         memory: setup.memory,
         plan: setup.plan.clone(),

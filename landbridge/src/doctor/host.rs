@@ -62,7 +62,8 @@ pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) 
 /// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
 pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
-    let needed = descriptors_needed(region.fabric().fabric(), gateway.id, of);
+    let needed =
+        descriptors_needed(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
     let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
     match check_descriptor_limit(needed) {
         Ok(()) => finding(format!("{needed} are enough, and allowed")),

@@ -18,6 +18,8 @@ from .descriptor import CollectiveKind, Dtype, Op
 LOCAL_PROTOCOL_VERSION = 2
 #: 4,096 bytes: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 4096
+#: 256 KiB: the most bytes of one piece of a contribution or result.
+PIECE_MAX_BYTES = 1 << 18
 #: 32 bytes: length of a job's token.
 TOKEN_BYTES = 32
 #: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
@@ -158,6 +160,17 @@ class Commit(NamedTuple):
     timeout_ns: U64
 
 
+class ContributionPiece(NamedTuple):
+    """Writes bytes to the arena, where the gateway has it. They follow behind the message."""
+
+    offset: U64
+    nbytes: U32
+
+    def is_valid(self) -> bool:
+        """Returns whether the piece is neither empty nor too long."""
+        return 0 < self.nbytes <= PIECE_MAX_BYTES
+
+
 class Attached(NamedTuple):
     """The rank is attached."""
 
@@ -238,7 +251,19 @@ class CommitFailed(NamedTuple):
     text: FailureText
 
 
-Request = Union[Attach, Post, Detach, Commit]
+class ResultPiece(NamedTuple):
+    """Bytes of a result for a trainer that shares no memory. They follow behind the message."""
+
+    sequence: U64
+    offset: U64
+    nbytes: U32
+
+    def is_valid(self) -> bool:
+        """Returns whether the piece is neither empty nor too long."""
+        return 0 < self.nbytes <= PIECE_MAX_BYTES
+
+
+Request = Union[Attach, Post, Detach, Commit, ContributionPiece]
 Response = Union[
     Attached,
     Refused,
@@ -249,6 +274,7 @@ Response = Union[
     Committed,
     CommitFailed,
     EpochAwaited,
+    ResultPiece,
 ]
 #: The type of the messages of a ``MessageCodec``.
 M = TypeVar("M")
@@ -425,7 +451,7 @@ class MessageCodec(Generic[M]):
 
 #: The codec of messages from a trainer to its gateway, with the wire code of each message.
 REQUESTS: MessageCodec[Request] = MessageCodec(
-    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit}
+    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit, 5: ContributionPiece}
 )
 #: The codec of messages from a gateway to a trainer, with the wire code of each message.
 RESPONSES: MessageCodec[Response] = MessageCodec(
@@ -440,6 +466,7 @@ RESPONSES: MessageCodec[Response] = MessageCodec(
         7: Committed,
         8: CommitFailed,
         9: EpochAwaited,
+        10: ResultPiece,
     },
 )
 
@@ -449,13 +476,27 @@ class FrameDecoder:
 
     def __init__(self) -> None:
         self._rest = b""
+        #: The number of bytes that follow and are no message, and the function that takes them.
+        self._plain_left = 0
+        self._take: Callable[[memoryview], None] = lambda _part: None
+
+    def expect_bytes(self, count: int, take: Callable[[memoryview], None]) -> None:
+        """Makes the next ``count`` bytes no message: ``take`` gets them in parts. Call it while
+        ``decode_frames`` has yielded the message that announces them."""
+        self._plain_left, self._take = count, take
 
     def decode_frames(self, data: bytes) -> Iterator[bytes]:
         """Yields the bytes of each message that ``data`` completes, without length field. Raises
         ``DecodeError`` for one too long."""
         rest = self._rest + data if self._rest else data
         at = 0
-        while len(rest) - at >= 4:
+        while len(rest) - at >= 4 or (self._plain_left and at < len(rest)):
+            if self._plain_left:
+                part = memoryview(rest)[at : at + self._plain_left]
+                at += len(part)
+                self._plain_left -= len(part)
+                self._take(part)
+                continue
             length = int.from_bytes(rest[at : at + 4], "big")
             if length > MESSAGE_MAX_BYTES:
                 raise DecodeError(f"message too long: {length} bytes, {MESSAGE_MAX_BYTES} allowed")

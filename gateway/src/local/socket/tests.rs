@@ -2,7 +2,7 @@
 
 use super::gateway_socket::GatewaySocket;
 use super::lock::lock_path;
-use super::{ListenError, SocketSpec, UnixSocketListener};
+use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener};
 use crate::access::SocketAccessError;
 use crate::local::listener::TrainerListener;
 use crate::warnings::Warnings;
@@ -23,7 +23,7 @@ fn place() -> (TempDir, PathBuf) {
 
 /// The settings of a socket for this user alone.
 fn spec(path: &Path) -> SocketSpec {
-    SocketSpec { path: path.to_owned(), group: None }
+    SocketSpec::new(path.to_owned(), None, None)
 }
 
 /// Opens the socket within a runtime, which is then left.
@@ -68,10 +68,20 @@ async fn a_socket_is_for_its_user_alone_and_vanishes() {
 async fn a_socket_of_a_group_admits_its_members() {
     let (folder, path) = place();
     let group = std::fs::metadata(folder.path()).expect("there").gid();
-    let spec = SocketSpec { path: path.clone(), group: Some(group) };
+    let spec = SocketSpec::new(path.clone(), Some(group), None);
     let _socket = GatewaySocket::open(spec).expect("free");
     let found = std::fs::symlink_metadata(&path).expect("there");
     assert_eq!((found.mode() & 0o777, found.gid()), (0o660, group));
+}
+
+#[tokio::test]
+async fn a_socket_of_mode_0666_admits_every_user() {
+    let (folder, _) = place();
+    let path = folder.path().join("run/east.sock");
+    let spec = SocketSpec::new(path.clone(), None, Some(SocketMode::All));
+    let _socket = GatewaySocket::open(spec).expect("free");
+    let mode = |path: &Path| std::fs::symlink_metadata(path).expect("there").mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o666, 0o755));
 }
 
 #[tokio::test]

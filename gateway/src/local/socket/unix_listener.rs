@@ -4,7 +4,8 @@ use super::error::ListenError;
 use super::gateway_socket::{GatewaySocket, SocketFile, SocketSpec};
 use crate::host::{BoxFuture, Host, RealHost};
 use crate::local::listener::{
-    AcceptedConnection, IncomingConnection, TrainerListener, receive_file_descriptor,
+    AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener,
+    receive_file_descriptor,
 };
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -61,12 +62,12 @@ impl TrainerListener for UnixSocketListener {
         let socket = Arc::clone(&self.socket);
         Box::pin(async move {
             let stream = socket.lock().await.accept().await?;
-            let user = stream.peer_cred()?.uid();
+            let source = ConnectionSource::User(stream.peer_cred()?.uid());
             let handshake = Box::pin(async move {
                 let memory = receive_file_descriptor(&stream).await?;
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
-            Ok(IncomingConnection { user, handshake })
+            Ok(IncomingConnection { source, handshake })
         })
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn check_system_limits(
         )));
     }
     let of = (region.jobs().count(), networks);
-    let needed = descriptors_needed(fabric, config.id, of);
+    let needed = descriptors_needed(fabric, config.id, of, config.attach.is_some());
     if let Err(error) = raise_descriptor_limit(needed) {
         warn_if_due!(
             warnings.is_due(WarningCause::Limit, "descriptors", RealHost.now()),

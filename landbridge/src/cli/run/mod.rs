@@ -21,6 +21,7 @@ use gateway::access::{own_user, unix_user_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
+use gateway::local::remote::listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
@@ -115,11 +116,15 @@ async fn run_gateway(
     let engine = status.clone();
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
-    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem, fabric };
+    let attach = config.attach.map(|address| address.to_string());
+    let observed =
+        Observed { metrics: Arc::clone(&metrics), status, socket_problem, attach, fabric };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
-    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {}", config.name, config.socket.display());
+    let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
+    let (socket, over_tls) = (config.socket.display(), over_tls.unwrap_or_default());
+    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {socket}{over_tls}", config.name);
     manager.tell_ready(&config.name);
     let mut serving = pin!(async {
         tokio::select! {
@@ -170,7 +175,7 @@ fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
         );
         return Err(CommandError::Usage(text));
     }
-    Ok(SocketSpec { path: config.socket.clone(), group: config.group_id()? })
+    Ok(SocketSpec::new(config.socket.clone(), config.group_id()?, config.mode))
 }
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric
@@ -193,6 +198,10 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
         credentials: secrets::load_credentials(config, fabric.name())?,
+        attach: config.attach.map(|address| {
+            let trainers_ca = config.trainers_ca.clone();
+            AttachSpec { address, trainers_ca }
+        }),
         jobs: region.jobs().map(reload::job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
