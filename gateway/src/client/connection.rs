@@ -211,14 +211,15 @@ impl Connection {
         // A collective that has failed meanwhile is of an old epoch, whose posts nobody reads.
         let state = self.lock_state();
         let operation = state.operations.get(&post.sequence)?;
-        Some((operation.tensor.contribution.clone(), *contribution_offset))
+        Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
     }
 
     /// Returns whether `bytes` bytes at `offset` lie in the result slot of a collective under way.
     fn expects_result(&self, sequence: Sequence, offset: u64, bytes: u32) -> bool {
         let end = offset.checked_add(bytes.into());
         let state = self.lock_state();
-        let slot = state.operations.get(&sequence).map(|operation| &operation.tensor.result);
+        let slot =
+            state.operations.get(&sequence).map(|operation| operation.tensor.result.memory());
         let fits = slot.zip(end).is_some_and(|(slot, end)| end <= slot.len());
         fits && self.handover.transport() == Transport::Streamed
     }
@@ -228,7 +229,7 @@ impl Connection {
     fn write_result(&self, sequence: Sequence, offset: u64, bytes: &[u8]) {
         let state = self.lock_state();
         if let Some(operation) = state.operations.get(&sequence) {
-            operation.tensor.result.copy_from_bytes(offset, bytes);
+            operation.tensor.result.memory().copy_from_bytes(offset, bytes);
         }
     }
 
