@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::tensor::{ArenaFull, SlotOffsets, Tensor};
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use std::sync::Arc;
 
@@ -41,11 +41,27 @@ impl Client {
     /// # Errors
     /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.
     pub fn allocate(&self, dtype: Dtype, elements: u64) -> Result<Tensor, ArenaFull> {
-        let full = ArenaFull { wanted: elements.saturating_mul(dtype.size()) };
-        let bytes = elements.checked_mul(dtype.size()).ok_or(full)?;
+        self.allocate_slots(dtype, SlotElements { contribution: elements, result: elements })
+    }
+
+    /// Reserves a contribution slot and a result slot of different lengths, as operations on blocks
+    /// need them.
+    ///
+    /// # Errors
+    /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.
+    pub fn allocate_slots(
+        &self,
+        dtype: Dtype,
+        elements: SlotElements,
+    ) -> Result<Tensor, ArenaFull> {
+        let longer = elements.contribution.max(elements.result);
+        let full = ArenaFull { wanted: longer.saturating_mul(dtype.size()) };
+        longer.checked_mul(dtype.size()).ok_or(full)?;
+        let [given, got] =
+            [elements.contribution, elements.result].map(|count| count * dtype.size());
         let mut slots = lock(&self.connection.slots);
-        let contribution = slots.allocate(bytes).ok_or(full)?;
-        let Some(result) = slots.allocate(bytes) else {
+        let contribution = slots.allocate(given).ok_or(full)?;
+        let Some(result) = slots.allocate(got) else {
             slots.free(contribution);
             return Err(full);
         };
@@ -54,8 +70,8 @@ impl Client {
         Ok(Tensor {
             dtype,
             elements,
-            contribution: whole.slice(contribution..contribution + bytes),
-            result: whole.slice(result..result + bytes),
+            contribution: whole.slice(contribution..contribution + given),
+            result: whole.slice(result..result + got),
             offsets: SlotOffsets { contribution, result },
             slots: Arc::clone(&self.connection.slots),
         })

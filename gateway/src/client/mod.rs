@@ -24,6 +24,7 @@
 
 mod attach;
 mod batch;
+mod blocks;
 mod client_handle;
 mod collective;
 mod commit;

@@ -3,14 +3,14 @@
 use super::slots::SlotAllocator;
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, SlotElements};
 use std::sync::{Arc, Mutex};
 
 /// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the arena has no room for {wanted} bytes twice; attach with a larger one")]
+#[error("the arena has no room for two slots of {wanted} bytes; attach with a larger one")]
 pub struct ArenaFull {
-    /// Bytes of one slot.
+    /// Bytes of the longer slot.
     pub wanted: u64,
 }
 
@@ -18,7 +18,8 @@ pub struct ArenaFull {
 #[derive(Debug)]
 pub struct Tensor {
     pub(super) dtype: Dtype,
-    pub(super) elements: u64,
+    /// Elements of each slot.
+    pub(super) elements: SlotElements,
     pub(super) contribution: MemSlice,
     pub(super) result: MemSlice,
     /// Bytes from the start of the arena to each slot.
@@ -41,9 +42,14 @@ impl Tensor {
         self.dtype
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the contribution slot.
     pub fn elements(&self) -> u64 {
-        self.elements
+        self.elements.contribution
+    }
+
+    /// Returns the number of elements of the result slot.
+    pub fn result_elements(&self) -> u64 {
+        self.elements.result
     }
 
     /// Copies `bytes` into the contribution slot.

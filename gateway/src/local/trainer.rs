@@ -12,7 +12,7 @@ use super::protocol::{
     write_local_message,
 };
 use super::refusal::{Refusal, RefusalReason};
-use super::slots::{PostSlots, SlotsInUse};
+use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
@@ -81,7 +81,7 @@ pub(super) async fn serve_trainer(
         () = overflowed.cancelled() => detached("it does not read its events"),
         () = wait_until_job_removed(context.spec, group) => job_removed(),
         refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
-        refusal = read_requests(&attachment, reader, &slots, context.events) => refusal,
+        refusal = read_requests(&context, &attachment, reader, &slots) => refusal,
     };
     debug!("rank {rank}: {refusal}");
     let refusal = Response::Refused(refusal).encode();
@@ -131,16 +131,17 @@ async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
 /// the last message to it.
 async fn read_requests(
+    context: &TrainerContext<'_>,
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
-    events: &EventSender,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
+    let place = RankPlace { rank, world_size: context.spec.world_size };
     loop {
         let bytes = match read_local_message(&mut reader).await {
             Ok(bytes) => bytes,
@@ -167,7 +168,7 @@ async fn read_requests(
             }
             Request::Post { post, contribution_offset, result_offset } => {
                 let offsets = [contribution_offset, result_offset];
-                let located = PostSlots::locate(&attachment.arena, &post, offsets);
+                let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
                 let reserved = located.and_then(|located| {
                     slots.reserve_slots(post.sequence, &located)?;
                     Ok(located)
@@ -176,10 +177,11 @@ async fn read_requests(
                     Ok(located) => located,
                     Err(why) => return Refusal::bad_request(why),
                 };
+                let post = Box::new(post);
                 LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
             }
         };
-        if events.send(Event::Local(event)).await.is_err() {
+        if context.events.send(Event::Local(event)).await.is_err() {
             return shutting_down();
         }
     }

@@ -23,7 +23,7 @@ from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .attachment import GatewayAttachment
-from .poster import CollectivePoster
+from .blocks import BlockCollectives
 
 _log = logging.getLogger("landbridge")
 
@@ -103,7 +103,7 @@ def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
     return RankChoice(None, region, check_integer("local_rank", local_rank, 1 << 32))
 
 
-class Group(CollectivePoster):
+class Group(BlockCollectives):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
