@@ -10,7 +10,7 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
@@ -59,17 +59,39 @@ fn requests() -> Vec<Request> {
             let shape = ArrayShape::new(&sizes).expect("few dimensions");
             let layout_hash = 0x0102_0304_0506_0708 * index;
             let root = RankId(0x0102_0304 + index as u32);
-            let pattern = match dtype {
-                Dtype::F64 => Pattern::Reduce { to: root },
-                Dtype::F16 => Pattern::Broadcast { from: root },
-                Dtype::Bf16 => Pattern::Barrier,
+            let pattern = match (dtype, op) {
+                (Dtype::F64, _) => Pattern::Reduce { to: root },
+                (Dtype::F16, _) => Pattern::Broadcast { from: root },
+                (Dtype::Bf16, _) => Pattern::Barrier,
+                (Dtype::I64, ReduceOp::Sum) => Pattern::AllGather,
+                (Dtype::I64, ReduceOp::Avg) => Pattern::ReduceScatter,
+                (Dtype::I64, ReduceOp::Min) => Pattern::Gather { to: root },
+                (Dtype::I64, ReduceOp::Max) => Pattern::Scatter { from: root },
+                (Dtype::I64, _) => Pattern::AllToAll,
                 _ => Pattern::AllReduce,
             };
+            let counts = match pattern {
+                Pattern::AllGather | Pattern::Gather { .. } => {
+                    Counts::ByRank([elements, 0, u64::MAX].into())
+                }
+                Pattern::AllToAll => Counts::ByPair { to: [1, 0].into(), from: [].into() },
+                _ => Counts::Even,
+            };
+            let agreed = counts.agreed();
             requests.push(Request::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: Sequence(1 << (8 * index)),
-                    descriptor: Descriptor { op, dtype, elements, layout_hash, shape, pattern },
+                    descriptor: Descriptor {
+                        op,
+                        dtype,
+                        elements,
+                        layout_hash,
+                        shape,
+                        pattern,
+                        counts: agreed,
+                    },
+                    counts,
                     weight: 0.1 * index as f64,
                     timeout: Span::from_secs(1800),
                 },
@@ -133,7 +155,8 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Attach", fields)
         }
         Request::Post { post, contribution_offset, result_offset } => {
-            let Descriptor { op, dtype, elements, layout_hash, shape, pattern } = post.descriptor;
+            let Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: _ } =
+                post.descriptor;
             let (operation, root) = pattern.wire_code();
             let fields = json!({
                 "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
@@ -141,6 +164,7 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
                 "operation": operation, "root": root.0, "shape": shape.sizes(elements),
                 "weight": post.weight, "timeout_ns": post.timeout.ns(),
                 "contribution_offset": contribution_offset, "result_offset": result_offset,
+                "counts": count_lists(&post.counts),
             });
             ("Post", fields)
         }
@@ -152,6 +176,15 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
             ("Commit", fields)
         }
+    }
+}
+
+/// Returns the lists of counts: none, one by rank, or those to and from each rank.
+fn count_lists(counts: &Counts) -> Vec<Vec<u64>> {
+    match counts {
+        Counts::Even => vec![],
+        Counts::ByRank(list) => vec![list.to_vec()],
+        Counts::ByPair { to, from } => vec![to.to_vec(), from.to_vec()],
     }
 }
 

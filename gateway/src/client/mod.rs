@@ -27,6 +27,7 @@
 
 mod attach;
 mod batch;
+mod blocks;
 mod client_handle;
 mod collective;
 mod commit;

@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use hier_collectives::codec::{
     DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64,
 };
-use hier_collectives::descriptor::Descriptor;
+use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use std::fmt;
@@ -16,12 +16,12 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 2: version of the wire format between trainer and gateway, which both ends send when attaching.
-pub const LOCAL_VERSION: u16 = 2;
-/// 4,096 bytes: the longest message between trainer and gateway, without its length field. Messages
-/// with the longest names and failure texts fit.
+/// 3: version of the wire format between trainer and gateway, which both ends send when attaching.
+pub const LOCAL_VERSION: u16 = 3;
+/// 64 KiB: the longest message between trainer and gateway, without its length field. Messages with
+/// the longest names, failure texts and counts of 4,000 ranks by pair fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
-pub const MESSAGE_BYTES_MAX: usize = 4096;
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
 /// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
@@ -145,11 +145,12 @@ impl Request {
                 out.push(2);
                 write_u64(&mut out, post.epoch.0);
                 write_u64(&mut out, post.sequence.0);
-                post.descriptor.write_to(&mut out);
+                post.descriptor.write_without_counts(&mut out);
                 write_u64(&mut out, post.weight.to_bits());
                 write_u64(&mut out, post.timeout.ns());
                 write_u64(&mut out, *contribution_offset);
                 write_u64(&mut out, *result_offset);
+                post.counts.write_to(&mut out);
             }
             Self::Detach => out.push(3),
             Self::Commit(Commit { epoch, step, timeout }) => {
@@ -181,17 +182,7 @@ impl Request {
                 token: Token(reader.read_array()?),
                 job: reader.read_text()?,
             }),
-            2 => Self::Post {
-                post: Post {
-                    epoch: Epoch(reader.read_u64()?),
-                    sequence: Sequence(reader.read_u64()?),
-                    descriptor: Descriptor::read_from(&mut reader)?,
-                    weight: f64::from_bits(reader.read_u64()?),
-                    timeout: Span::from_ns(reader.read_u64()?),
-                },
-                contribution_offset: reader.read_u64()?,
-                result_offset: reader.read_u64()?,
-            },
+            2 => Self::read_post(&mut reader)?,
             3 => Self::Detach,
             4 => Self::Commit(Commit {
                 epoch: Epoch(reader.read_u64()?),
@@ -205,6 +196,21 @@ impl Request {
             _ => return Err(DecodeError::Unknown("request")),
         };
         reader.check_end(request)
+    }
+}
+
+impl Request {
+    /// Reads the fields of a post. What ranks must agree on of its counts follows from them.
+    fn read_post(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
+        let descriptor = Descriptor::read_without_counts(reader)?;
+        let weight = f64::from_bits(reader.read_u64()?);
+        let timeout = Span::from_ns(reader.read_u64()?);
+        let (contribution_offset, result_offset) = (reader.read_u64()?, reader.read_u64()?);
+        let counts = Counts::read_from(reader)?;
+        let descriptor = Descriptor { counts: counts.agreed(), ..descriptor };
+        let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
+        Ok(Self::Post { post, contribution_offset, result_offset })
     }
 }
 
@@ -400,9 +406,10 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 mod tests {
     use super::*;
     use crate::local::refusal::RefusalReason;
-    use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+    use hier_collectives::descriptor::{ArrayShape, Dtype, Pattern, ReduceOp};
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_tokens_debug_form_shows_no_byte() {
@@ -414,19 +421,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..5) {
+        fn requests_survive_the_wire(
+            n: [u64; 8],
+            rank: u32,
+            token: [u8; 32],
+            job in ".{0,40}",
+            kind in 0..5,
+            counts: Vec<u64>,
+        ) {
             let op = ReduceOp::ALL[(n[0] % 5) as usize];
             let dtype = Dtype::ALL[(n[1] % 7) as usize];
-            let pattern = match n[4] % 4 {
-                0 => Pattern::AllReduce,
-                1 => Pattern::Reduce { to: RankId(rank) },
-                2 => Pattern::Broadcast { from: RankId(rank) },
-                _ => Pattern::Barrier,
+            let code = 1 + (n[4] % 9) as u8;
+            let pattern = Pattern::from_code(code, RankId(rank));
+            let pattern = pattern.or(Pattern::from_code(code, RankId(0))).expect("known");
+            let counts: Arc<[u64]> = counts.into();
+            let counts = match n[6] % 3 {
+                0 => Counts::Even,
+                1 => Counts::ByRank(counts),
+                _ => Counts::ByPair { to: Arc::clone(&counts), from: counts },
             };
+            let agreed = counts.agreed();
             let (elements, layout_hash) = (n[2], n[3]);
             let shape = if n[5] % 2 == 0 { vec![elements] } else { vec![1, elements] };
             let shape = ArrayShape::new(&shape).expect("few dimensions");
-            let descriptor = Descriptor { op, dtype, elements, layout_hash, shape, pattern };
+            let descriptor =
+                Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: agreed };
             let request = match kind {
                 0 => Request::Attach(Attach {
                     version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],
@@ -436,6 +455,7 @@ mod tests {
                         epoch: Epoch(n[4]),
                         sequence: Sequence(n[5]),
                         descriptor,
+                        counts,
                         weight: 2.5,
                         timeout: Span::from_ns(n[6]),
                     },

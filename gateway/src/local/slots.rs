@@ -7,7 +7,8 @@ use super::protocol::POSTS_MAX;
 use crate::memory::arena::{ALIGN_BYTES, Arena};
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
-use hier_collectives::ids::Sequence;
+use hier_collectives::descriptor::SlotElements;
+use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::Post;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,16 +36,34 @@ struct SlotsOfPost {
     streams_result: bool,
 }
 
+/// A rank in its job, from which the lengths of its slots follow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RankPlace {
+    /// The rank.
+    pub rank: RankId,
+    /// The number of ranks.
+    pub world_size: u32,
+}
+
 impl PostSlots {
     /// Finds the slots of a post in the arena of its rank. `offsets` are the offsets of
-    /// contribution and result, in bytes.
+    /// contribution and result, in bytes. Counts that do not fit `place` have slots without bytes,
+    /// since the session refuses them.
     ///
     /// # Errors
     /// The text for the trainer: a slot is outside the arena or misaligned, or the two overlap.
-    pub fn locate(arena: &Arc<Arena>, post: &Post, offsets: [u64; 2]) -> Result<Self, String> {
-        let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
+    pub fn locate(
+        arena: &Arc<Arena>,
+        post: &Post,
+        place: RankPlace,
+        offsets: [u64; 2],
+    ) -> Result<Self, String> {
+        let RankPlace { rank, world_size } = place;
+        let lengths = post.descriptor.slot_elements(&post.counts, rank, world_size);
+        let SlotElements { contribution, result } = lengths.unwrap_or_default();
         let whole = MemSlice::whole(arena);
-        let slot = |which: &str, offset: u64| {
+        let slot = |which: &str, offset: u64, elements: u64| {
+            let bytes = elements.checked_mul(post.descriptor.dtype.size());
             let end = bytes.and_then(|bytes| offset.checked_add(bytes));
             let end = end.filter(|end| *end <= whole.len());
             let end = end.ok_or_else(|| {
@@ -57,8 +76,8 @@ impl PostSlots {
                 Err(format!("the {which} slot at {offset} is not at a multiple of {ALIGN_BYTES}"))
             }
         };
-        let contribution = slot("contribution", offsets[0])?;
-        let result = slot("result", offsets[1])?;
+        let contribution = slot("contribution", offsets[0], contribution)?;
+        let result = slot("result", offsets[1], result)?;
         if contribution.overlaps(&result) {
             return Err("contribution and result slot overlap".to_owned());
         }

@@ -11,7 +11,7 @@ use super::listener::{Duplex, Transport};
 use super::protocol::{LOCAL_VERSION, POSTS_MAX, Request, Response, read_local_message};
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_written};
-use super::slots::{PostSlots, SlotsInUse};
+use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
@@ -84,7 +84,7 @@ pub(super) async fn serve_trainer(
         () = overflowed.cancelled() => detached("it does not read its events"),
         () = wait_until_job_removed(context.spec, group) => job_removed(),
         refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
-        refusal = read_requests(&attachment, reader, &slots, context.events) => refusal,
+        refusal = read_requests(&context, &attachment, reader, &slots) => refusal,
     };
     debug!("rank {rank}: {refusal}");
     let refusal = Response::Refused(refusal);
@@ -136,10 +136,10 @@ async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
 /// the last message to it.
 async fn read_requests(
+    context: &TrainerContext<'_>,
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
-    events: &EventSender,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
@@ -150,6 +150,7 @@ async fn read_requests(
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
+    let place = RankPlace { rank, world_size: context.spec.world_size };
     loop {
         let request = match read_request(&mut reader).await {
             Ok(request) => request,
@@ -192,7 +193,7 @@ async fn read_requests(
                 let is_streamed = attachment.transport == Transport::Streamed;
                 let streams_result =
                     is_streamed && is_result_written(post.descriptor.pattern, rank);
-                let located = PostSlots::locate(&attachment.arena, &post, offsets);
+                let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
                 let reserved = located.and_then(|located| {
                     slots.reserve_slots(post.sequence, &located, streams_result)?;
                     Ok(located)
@@ -201,10 +202,11 @@ async fn read_requests(
                     Ok(located) => located,
                     Err(why) => return Refusal::bad_request(why),
                 };
+                let post = Box::new(post);
                 LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
             }
         };
-        if events.send(Event::Local(event)).await.is_err() {
+        if context.events.send(Event::Local(event)).await.is_err() {
             return shutting_down();
         }
     }

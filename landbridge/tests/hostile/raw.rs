@@ -9,7 +9,9 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
 };
 use gateway::memory::arena::Arena;
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{
+    AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
+};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::os::fd::OwnedFd;
@@ -211,10 +213,12 @@ impl RawClient {
             layout_hash: 0,
             shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
         };
         let (epoch, sequence) = (self.epoch, self.next);
         self.next = Sequence(sequence.0 + 1);
-        let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: claim.timeout };
+        let (counts, timeout) = (Counts::Even, claim.timeout);
+        let post = Post { epoch, sequence, descriptor, counts, weight: 1.0, timeout };
         let request = Request::Post {
             post,
             contribution_offset: claim.contribution,

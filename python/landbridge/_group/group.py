@@ -22,7 +22,7 @@ from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .attachment import GatewayAttachment
-from .poster import CollectivePoster
+from .blocks import BlockCollectives
 
 _log = logging.getLogger("landbridge")
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("landbridge")
 _FINISH_TIMEOUT_S = 60.0
 
 
-class Group(CollectivePoster):
+class Group(BlockCollectives):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the

@@ -38,14 +38,16 @@ class StreamedConnection(Connection):
     ) -> None:
         super().__init__(connected, attached, frames)
         self._rank = rank
+        self._world_size = attached.world_size
         self._arena = arena
 
     def send(self, request: Request) -> None:
         """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError``
         when the connection is gone."""
-        if isinstance(request, Post) and _is_contribution_read(request, self._rank):
+        if isinstance(request, Post):
             begin = request.contribution_offset
-            end = begin + request.elements * request.dtype.element_bytes
+            elements = _contribution_elements(request, self._rank, self._world_size)
+            end = begin + elements * request.dtype.element_bytes
             for at in range(begin, end, PIECE_MAX_BYTES):
                 piece = self._arena[at : min(at + PIECE_MAX_BYTES, end)]
                 frame = REQUESTS.encode_frame(ContributionPiece(at, len(piece)))
@@ -58,9 +60,16 @@ class StreamedConnection(Connection):
         self._arena[offset : offset + len(part)] = part
 
 
-def _is_contribution_read(post: Post, rank: int) -> bool:
-    """Returns whether the gateway reads the contribution of this rank."""
-    return post.operation != CollectiveKind.BROADCAST or post.root == rank
+def _contribution_elements(post: Post, rank: int, world_size: int) -> int:
+    """Returns how many elements the gateway reads of the contribution of a rank."""
+    kind, is_root = post.operation, post.root == rank
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER):
+        return post.elements if is_root else 0
+    if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER):
+        return post.counts[0][rank] if post.counts else post.elements // world_size
+    if kind is CollectiveKind.ALL_TO_ALL and post.counts:
+        return sum(post.counts[0])
+    return post.elements
 
 
 def attach_remote_rank(

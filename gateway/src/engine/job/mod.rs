@@ -164,7 +164,7 @@ impl Job {
                 if self.ranks.is_current_attachment(rank, attachment) {
                     self.buffers.add_slots(post.sequence, rank, contribution, result);
                     self.stragglers.detection.handle_post(rank, post.sequence, post.weight, now);
-                    self.session.handle_post(rank, post, now);
+                    self.session.handle_post(rank, *post, now);
                 }
             }
             LocalEvent::Commit { rank, attachment, commit, .. } => {
