@@ -6,6 +6,7 @@
 use crate::events::EventSender;
 use crate::host::Host;
 use crate::observe::metrics::{MetricsRegistry, PeerMetrics};
+use crate::wan::congestion::PathMemory;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
@@ -45,6 +46,8 @@ pub struct PeerLink {
     pub pair_pacer: PairPacer,
     /// The congestion controller of its lanes.
     pub controller: ControllerKind,
+    /// The findings of its lanes about the path, on a shared link.
+    pub memory: Arc<PathMemory>,
     /// The bounds of the number of lanes.
     pub lane_terms: LaneTerms,
     /// The number of lanes in use, which the engine sets and diallers follow.
@@ -133,6 +136,8 @@ impl PeerLink {
             lanes,
             segment_bytes: spec.segment_bytes,
             receive_window_max: spec.receive_windows_max.get() / connections.max(1),
+            memory: Arc::clone(&self.memory),
+            probe_seed: spec.me.0.into(),
         }
     }
 
@@ -146,10 +151,11 @@ impl PeerLink {
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit but
-    /// `limit` and were filled; `None` within a region, whose rate is not known.
+    /// `limit` and were filled; `None` where no rate is known, on a shared link and within a region.
     pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
         let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
-        (self.link.a != self.link.b).then(|| pair * (1.0 - self.link.loss.as_f64()))
+        let is_known = self.link.a != self.link.b && self.controller != ControllerKind::Shared;
+        is_known.then(|| pair * (1.0 - self.link.loss.as_f64()))
     }
 
     /// Returns the rate that the pair alone could send, within the present limit of the link.
