@@ -285,7 +285,7 @@ impl FromValue for MemoryBudget {
 impl FromValue for ControllerKind {
     /// The accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
-        value_type("controller", "string", "\"link-share\", \"cubic\" or \"newreno\"");
+        value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");
     /// Reads the name of a congestion controller.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;

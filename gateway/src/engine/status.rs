@@ -91,6 +91,7 @@ impl Engine {
             silent_ports: view.silent_ports,
             path_mtu: view.path_mtu,
             mtu: view.mtu,
+            shared: view.shared,
         }
     }
 

@@ -43,6 +43,7 @@ pub(super) fn example() -> GatewayReport {
             silent_ports: vec![],
             path_mtu: None,
             mtu: Some(1500),
+            shared: None,
         }],
         links: vec![],
         links_down: vec![],

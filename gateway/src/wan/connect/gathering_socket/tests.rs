@@ -364,9 +364,11 @@ fn endpoints() -> (Endpoint, Endpoint, LaneMetrics, ClientConfig) {
         lanes: 1,
         segment_bytes: 1 << 20,
         receive_window_max: 1 << 30,
+        memory: Arc::default(),
+        probe_seed: 0,
     };
     let pinned = PacketSize::Pinned { bytes: 1472 };
-    let transport = Arc::new(lane_transport_config(&path, ControllerKind::LinkShare, pinned));
+    let transport = Arc::new(lane_transport_config(&path, ControllerKind::Dedicated, pinned));
     let mut server = ServerConfig::with_crypto(west.server_config().expect("TLS"));
     server.transport_config(Arc::clone(&transport));
     let mut client = ClientConfig::new(east.client_config().expect("TLS"));
