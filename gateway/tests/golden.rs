@@ -27,6 +27,30 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(digits).collect()
 }
 
+fn pattern_of(dtype: Dtype, op: ReduceOp, root: RankId) -> Pattern {
+    match (dtype, op) {
+        (Dtype::F64, _) => Pattern::Reduce { to: root },
+        (Dtype::F16, _) => Pattern::Broadcast { from: root },
+        (Dtype::Bf16, _) => Pattern::Barrier,
+        (Dtype::I64, ReduceOp::Sum) => Pattern::AllGather,
+        (Dtype::I64, ReduceOp::Avg) => Pattern::ReduceScatter,
+        (Dtype::I64, ReduceOp::Min) => Pattern::Gather { to: root },
+        (Dtype::I64, ReduceOp::Max) => Pattern::Scatter { from: root },
+        (Dtype::I64, _) => Pattern::AllToAll,
+        _ => Pattern::AllReduce,
+    }
+}
+
+fn counts_of(pattern: Pattern, elements: u64) -> Counts {
+    match pattern {
+        Pattern::AllGather | Pattern::Gather { .. } => {
+            Counts::ByRank([elements, 0, u64::MAX].into())
+        }
+        Pattern::AllToAll => Counts::ByPair { to: [1, 0].into(), from: [].into() },
+        _ => Counts::Even,
+    }
+}
+
 fn requests() -> Vec<Request> {
     let token = std::array::from_fn::<u8, TOKEN_BYTES, _>(|at| 255 - at as u8);
     let attach = |rank, job: &str, arena_bytes| Attach {
@@ -59,24 +83,8 @@ fn requests() -> Vec<Request> {
             let shape = ArrayShape::new(&sizes).expect("few dimensions");
             let layout_hash = 0x0102_0304_0506_0708 * index;
             let root = RankId(0x0102_0304 + index as u32);
-            let pattern = match (dtype, op) {
-                (Dtype::F64, _) => Pattern::Reduce { to: root },
-                (Dtype::F16, _) => Pattern::Broadcast { from: root },
-                (Dtype::Bf16, _) => Pattern::Barrier,
-                (Dtype::I64, ReduceOp::Sum) => Pattern::AllGather,
-                (Dtype::I64, ReduceOp::Avg) => Pattern::ReduceScatter,
-                (Dtype::I64, ReduceOp::Min) => Pattern::Gather { to: root },
-                (Dtype::I64, ReduceOp::Max) => Pattern::Scatter { from: root },
-                (Dtype::I64, _) => Pattern::AllToAll,
-                _ => Pattern::AllReduce,
-            };
-            let counts = match pattern {
-                Pattern::AllGather | Pattern::Gather { .. } => {
-                    Counts::ByRank([elements, 0, u64::MAX].into())
-                }
-                Pattern::AllToAll => Counts::ByPair { to: [1, 0].into(), from: [].into() },
-                _ => Counts::Even,
-            };
+            let pattern = pattern_of(dtype, op, root);
+            let counts = counts_of(pattern, elements);
             let agreed = counts.agreed();
             requests.push(Request::Post {
                 post: Post {

@@ -6,7 +6,9 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
     read_local_message, write_local_message,
 };
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{
+    AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
+};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{FailureCode, Post, RankEvent};
 use scenarios::collectives::batch::{Case, succeeds};
@@ -143,9 +145,10 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
         layout_hash: 0,
         shape: ArrayShape::FLAT,
         pattern: Pattern::AllReduce,
+        counts: AgreedCounts::Even,
     };
     let timeout = Span::from_secs(60);
-    let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout };
+    let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight: 1.0, timeout };
     let request = Request::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
     sent.extend(frame_local_message(&request.encode()));
     sent
