@@ -4,7 +4,7 @@
 //! a caller that posts waits while the channel is full. [`read_events`] completes operations and
 //! commits.
 
-use super::handover::ArenaHandover;
+use super::attach::handover::ArenaHandover;
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
 use crate::local::listener::{Duplex, Transport};

@@ -32,19 +32,18 @@ mod client_handle;
 mod collective;
 mod commit;
 mod connection;
-mod handover;
 mod operation;
-mod remote;
 mod slots;
 mod tensor;
 
-pub use attach::{AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT};
+pub use attach::{
+    AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT, GatewayAddress, NoTlsAddress,
+    TlsAddress, TlsGateway,
+};
 pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
-pub use handover::GatewayAddress;
 pub use operation::Operation;
-pub use remote::{NoTlsAddress, TlsAddress, TlsGateway};
 pub use slots::ArenaBuffer;
 pub use tensor::{ArenaFull, Tensor};

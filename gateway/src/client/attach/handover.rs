@@ -28,7 +28,7 @@ pub enum GatewayAddress {
 
 /// Why there is no arena that can be handed to a gateway.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HandoverError {
+pub(in crate::client) enum HandoverError {
     #[error(transparent)]
     Memory(#[from] ArenaError),
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub(super) enum HandoverError {
 
 /// An arena, and the way by which a gateway gets it. A rank that attaches again hands over the same
 /// one.
-pub(super) enum ArenaHandover {
+pub(in crate::client) enum ArenaHandover {
     /// A file descriptor, for a gateway in another process.
     Memfd { socket: PathBuf, arena: Arc<Arena>, memfd: OwnedFd },
     /// The arena itself.
@@ -50,7 +50,10 @@ pub(super) enum ArenaHandover {
 
 impl ArenaHandover {
     /// Makes an arena of `bytes` bytes, of the kind that can be handed to `gateway`.
-    pub(super) fn new(gateway: &GatewayAddress, bytes: u64) -> Result<Self, HandoverError> {
+    pub(in crate::client) fn new(
+        gateway: &GatewayAddress,
+        bytes: u64,
+    ) -> Result<Self, HandoverError> {
         match gateway {
             GatewayAddress::Socket(socket) => {
                 let (arena, memfd) = Arena::create_memfd(bytes)?;
@@ -76,7 +79,7 @@ impl ArenaHandover {
     }
 
     /// Returns the arena.
-    pub(super) fn arena(&self) -> &Arc<Arena> {
+    pub(in crate::client) fn arena(&self) -> &Arc<Arena> {
         match self {
             Self::Memfd { arena, .. }
             | Self::InProcess { arena, .. }
@@ -86,7 +89,7 @@ impl ArenaHandover {
     }
 
     /// Returns whether the gateway has the arena, or is sent its bytes.
-    pub(super) fn transport(&self) -> Transport {
+    pub(in crate::client) fn transport(&self) -> Transport {
         match self {
             Self::Memfd { .. } | Self::InProcess { .. } => Transport::Shared,
             Self::Tls { .. } | Self::InProcessStreamed { .. } => Transport::Streamed,
@@ -95,7 +98,7 @@ impl ArenaHandover {
 
     /// Connects to the gateway once, and hands over the arena if it takes one and a trusted user
     /// listens there.
-    pub(super) async fn connect(
+    pub(in crate::client) async fn connect(
         &self,
         trusted: TrustedUsers,
     ) -> Result<Box<dyn Duplex>, ConnectError> {
@@ -112,7 +115,7 @@ impl ArenaHandover {
     }
 
     /// Returns the gateway's address for error texts.
-    pub(super) fn address(&self) -> String {
+    pub(in crate::client) fn address(&self) -> String {
         match self {
             Self::Memfd { socket, .. } => socket.display().to_string(),
             Self::Tls { gateway, .. } => gateway.address.to_string(),

@@ -1,10 +1,14 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
+pub(super) mod handover;
+mod remote;
+
+pub use handover::GatewayAddress;
+pub use remote::{NoTlsAddress, TlsAddress, TlsGateway};
+
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
-use super::handover::{ArenaHandover, GatewayAddress, HandoverError};
-use super::remote::{TlsGateway, distrust};
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
 use crate::local::listener::{ConnectError, Duplex};
@@ -14,7 +18,9 @@ use crate::local::protocol::{
 use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
 use crate::wan::connect::tls::CredentialsError;
+use handover::{ArenaHandover, HandoverError};
 use hier_collectives::ids::RankId;
+use remote::distrust;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
