@@ -1,4 +1,4 @@
-//! `link-share`: the congestion controller of a link whose rate is known.
+//! `dedicated`: the congestion controller of a link whose rate is known.
 //!
 //! The pacer keeps the link from filling, so random loss does not count as congestion. The congestion
 //! window follows the lane's delivery rate instead (`delivery_rate.rs`). The own pacer of quinn-proto
