@@ -20,8 +20,8 @@ impl fmt::Display for ProblemReport {
     }
 }
 
-/// Returns the problems that the rest of a report shows, those that keep the gateway from being
-/// ready first. A gateway is ready while all its jobs have an epoch, trainers can attach, and it
+/// Returns the problems that the rest of a report shows. Those that keep the gateway from being
+/// ready come first. A gateway is ready while all its jobs have an epoch, trainers can attach, and it
 /// does not drain.
 pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
     let mut problems = Vec::new();

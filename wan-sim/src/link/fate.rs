@@ -282,8 +282,8 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that waits for
-    /// its fate counts when it has one.
+    /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that is
+    /// still under way is counted when its fate is known.
     pub(super) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {

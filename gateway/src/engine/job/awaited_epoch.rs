@@ -32,8 +32,8 @@ impl AwaitedEpoch {
         self.told.remove(&rank);
     }
 
-    /// Returns which of the attached ranks have to be told `why` there is no epoch: new ones at
-    /// once, others of a changed text when it is due.
+    /// Returns which of the attached ranks have to be told `why` there is no epoch. A new rank is
+    /// told at once; the others are told of a changed text when that is due.
     pub fn ranks_to_tell(
         &mut self,
         attached: impl Iterator<Item = RankId>,
