@@ -176,7 +176,8 @@ impl From<AttachError> for CallError {
     fn from(error: AttachError) -> Self {
         let status = match &error {
             AttachError::NoGateway { .. } | AttachError::Lost(_) => Status::NoGateway,
-            AttachError::Access(_) => Status::AccessDenied,
+            AttachError::Access(_) | AttachError::Untrusted(_) => Status::AccessDenied,
+            AttachError::Credentials(_) => Status::Config,
             AttachError::Refused(_) => Status::Refused,
             AttachError::NoEpoch(_) => Status::NoEpoch,
             AttachError::Memory(ArenaError::BadSize(_)) => Status::InvalidArgument,

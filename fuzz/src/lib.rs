@@ -63,8 +63,8 @@ fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
     Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
 }
 
-/// All 14 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
-pub const TARGETS: [Target; 14] = [
+/// All 15 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
+pub const TARGETS: [Target; 15] = [
     Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
     Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
     Target { name: "link_message", check: wire::link_message, seeds: seeds::link_message },
@@ -72,6 +72,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "hello", check: wire::hello, seeds: seeds::hello },
     Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
     Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },
+    Target { name: "piece_stream", check: local::piece_stream, seeds: seeds::piece_stream },
     Target {
         name: "operator_request",
         check: local::operator_request,

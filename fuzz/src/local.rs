@@ -3,7 +3,10 @@
 use crate::bounds::AllocationBound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{Request, Response};
+use gateway::local::protocol::{Request, Response, read_local_message};
+use gateway::local::remote::pieces::PieceReceiver;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// Decodes `bytes` as a request of a trainer, without the frame's length, and panics when the
 /// decoder breaks a promise.
@@ -21,6 +24,43 @@ pub fn local_response(bytes: &[u8]) {
     };
     assert_eq!(response.encode(), bytes, "another encoding");
     assert_eq!(Response::decode(bytes), Ok(response), "another response");
+}
+
+/// 4 KiB: the arena of [`piece_stream`], so that mutated offsets lie in it and beyond it.
+pub const PIECE_STREAM_ARENA: u64 = 4096;
+
+/// Reads `bytes` as the stream of a trainer without shared memory, with an arena of
+/// [`PIECE_STREAM_ARENA`] bytes, and panics when bytes of a piece are lost, added or changed.
+pub fn piece_stream(bytes: &[u8]) {
+    PIECE_STREAM_BOUND.enforce(bytes, || {
+        let (mut stream, mut pieces) = (bytes, PieceReceiver::new());
+        while let Ok(message) = ready(read_local_message(&mut stream)) {
+            let request = Request::decode(&message);
+            let Ok(Request::ContributionPiece { offset, bytes: length }) = request else {
+                continue;
+            };
+            if offset.checked_add(length.into()).is_none_or(|end| end > PIECE_STREAM_ARENA) {
+                return;
+            }
+            let (sent, mut arrived) = (stream, Vec::<u8>::new());
+            let put = |at: u64, part: &[u8]| {
+                assert_eq!(at, arrived.len() as u64, "parts in order");
+                arrived.extend(part);
+            };
+            let received = ready(pieces.receive(&mut stream, length, put));
+            assert_eq!(received.is_ok(), arrived.len() == length as usize, "whole or an error");
+            assert_eq!(arrived, sent[..arrived.len()], "other bytes");
+            assert_eq!(stream.len(), sent.len() - arrived.len(), "bytes of the next message");
+        }
+    });
+}
+
+/// Returns the output of a future that waits for nothing.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("a slice of bytes is always ready"),
+    }
 }
 
 /// Decodes `bytes` as an operator's request, and the change of rate that follows from it; panics
@@ -45,3 +85,7 @@ const OPERATOR_REQUEST_BOUND: AllocationBound = AllocationBound { fixed: 1024, p
 /// 1 byte for each byte of input: the most memory that decoding a message between trainer and
 /// gateway may allocate. A text is copied once.
 const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 1 };
+
+/// 80 KiB, and 4 bytes for each byte of input: the most memory that reading a trainer's stream may
+/// take at once. It has a buffer of 64 KiB, one message, and the pieces that this target compares.
+const PIECE_STREAM_BOUND: AllocationBound = AllocationBound { fixed: 80 << 10, per_byte: 4 };

@@ -1,10 +1,15 @@
 //! Seeds of the targets: every kind of message, the example files, and the spellings of the docs.
 
+use crate::local::PIECE_STREAM_ARENA;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use gateway::local::protocol::{
+    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
+};
 use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::message::{LaneWish, LinkMessage, RateOverride};
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{
+    AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
+};
 use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -16,6 +21,7 @@ use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{
     Envelope, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
 };
+use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
 /// Descriptor of the collective in all seeds: an average of 25,000,000 bfloat16 elements.
@@ -26,6 +32,7 @@ const DESCRIPTOR: Descriptor = Descriptor {
     layout_hash: 0x1234_5678_9abc_def0,
     shape: ArrayShape::FLAT,
     pattern: Pattern::AllReduce,
+    counts: AgreedCounts::Even,
 };
 /// Key of the segment in all seeds: collective 41, tree 1, segment 7.
 const KEY: SegmentKey =
@@ -82,7 +89,12 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
     let state = LinkState { rate, rtt, loss: Fraction::default() };
     let (from, below, rank) = (Sequence(38), sequence, RankId(2));
-    let announce = |descriptor, all| Message::Announce { epoch, sequence, rank, descriptor, all };
+    let announce = |descriptor, all| {
+        let sent = None;
+        Message::Announce { epoch, sequence, rank, descriptor, all, sent }
+    };
+    let (elements, pattern) = (0, Pattern::AllToAll);
+    let by_pair = Descriptor { elements, pattern, counts: AgreedCounts::ByPair, ..DESCRIPTOR };
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
         begin(three_roots_plan()),
@@ -91,6 +103,14 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Ready { epoch, link: Some(state) },
         announce(DESCRIPTOR, false),
         announce(matrix_descriptor(), true),
+        Message::Announce {
+            epoch,
+            sequence,
+            rank,
+            descriptor: by_pair,
+            all: true,
+            sent: Some([0, 25_000_000, 7].into()),
+        },
         Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 12 },
         Message::Receipt { epoch, sequence, tree: TreeIndex(1), segments: 11..12 },
         Message::Receipt { epoch, sequence, tree: TreeIndex(0), segments: 0..4096 },
@@ -223,6 +243,7 @@ pub fn local_request() -> Vec<Vec<u8>> {
             epoch: Epoch(3),
             sequence: Sequence(41),
             descriptor: Descriptor { op, dtype, ..matrix_descriptor() },
+            counts: Counts::Even,
             weight,
             timeout: Span::from_secs(1800),
         },
@@ -233,9 +254,38 @@ pub fn local_request() -> Vec<Vec<u8>> {
     let dtypes = Dtype::ALL.into_iter().cycle();
     requests.extend(ReduceOp::ALL.into_iter().zip(dtypes).map(|(op, dtype)| post(op, dtype, 1.0)));
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
+    let [to, from]: [Arc<[u64]>; 2] = [[0, 25_000_000, 7].into(), [1, 2, 3].into()];
+    for counts in [Counts::ByRank(Arc::clone(&to)), Counts::ByPair { to, from }] {
+        let Request::Post { post, contribution_offset, result_offset } =
+            post(ReduceOp::Sum, Dtype::U8, 1.0)
+        else {
+            continue;
+        };
+        let descriptor = Descriptor { counts: counts.agreed(), ..post.descriptor };
+        let post = Post { descriptor, counts, ..post };
+        requests.push(Request::Post { post, contribution_offset, result_offset });
+    }
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(Request::Commit(Commit { epoch, step, timeout }));
+    requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     requests.iter().map(Request::encode).collect()
+}
+
+/// Returns seeds of a trainer's stream without shared memory: requests, with bytes behind pieces.
+pub fn piece_stream() -> Vec<Vec<u8>> {
+    let piece = |offset: u64, bytes: usize| {
+        let request = Request::ContributionPiece { offset, bytes: bytes as u32 };
+        [frame_local_message(&request.encode()), vec![0x3c; bytes]].concat()
+    };
+    let others: Vec<u8> =
+        local_request().iter().flat_map(|request| frame_local_message(request)).collect();
+    let detach = frame_local_message(&Request::Detach.encode());
+    vec![
+        [piece(0, 100), piece(100, 28), detach.clone()].concat(),
+        [piece(PIECE_STREAM_ARENA - 1, 1), piece(PIECE_STREAM_ARENA, 1)].concat(),
+        [piece(64, 3000), piece(u64::MAX, 4)].concat(),
+        [others, piece(0, 1), detach].concat(),
+    ]
 }
 
 /// Returns seeds of an operator's requests: one that limits a link, and one that ends the limit.
@@ -285,6 +335,7 @@ pub fn local_response() -> Vec<Vec<u8>> {
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
+    responses.push(Response::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
     responses.iter().map(Response::encode).collect()
 }
 

@@ -70,7 +70,7 @@ macro_rules! short_runs {
 
 short_runs! {
     segment_header control_message link_message parity_stream hello local_request local_response
-    operator_request fabric_config region_config quantities netem_words lab_file recording
+    piece_stream operator_request fabric_config region_config quantities netem_words lab_file recording
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! file descriptors lasts, and comes again with every attempt to accept.
 
 use crate::log_throttle::LogThrottle;
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use rustix::io::Errno;
 use std::io;
 use units::{Span, TimeNs};
@@ -11,18 +13,33 @@ use units::{Span, TimeNs};
 /// 100 ms between an accept that failed and the next.
 pub(crate) const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
-/// Describes the errors of one accept loop for the log.
-#[derive(Debug, Default)]
+/// Logs the errors of one accept loop.
+#[derive(Debug)]
 pub(crate) struct AcceptErrors {
     throttle: LogThrottle,
+    warnings: Warnings,
+    /// Names what could not be accepted.
+    connection: &'static str,
 }
 
 impl AcceptErrors {
+    /// Makes the log of a loop that accepts connections of this name.
+    pub fn new(connection: &'static str, warnings: Warnings) -> Self {
+        Self { throttle: LogThrottle::default(), warnings, connection }
+    }
+
+    /// Logs an error at `now`, unless the last line is young.
+    pub fn log(&self, error: &io::Error, now: TimeNs) {
+        if let Some(line) = self.line(error, now) {
+            let subject = format!("{} {}", self.connection, error.kind());
+            warn_if_due!(self.warnings.is_due(WarningCause::Accept, &subject, now), "{line}");
+        }
+    }
+
     /// Returns the log line for an error at `now`; `None` while the last line is young.
-    /// `connection` names what could not be accepted.
-    pub fn line(&self, connection: &str, error: &io::Error, now: TimeNs) -> Option<String> {
+    fn line(&self, error: &io::Error, now: TimeNs) -> Option<String> {
         let suppressed = self.throttle.permit(now)?;
-        let what = format!("{connection} could not be accepted: {error}");
+        let what = format!("{} could not be accepted: {error}", self.connection);
         Some(match remedy(error) {
             Some(remedy) => format!("{what}: {remedy}{suppressed}"),
             None => format!("{what}{suppressed}"),
@@ -50,11 +67,12 @@ mod tests {
 
     #[test]
     fn a_lasting_error_is_told_once_in_ten_seconds() {
-        let (errors, start) = (AcceptErrors::default(), TimeNs::from_ns(5));
+        let errors = AcceptErrors::new("a connection", Warnings::default());
+        let start = TimeNs::from_ns(5);
         let error = io::Error::from(Errno::MFILE);
         let retry = |attempt: u64| {
             let now = start + Span::from_ns(attempt * ACCEPT_RETRY_PAUSE.ns());
-            errors.line("a connection", &error, now)
+            errors.line(&error, now)
         };
         let lines: Vec<String> = (0..200).filter_map(retry).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");

@@ -54,3 +54,4 @@ pub mod observe;
 pub mod simulate;
 pub mod sync;
 pub mod wan;
+pub mod warnings;

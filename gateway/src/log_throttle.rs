@@ -1,11 +1,10 @@
-//! Rate limiting of warnings, and of log lines that a peer, a trainer or an unauthenticated
+//! Rate limiting of log lines that a peer, a trainer or an unauthenticated
 //! connection can cause as often as it likes.
 //!
 //! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may
 //! be on any thread.
 
 use crate::sync::lock;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use units::{Span, TimeNs};
@@ -75,49 +74,9 @@ impl fmt::Display for Suppressed {
     }
 }
 
-/// Decides which lines are warnings: the first of each cause in ten minutes. Others of that cause
-/// are logged at level info, and counted by a metric.
-#[derive(Debug, Default)]
-pub(crate) struct WarningTimes {
-    last: BTreeMap<String, TimeNs>,
-}
-
-/// 10 min. An operator is warned of one cause at most so often.
-const WARNING_PERIOD: Span = Span::from_secs(600);
-
-/// 64 causes are remembered; beyond that all are forgotten, and each warns once more.
-const WARNING_CAUSES_MAX: usize = 64;
-
-impl WarningTimes {
-    /// Whether a line about `cause` is a warning at `now`; if so, none is for ten minutes.
-    pub fn is_due(&mut self, cause: &str, now: TimeNs) -> bool {
-        if self.last.get(cause).is_some_and(|last| now.since(*last) < WARNING_PERIOD) {
-            return false;
-        }
-        if self.last.len() >= WARNING_CAUSES_MAX {
-            self.last.clear();
-        }
-        self.last.insert(cause.to_owned(), now);
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cause_warns_once_in_ten_minutes() {
-        let mut warnings = WarningTimes::default();
-        let due = [0, 1, 599, 600, 601, 1200]
-            .map(|s| warnings.is_due("region west lost", TimeNs::from_ns(5) + Span::from_secs(s)));
-        assert_eq!(due, [true, false, false, true, false, true]);
-        assert!(warnings.is_due("rank 3 lost", TimeNs::from_ns(6)), "another cause");
-        (0..1000).for_each(|cause| {
-            warnings.is_due(&cause.to_string(), TimeNs::from_ns(7));
-        });
-        assert!(warnings.last.len() <= WARNING_CAUSES_MAX);
-    }
 
     #[test]
     fn a_line_reports_how_many_were_suppressed() {

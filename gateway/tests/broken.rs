@@ -3,13 +3,16 @@
 use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability};
-use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
+use gateway::host::{
+    BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
+};
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
+use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
@@ -59,8 +62,12 @@ impl Host for PanickingHost {
         RealHost.spawn(task);
     }
 
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()> {
         RealHost.spawn_lane(thread, start)
+    }
+
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()> {
+        RealHost.spawn_thread(name, start)
     }
 
     fn thread_time(&self) -> Span {
@@ -83,8 +90,9 @@ impl Host for PanickingHost {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        RealHost.bind_udp(address, buffer_bytes)
+        RealHost.bind_udp(address, buffer_bytes, warnings)
     }
 
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
@@ -131,6 +139,7 @@ fn spec() -> GatewaySpec {
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
         credentials,
+        attach: None,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
         policies: BTreeMap::new(),

@@ -6,9 +6,11 @@
 
 mod golden_file;
 
-use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
+use gateway::local::protocol::{
+    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
+};
 use gateway::local::refusal::{Refusal, RefusalReason};
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
@@ -25,6 +27,30 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(digits).collect()
 }
 
+fn pattern_of(dtype: Dtype, op: ReduceOp, root: RankId) -> Pattern {
+    match (dtype, op) {
+        (Dtype::F64, _) => Pattern::Reduce { to: root },
+        (Dtype::F16, _) => Pattern::Broadcast { from: root },
+        (Dtype::Bf16, _) => Pattern::Barrier,
+        (Dtype::I64, ReduceOp::Sum) => Pattern::AllGather,
+        (Dtype::I64, ReduceOp::Avg) => Pattern::ReduceScatter,
+        (Dtype::I64, ReduceOp::Min) => Pattern::Gather { to: root },
+        (Dtype::I64, ReduceOp::Max) => Pattern::Scatter { from: root },
+        (Dtype::I64, _) => Pattern::AllToAll,
+        _ => Pattern::AllReduce,
+    }
+}
+
+fn counts_of(pattern: Pattern, elements: u64) -> Counts {
+    match pattern {
+        Pattern::AllGather | Pattern::Gather { .. } => {
+            Counts::ByRank([elements, 0, u64::MAX].into())
+        }
+        Pattern::AllToAll => Counts::ByPair { to: [1, 0].into(), from: [].into() },
+        _ => Counts::Even,
+    }
+}
+
 fn requests() -> Vec<Request> {
     let token = std::array::from_fn::<u8, TOKEN_BYTES, _>(|at| 255 - at as u8);
     let attach = |rank, job: &str, arena_bytes| Attach {
@@ -38,6 +64,7 @@ fn requests() -> Vec<Request> {
         Request::Attach(attach(0, "train", 1 << 28)),
         Request::Attach(attach(u32::MAX, "Überland", u64::MAX)),
         Request::Detach,
+        Request::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
         Request::Commit(Commit {
             epoch: Epoch(9),
             step: Step(1 << 40),
@@ -56,17 +83,23 @@ fn requests() -> Vec<Request> {
             let shape = ArrayShape::new(&sizes).expect("few dimensions");
             let layout_hash = 0x0102_0304_0506_0708 * index;
             let root = RankId(0x0102_0304 + index as u32);
-            let pattern = match dtype {
-                Dtype::F64 => Pattern::Reduce { to: root },
-                Dtype::F16 => Pattern::Broadcast { from: root },
-                Dtype::Bf16 => Pattern::Barrier,
-                _ => Pattern::AllReduce,
-            };
+            let pattern = pattern_of(dtype, op, root);
+            let counts = counts_of(pattern, elements);
+            let agreed = counts.agreed();
             requests.push(Request::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: Sequence(1 << (8 * index)),
-                    descriptor: Descriptor { op, dtype, elements, layout_hash, shape, pattern },
+                    descriptor: Descriptor {
+                        op,
+                        dtype,
+                        elements,
+                        layout_hash,
+                        shape,
+                        pattern,
+                        counts: agreed,
+                    },
+                    counts,
                     weight: 0.1 * index as f64,
                     timeout: Span::from_secs(1800),
                 },
@@ -99,6 +132,7 @@ fn responses() -> Vec<Response> {
         epoch_began(Some(Step(1 << 40)), None),
         epoch_began(None, Some(disagreed)),
         Response::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
+        Response::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
     ];
@@ -129,7 +163,8 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Attach", fields)
         }
         Request::Post { post, contribution_offset, result_offset } => {
-            let Descriptor { op, dtype, elements, layout_hash, shape, pattern } = post.descriptor;
+            let Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: _ } =
+                post.descriptor;
             let (operation, root) = pattern.wire_code();
             let fields = json!({
                 "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
@@ -137,14 +172,27 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
                 "operation": operation, "root": root.0, "shape": shape.sizes(elements),
                 "weight": post.weight, "timeout_ns": post.timeout.ns(),
                 "contribution_offset": contribution_offset, "result_offset": result_offset,
+                "counts": count_lists(&post.counts),
             });
             ("Post", fields)
         }
         Request::Detach => ("Detach", json!({})),
+        Request::ContributionPiece { offset, bytes } => {
+            ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
+        }
         Request::Commit(Commit { epoch, step, timeout }) => {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
             ("Commit", fields)
         }
+    }
+}
+
+/// Returns the lists of counts: none, one by rank, or those to and from each rank.
+fn count_lists(counts: &Counts) -> Vec<Vec<u64>> {
+    match counts {
+        Counts::Even => vec![],
+        Counts::ByRank(list) => vec![list.to_vec()],
+        Counts::ByPair { to, from } => vec![to.to_vec(), from.to_vec()],
     }
 }
 
@@ -168,6 +216,10 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             ("EpochBegan", fields)
         }
         Response::Event(RankEvent::EpochAwaited { why }) => ("EpochAwaited", json!({ "why": why })),
+        Response::ResultPiece { sequence, offset, bytes } => {
+            let fields = json!({ "sequence": sequence.0, "offset": offset, "nbytes": bytes });
+            ("ResultPiece", fields)
+        }
         Response::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
                 "sequence": sequence.0, "posted_ns": timing.posted.ns(),

@@ -59,6 +59,18 @@ pub fn divide_buffer(plan: &Plan, bytes: u64) -> Vec<BufferPart> {
 }
 
 impl BufferPart {
+    /// Returns a part with these bytes of a buffer, cut into segments of the plan; without segments
+    /// where it is empty.
+    pub fn of_block(range: Range<u64>, plan: &Plan) -> Self {
+        let segment_bytes = plan.segment.get().next_multiple_of(CUT_BYTES);
+        Self { range, segment_bytes, announces: false }
+    }
+
+    /// Returns the part with one segment if it is empty, so that its receiver hears of it.
+    pub fn announced(self) -> Self {
+        Self { announces: true, ..self }
+    }
+
     /// Returns an empty part at the start of this one, without segments.
     pub fn without_bytes(self) -> Self {
         Self { range: self.range.start..self.range.start, announces: false, ..self }

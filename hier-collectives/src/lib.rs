@@ -14,6 +14,7 @@ pub mod ids;
 pub mod mesh;
 pub mod mutant;
 pub mod operation;
+pub mod parts;
 pub mod plan;
 pub mod post;
 pub mod reduce;

@@ -22,17 +22,42 @@ pub enum Operation {
     },
     /// Both phases without data: no rank is done before all ranks have begun.
     Barrier,
+    /// Each gateway's data come down from it to all.
+    AllGather,
+    /// Partials go up to each gateway, for its ranks.
+    ReduceScatter,
+    /// Each gateway's data go to one gateway.
+    Gather {
+        /// Gateway of the rank that gets the data.
+        to: GatewayId,
+    },
+    /// Data go from one gateway to each other one.
+    Scatter {
+        /// Gateway of the rank that has the data.
+        from: GatewayId,
+    },
+    /// Data go from each gateway to each other one.
+    AllToAll,
 }
 
 impl Operation {
+    /// Returns the gateway at which all trees of the plan are rooted; none where each keeps its root
+    /// set.
+    pub fn root(self) -> Option<GatewayId> {
+        match self {
+            Self::Reduce { to: root } | Self::Broadcast { from: root } => Some(root),
+            _ => None,
+        }
+    }
+
     /// Whether partials go up the trees, towards the roots.
     pub fn has_up_phase(self) -> bool {
-        !matches!(self, Self::Broadcast { .. })
+        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::Barrier | Self::ReduceScatter)
     }
 
     /// Whether results come down the trees, from the roots.
     pub fn has_down_phase(self) -> bool {
-        !matches!(self, Self::Reduce { .. })
+        !matches!(self, Self::Reduce { .. } | Self::ReduceScatter)
     }
 
     /// Whether the operation carries data: all but a barrier do.
@@ -55,6 +80,11 @@ impl Operation {
             Self::Reduce { .. } => "reduce",
             Self::Broadcast { .. } => "broadcast",
             Self::Barrier => "barrier",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::AllToAll => "all-to-all",
         }
     }
 }

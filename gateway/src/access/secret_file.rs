@@ -1,6 +1,7 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
 use super::account::{own_user, unix_user_label};
+use super::bounded_file::check_regular_file;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -62,7 +63,9 @@ pub enum SecretFileError {
 /// # Errors
 /// [`SecretFileError`] says what to do.
 pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile, SecretFileError> {
-    let opened = std::fs::File::open(path).and_then(|file| file.metadata());
+    let opened = check_regular_file(path)
+        .and_then(|()| std::fs::File::open(path))
+        .and_then(|file| file.metadata());
     let metadata =
         opened.map_err(|source| SecretFileError::Unreadable { path: path.to_owned(), source })?;
     let found = SecretFile { mode: metadata.mode() & 0o777, owner: metadata.uid() };

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::slots::ArenaBuffer;
 use super::tensor::{ArenaFull, Tensor};
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use std::sync::Arc;
 
@@ -40,9 +40,24 @@ impl Client {
     /// # Errors
     /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.
     pub fn allocate(&self, dtype: Dtype, elements: u64) -> Result<Tensor, ArenaFull> {
-        let full = ArenaFull { wanted: elements.saturating_mul(dtype.size()) };
-        let bytes = elements.checked_mul(dtype.size()).ok_or(full)?;
-        let (contribution, result) = (self.reserve(bytes)?, self.reserve(bytes)?);
+        self.allocate_slots(dtype, SlotElements { contribution: elements, result: elements })
+    }
+
+    /// Reserves a contribution slot and a result slot of different lengths, as operations on blocks
+    /// need them.
+    ///
+    /// # Errors
+    /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.
+    pub fn allocate_slots(
+        &self,
+        dtype: Dtype,
+        elements: SlotElements,
+    ) -> Result<Tensor, ArenaFull> {
+        let reserve = |count: u64| {
+            let full = ArenaFull { wanted: count.saturating_mul(dtype.size()) };
+            self.reserve(count.checked_mul(dtype.size()).ok_or(full)?)
+        };
+        let (contribution, result) = (reserve(elements.contribution)?, reserve(elements.result)?);
         Ok(Tensor { dtype, elements, contribution, result })
     }
 

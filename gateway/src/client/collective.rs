@@ -5,7 +5,7 @@ use super::connection::{OperationReceivers, gateway_lost_failure};
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, Request};
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
 use units::Span;
@@ -116,13 +116,30 @@ impl Client {
     /// The tensor comes back, and its contribution is intact. Every other error is the result of
     /// [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, spec, Counts::Even).await
+    }
+
+    /// Starts a collective as [`Client::post`] does, with these numbers of elements of its blocks.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`]. Counts that do not fit the tensor or the job fail the
+    /// operation on all ranks.
+    pub async fn post_with_counts(
+        &self,
+        tensor: Tensor,
+        spec: CollectiveSpec,
+        counts: Counts,
+    ) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
-        let (dtype, elements) = (tensor.dtype, tensor.elements);
-        let shape = ArrayShape::FLAT;
-        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern };
+        let dtype = tensor.dtype;
+        let elements = elements_of_all_blocks(pattern, &tensor, &counts, self.world_size());
+        let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
+        let descriptor =
+            Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
         let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
         let request = |epoch, sequence| {
-            let post = Post { epoch, sequence, descriptor, weight, timeout };
+            let counts = counts.clone();
+            let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
             Request::Post { post, contribution_offset, result_offset }
         };
@@ -156,5 +173,26 @@ impl Client {
             }
             changed.await;
         }
+    }
+}
+
+/// Returns the number of elements that a descriptor names: those of all blocks together, or of the
+/// buffer.
+fn elements_of_all_blocks(
+    pattern: Pattern,
+    tensor: &Tensor,
+    counts: &Counts,
+    world_size: u32,
+) -> u64 {
+    let (given, got) = (tensor.elements(), tensor.result_elements());
+    match (counts, pattern) {
+        (Counts::ByRank(list), _) => {
+            list.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
+        }
+        (Counts::ByPair { .. }, _) => 0,
+        (Counts::Even, Pattern::AllGather) => got,
+        (Counts::Even, Pattern::Gather { .. }) => given.saturating_mul(u64::from(world_size)),
+        (Counts::Even, Pattern::Scatter { .. }) => got.saturating_mul(u64::from(world_size)),
+        (Counts::Even, _) => given,
     }
 }

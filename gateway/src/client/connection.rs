@@ -4,17 +4,22 @@
 //! a caller that posts waits while the channel is full. [`read_events`] completes operations and
 //! commits.
 
-use super::handover::ArenaHandover;
+use super::attach::handover::ArenaHandover;
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
-use crate::local::listener::Duplex;
+use crate::local::listener::{Duplex, Transport};
 use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
+use crate::local::remote::pieces::{
+    PieceReceiver, append_contribution_piece, is_contribution_read, piece_ranges,
+};
+use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use tokio::io::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -194,6 +199,40 @@ impl Connection {
         lock(&self.state)
     }
 
+    /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
+    /// where the gateway has them or reads none.
+    fn contribution_to_send(&self, request: &Request) -> Option<(MemSlice, u64)> {
+        let Request::Post { post, contribution_offset, .. } = request else { return None };
+        if self.handover.transport() == Transport::Shared
+            || !is_contribution_read(post.descriptor.pattern, self.rank)
+        {
+            return None;
+        }
+        // A collective that has failed meanwhile is of an old epoch, whose posts nobody reads.
+        let state = self.lock_state();
+        let operation = state.operations.get(&post.sequence)?;
+        Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
+    }
+
+    /// Returns whether `bytes` bytes at `offset` lie in the result slot of a collective under way.
+    fn expects_result(&self, sequence: Sequence, offset: u64, bytes: u32) -> bool {
+        let end = offset.checked_add(bytes.into());
+        let state = self.lock_state();
+        let slot =
+            state.operations.get(&sequence).map(|operation| operation.tensor.result.memory());
+        let fits = slot.zip(end).is_some_and(|(slot, end)| end <= slot.len());
+        fits && self.handover.transport() == Transport::Streamed
+    }
+
+    /// Writes bytes of a result. The slot is the caller's again if the collective has ended, and then
+    /// nothing is written.
+    fn write_result(&self, sequence: Sequence, offset: u64, bytes: &[u8]) {
+        let state = self.lock_state();
+        if let Some(operation) = state.operations.get(&sequence) {
+            operation.tensor.result.memory().copy_from_bytes(offset, bytes);
+        }
+    }
+
     /// Applies an event of the gateway to the state, and wakes the callers that wait for it.
     fn handle_event(&self, event: RankEvent) {
         let mut state = self.lock_state();
@@ -254,14 +293,21 @@ pub(super) fn gateway_lost_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
-/// Writes requests to the gateway until the connection ends.
+/// Writes requests to the gateway until the connection ends, each behind the bytes that it needs.
 pub(super) async fn write_requests(
     connection: Weak<Connection>,
     mut writer: WriteHalf<Box<dyn Duplex>>,
     mut requests: mpsc::Receiver<Request>,
 ) {
     while let Some(request) = requests.recv().await {
-        if let Err(error) = write_local_message(&mut writer, &request.encode()).await
+        let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
+        let written = async {
+            if let Some((contribution, offset)) = bytes {
+                send_contribution(&mut writer, &contribution, offset).await?;
+            }
+            write_local_message(&mut writer, &request.encode()).await
+        };
+        if let Err(error) = written.await
             && let Some(connection) = connection.upgrade()
         {
             return connection.disconnect(&error.to_string());
@@ -269,19 +315,47 @@ pub(super) async fn write_requests(
     }
 }
 
+/// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
+async fn send_contribution(
+    writer: &mut WriteHalf<Box<dyn Duplex>>,
+    contribution: &MemSlice,
+    slot_offset: u64,
+) -> io::Result<()> {
+    let mut piece = Vec::new();
+    for range in piece_ranges(contribution.len()) {
+        piece.clear();
+        append_contribution_piece(&mut piece, contribution, slot_offset, range);
+        writer.write_all(&piece).await?;
+    }
+    Ok(())
+}
+
 /// Reads the gateway's events until the connection ends.
 pub(super) async fn read_events(
     connection: Weak<Connection>,
     mut reader: ReadHalf<Box<dyn Duplex>>,
 ) {
+    let mut pieces = PieceReceiver::new();
+    let ended = |error: io::Error| format!("connection to the gateway ended: {error}");
     let why = loop {
         let response = match read_local_message(&mut reader).await {
             Ok(bytes) => Response::decode(&bytes),
-            Err(error) => break format!("connection to the gateway ended: {error}"),
+            Err(error) => break ended(error),
         };
         let Some(connection) = connection.upgrade() else { return };
         match response {
             Ok(Response::Event(event)) => connection.handle_event(event),
+            Ok(Response::ResultPiece { sequence, offset, bytes }) => {
+                if !connection.expects_result(sequence, offset, bytes) {
+                    break format!("the gateway sent bytes for no result of collective {sequence}");
+                }
+                let put = |at: u64, part: &[u8]| {
+                    connection.write_result(sequence, offset + at, part);
+                };
+                if let Err(error) = pieces.receive(&mut reader, bytes, put).await {
+                    break ended(error);
+                }
+            }
             Ok(Response::Refused(refusal)) => break refusal.why,
             Ok(Response::Attached { .. }) => {
                 break "the gateway attached this rank twice".to_owned();

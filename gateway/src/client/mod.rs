@@ -1,8 +1,9 @@
 //! The trainer's side of the local plane in Rust: attach a rank, allocate tensors, exchange them.
 //!
 //! Trainers call it, as do the benchmark and the simulations. It sends requests to a gateway over
-//! a Unix socket, and shares an arena with it. Each client has two tasks on the caller's runtime:
-//! one writes requests, the other reads events.
+//! a Unix socket, and shares an arena with it; to a gateway on another host it sends requests and bytes
+//! over TLS. Each client has two tasks on the caller's runtime: one writes requests, the other reads
+//! events.
 //!
 //! A rank that attaches again, by [`Client::attach_again`], keeps its arena and what lies in it.
 //!
@@ -26,21 +27,23 @@
 
 mod attach;
 mod batch;
+mod blocks;
 mod client_handle;
 mod collective;
 mod commit;
 mod connection;
-mod handover;
 mod operation;
 mod slots;
 mod tensor;
 
-pub use attach::{AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT};
+pub use attach::{
+    AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT, GatewayAddress, NoTlsAddress,
+    TlsAddress, TlsGateway,
+};
 pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
-pub use handover::GatewayAddress;
 pub use operation::Operation;
 pub use slots::ArenaBuffer;
 pub use tensor::{ArenaFull, Tensor};

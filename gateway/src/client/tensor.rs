@@ -1,13 +1,13 @@
 //! A tensor: two slots of the arena, freed when it is dropped.
 
 use super::slots::ArenaBuffer;
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, SlotElements};
 
 /// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the arena has no room for {wanted} bytes twice; attach with a larger one")]
+#[error("the arena has no room for two slots of {wanted} bytes; attach with a larger one")]
 pub struct ArenaFull {
-    /// Bytes of one slot.
+    /// Bytes of the longer slot.
     pub wanted: u64,
 }
 
@@ -15,7 +15,8 @@ pub struct ArenaFull {
 #[derive(Debug)]
 pub struct Tensor {
     pub(super) dtype: Dtype,
-    pub(super) elements: u64,
+    /// Elements of each slot.
+    pub(super) elements: SlotElements,
     /// The slot that the gateway reads.
     pub(super) contribution: ArenaBuffer,
     /// The slot that the gateway writes.
@@ -32,7 +33,9 @@ impl Tensor {
         let bytes = contribution.memory().len();
         assert_eq!(bytes, result.memory().len(), "bytes of the result");
         assert!(bytes.is_multiple_of(dtype.size()), "{bytes} bytes of {dtype}");
-        Self { dtype, elements: bytes / dtype.size(), contribution, result }
+        let count = bytes / dtype.size();
+        let elements = SlotElements { contribution: count, result: count };
+        Self { dtype, elements, contribution, result }
     }
 
     /// Returns the element type.
@@ -40,9 +43,14 @@ impl Tensor {
         self.dtype
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the contribution slot.
     pub fn elements(&self) -> u64 {
-        self.elements
+        self.elements.contribution
+    }
+
+    /// Returns the number of elements of the result slot.
+    pub fn result_elements(&self) -> u64 {
+        self.elements.result
     }
 
     /// Copies `bytes` into the contribution slot.

@@ -3,16 +3,26 @@
 //! The readers of the two kinds of file and [`Section`](super::section::Section) call it.
 
 use super::fault::{Fault, Faults};
+use crate::access::read_file_up_to;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
+/// 16 MiB: the longest config file that is read, above that of any fabric.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
 /// Reads the text of a config file; a file that cannot be read is its only fault.
 pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
-    std::fs::read_to_string(path).map_err(|error| Faults::unreadable_file(path, &error))
+    let text = read_file_up_to(path, CONFIG_BYTES_MAX).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")
+        })
+    });
+    text.map_err(|error| Faults::unreadable_file(path, &error))
 }
 
 /// Whether the text has this key at its root, as far as the text can be parsed.

@@ -1,6 +1,7 @@
 //! The forms that a value of a config file can have.
 
 use crate::access::Account;
+use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
@@ -243,6 +244,25 @@ impl FromValue for Account {
     }
 }
 
+/// A mode of a Unix socket, by the users who may connect.
+impl FromValue for SocketMode {
+    /// The accepted form of the mode of a gateway's socket.
+    const VALUE_TYPE: ValueType = value_type(
+        "socket mode",
+        "string",
+        "\"0600\" for the gateway's user, \"0660\" for its `group` too, \"0666\" for all users",
+    );
+    /// Reads one of three octal numbers.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_str()? {
+            "0600" => Some(Self::User),
+            "0660" => Some(Self::Group),
+            "0666" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+
 /// A memory budget of at least 1 MiB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryBudget(pub(super) ByteCount);
@@ -265,7 +285,7 @@ impl FromValue for MemoryBudget {
 impl FromValue for ControllerKind {
     /// The accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
-        value_type("controller", "string", "\"link-share\", \"cubic\" or \"newreno\"");
+        value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");
     /// Reads the name of a congestion controller.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;

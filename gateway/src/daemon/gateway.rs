@@ -9,16 +9,19 @@ use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange
 use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
-use crate::local::server;
+use crate::local::remote::listener::AttachSocket;
+use crate::local::server::{LAST_WRITE_TIMEOUT, LocalServer};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
+use crate::warnings::Warnings;
 use hier_collectives::ids::{BootId, GatewayId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 use units::Span;
 
 /// The handle of a running gateway.
@@ -26,6 +29,8 @@ pub struct Gateway {
     events: EventSender,
     shutdown: CancellationToken,
     engine: oneshot::Receiver<()>,
+    /// Ends with the thread that serves trainers of other hosts, if there is one.
+    attach: Option<oneshot::Receiver<()>>,
     credentials: watch::Sender<Arc<Credentials>>,
     /// The jobs whose trainers may attach.
     jobs: watch::Sender<Arc<Vec<JobSpec>>>,
@@ -50,12 +55,14 @@ impl Gateway {
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         let Observability { metrics, status_requests } = observability;
         metrics.set_certificate_expiry(spec.credentials.expiry());
+        // Bound before anything runs, since the address may be taken.
+        let attach = bind_attach_socket(&spec)?;
         let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
-        let local = local_spec(&spec, jobs_now);
-        let memory = divide_memory(&spec, sides.len());
+        let local = local_spec(&spec, jobs_now, metrics.warnings.clone());
+        let memory = divide_memory(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
@@ -71,7 +78,7 @@ impl Gateway {
             events: events.clone(),
             inbox,
         });
-        let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
+        let (credentials, renewed) = watch::channel(Arc::new(spec.credentials));
         let threads = lane_threads(&spec.fabric, spec.me, sides.len());
         for (LinkSide { listen, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
@@ -86,7 +93,7 @@ impl Gateway {
                 mtu_pinned: spec.mtu_pinned,
                 segment_bytes: spec.plan.segment.get(),
                 receive_windows_max: memory.receive_windows_per_network,
-                credentials: credentials.clone(),
+                credentials: renewed.clone(),
                 peers,
                 metrics: Arc::clone(&metrics),
                 events: events.clone(),
@@ -95,16 +102,21 @@ impl Gateway {
             wan::start_lanes(Arc::new(lanes)).await?;
         }
         let engine = spawn_engine(&*host, &shutdown, engine);
-        let serve = server::serve_local_plane(
-            Arc::clone(&host),
-            listener,
-            local,
-            events.clone(),
-            shutdown.clone(),
-        );
-        spawn_critical_gateway_task(&*host, &shutdown, Box::pin(serve));
-        let credentials = renew;
-        Ok(Self { events, shutdown, engine, credentials, jobs, job_settings, metrics, peers })
+        let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
+        let spawn = |socket| spawn_attach_thread(&host, Arc::clone(&local), socket, renewed);
+        let attach = attach.map(spawn).transpose()?;
+        spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
+        Ok(Self {
+            events,
+            shutdown,
+            engine,
+            attach,
+            credentials,
+            jobs,
+            job_settings,
+            metrics,
+            peers,
+        })
     }
 
     /// Uses other certificates and keys from the next handshake on; existing connections stay.
@@ -174,6 +186,9 @@ impl Gateway {
         }
         self.shutdown.cancel();
         let _ = self.engine.await;
+        if let Some(attach) = self.attach {
+            let _ = attach.await;
+        }
     }
 }
 
@@ -190,6 +205,39 @@ fn spawn_engine(
     };
     spawn_critical_gateway_task(host, shutdown, Box::pin(run_engine));
     is_ended
+}
+
+/// Starts the thread that serves trainers of other hosts, whose end shuts the whole gateway down. Its
+/// TLS delays neither engine nor lanes. Returns a receiver that ends with the thread.
+fn spawn_attach_thread(
+    host: &Arc<dyn Host>,
+    local: Arc<LocalServer>,
+    socket: AttachSocket,
+    credentials: watch::Receiver<Arc<Credentials>>,
+) -> Result<oneshot::Receiver<()>, StartError> {
+    let (ended, is_ended) = oneshot::channel();
+    let (guard, of_thread) = (local.shutdown_guard(), Arc::clone(host));
+    let start = move || -> BoxFuture<()> {
+        Box::pin(async move {
+            let _guard = guard;
+            match socket.listen(credentials) {
+                Ok(listener) => local.serve(Box::new(listener)).await,
+                Err(error) => error!("no trainer of another host can attach: {error}"),
+            }
+            // The tasks of trainers write their last messages meanwhile.
+            of_thread.sleep_until(of_thread.now() + LAST_WRITE_TIMEOUT).await;
+            let _ = ended.send(());
+        })
+    };
+    host.spawn_thread("attach", Box::new(start)).map_err(StartError::Thread)?;
+    Ok(is_ended)
+}
+
+/// Binds the address for trainers of other hosts, if there is one.
+fn bind_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
+    let attach = spec.attach.as_ref();
+    let bound = attach.map(|attach| AttachSocket::bind(attach, &spec.credentials));
+    Ok(bound.transpose()?)
 }
 
 /// Spawns a task whose end, also by a panic, shuts the whole gateway down.
@@ -209,11 +257,16 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
 }
 
 /// Makes the settings of the local plane.
-fn local_spec(spec: &GatewaySpec, jobs: watch::Receiver<Arc<Vec<JobSpec>>>) -> LocalSpec {
+fn local_spec(
+    spec: &GatewaySpec,
+    jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
+    warnings: Warnings,
+) -> LocalSpec {
     LocalSpec {
         ranks: spec.fabric.gateway(spec.me).ranks.clone(),
         world_size: spec.fabric.world_size(),
         fabric: spec.fabric.name().to_owned(),
         jobs,
+        warnings,
     }
 }

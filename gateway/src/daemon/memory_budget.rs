@@ -4,11 +4,12 @@
 use super::spec::GatewaySpec;
 use crate::limits::memory::MemoryNeeds;
 use crate::wan;
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
-use tracing::warn;
-use units::ByteCount;
+use units::{ByteCount, TimeNs};
 
 /// 8: QUIC receive windows may grow by an eighth of a gateway's memory. With the reserved memory
 /// they stay within half of it, if need be by growing less.
@@ -87,11 +88,16 @@ pub(super) struct MemoryParts {
 
 /// Divides the memory of a gateway that has lanes on `networks` networks. Warns if the memory is too
 /// small to bound what the gateway uses.
-pub(super) fn divide_memory(spec: &GatewaySpec, networks: usize) -> MemoryParts {
+pub(super) fn divide_memory(
+    spec: &GatewaySpec,
+    networks: usize,
+    (warnings, now): (&Warnings, TimeNs),
+) -> MemoryParts {
     let reserved = reserved_bytes(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
     let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
     if let Some(needed) = memory_needed(spec.memory, reserved) {
-        warn!(
+        warn_if_due!(
+            warnings.is_due(WarningCause::Limit, "memory", now),
             "windows and lanes may take {}, and partials of each job {} more: `memory` of {} is \
              too small to bound that; set at least {needed}",
             reserved.rounded(),

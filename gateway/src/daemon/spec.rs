@@ -1,6 +1,7 @@
 //! The settings of a gateway, and why it may not start.
 
 use crate::local::job::JobSpec;
+use crate::local::remote::listener::{AttachListenError, AttachSpec};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status_request::StatusRequest;
 use crate::wan::LaneError;
@@ -33,6 +34,8 @@ pub struct GatewaySpec {
     pub mtu_pinned: bool,
     /// This gateway's certificate and key, and the CA that it trusts.
     pub credentials: Credentials,
+    /// The address for trainers on other hosts; `None` to serve this host alone.
+    pub attach: Option<AttachSpec>,
     /// The jobs whose trainers are served.
     pub jobs: Vec<JobSpec>,
     /// Limit on the gateway's memory, besides the arenas of its ranks.
@@ -71,4 +74,10 @@ pub enum StartError {
     /// A lane cannot listen.
     #[error(transparent)]
     Lane(#[from] LaneError),
+    /// Trainers on other hosts cannot be served.
+    #[error(transparent)]
+    Attach(#[from] AttachListenError),
+    /// The system gives no thread.
+    #[error(transparent)]
+    Thread(std::io::Error),
 }

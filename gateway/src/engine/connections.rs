@@ -7,10 +7,16 @@
 use super::event_loop::Engine;
 use super::health::link_outages::OutageLine;
 use crate::events::ConnectionId;
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::mesh::ConnectionReport;
 use tracing::{info, warn};
 use units::TimeNs;
+
+/// The action after a peer has broken the protocol.
+pub(super) const VIOLATION_REMEDY: &str =
+    "run one version at both, and report it if they are of one version";
 
 impl Engine {
     /// Takes a report of connections that a peer made or passed on. A peer whose report is invalid
@@ -24,7 +30,11 @@ impl Engine {
         let reporter = report.gateway;
         if let Err(error) = self.shared.peers.handle_connection_report(from, report, now) {
             let name = &self.fabric.gateway(from).name;
-            warn!(peer = %name, "gateway {name}: {error}; closing its connection");
+            warn_if_due!(
+                self.metrics.warnings.is_due(WarningCause::Peer, name, now),
+                peer = %name,
+                "gateway {name}: {error}; closing its connection: {VIOLATION_REMEDY}"
+            );
             return self.shared.peers.close_for_violation(from, id, &error.to_string());
         }
         let why = format!("as gateway {} reports", self.fabric.gateway(reporter).name);

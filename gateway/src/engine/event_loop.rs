@@ -109,6 +109,7 @@ impl Engine {
     /// Makes an engine; [`Engine::run`] starts it.
     pub fn new(spec: EngineSpec) -> Self {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
+        let warnings = metrics.warnings.clone();
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
         let jobs = jobs.map(|job| (job.group, job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
@@ -128,8 +129,8 @@ impl Engine {
             links,
             metrics,
             restart_needed: Vec::new(),
-            outages: LinkOutages::default(),
-            problem_log: ProblemLog::new(longest_rtt.unwrap_or(Span::ZERO)),
+            outages: LinkOutages::new(warnings.clone()),
+            problem_log: ProblemLog::new(longest_rtt.unwrap_or(Span::ZERO), warnings),
             inbox,
             status_requests,
             draining: None,
@@ -235,7 +236,7 @@ impl Engine {
 
     /// Updates the gauges of all peers and jobs, begins checks of paths, and logs problems.
     fn update_gauges(&mut self, now: TimeNs) {
-        self.shared.peers.update_gauges();
+        self.shared.peers.update_gauges(&self.metrics.warnings, now);
         self.jobs.values_mut().for_each(|job| job.update_gauges(now));
         self.check_paths(now);
         self.note_problems(now);

@@ -14,7 +14,7 @@ use hier_collectives::session::PeerError;
 use hier_collectives::wire::{JobFacts, Message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::info;
 use units::TimeNs;
 
 impl Engine {
@@ -24,7 +24,7 @@ impl Engine {
     pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
         let JobsUpdate { jobs, restart_needed } = update;
         if self.draining.is_some() {
-            return warn!("the jobs of the region file are not taken up: the gateway shuts down");
+            return info!("the jobs of the region file are not taken up: the gateway shuts down");
         }
         let listed: BTreeSet<GroupId> = jobs.iter().map(|job| GroupId::of_job(&job.name)).collect();
         for job in self.jobs.values_mut() {

@@ -139,7 +139,6 @@ impl Engine {
     fn slow_link(&mut self, to: RegionId) -> Option<SlowLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;
-        let expected = LinkCondition { rate: limit, rtt: link.rtt };
         // A link is longer only if all pairs that measure it find so.
         let measuring =
             self.shared.peers.link_capacities(to).filter(|pair| pair.min_rtt().is_some());
@@ -148,6 +147,8 @@ impl Engine {
         let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
         let rate = capacity.map_or(limit, |capacity| capacity.min(limit));
         let measured = LinkCondition { rate, rtt };
+        let promised = if self.links.is_shared((link.a, link.b)) { rate } else { limit };
+        let expected = LinkCondition { rate: promised, rtt: link.rtt };
         (measured != expected).then_some(SlowLink { expected, measured })
     }
 

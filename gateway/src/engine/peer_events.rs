@@ -3,14 +3,16 @@
 //! The event loop calls it for the events of lanes. It hands messages and segments to their jobs,
 //! and closes the connections of peers that break the protocol.
 
+use super::connections::VIOLATION_REMEDY;
 use super::event_loop::Engine;
 use super::peer_jobs::PeerJob;
 use crate::events::{ConnectionId, Event, Placement};
 use crate::wan::{LaneHandle, PeerSeen};
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{Discard, PeerError};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
-use tracing::warn;
 use units::TimeNs;
 
 /// The way that a control message or a segment came.
@@ -168,9 +170,17 @@ impl Engine {
         let name = &self.fabric.gateway(from).name;
         if from != neighbour {
             // The gateways on the way are not at fault. The sender's own neighbours may close.
-            return warn!(peer = %name, "gateway {name}, through others: {error}");
+            return warn_if_due!(
+                self.metrics.warnings.is_due(WarningCause::Peer, name, now),
+                peer = %name,
+                "gateway {name}, through others: {error}: {VIOLATION_REMEDY}"
+            );
         }
-        warn!(peer = %name, "gateway {name}: {error}; closing its connection");
+        warn_if_due!(
+            self.metrics.warnings.is_due(WarningCause::Peer, name, now),
+            peer = %name,
+            "gateway {name}: {error}; closing its connection: {VIOLATION_REMEDY}"
+        );
         self.shared.peers.close_for_violation(from, connection, &error.to_string());
     }
 

@@ -43,6 +43,7 @@ impl Engine {
             fabric: self.fabric.name().to_owned(),
             fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
             problems: Vec::new(),
+            attach: None,
             peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
             links: ours.map(|link| self.link_report(link)).collect(),
             links_down: self.outages.reports(
@@ -90,6 +91,7 @@ impl Engine {
             silent_ports: view.silent_ports,
             path_mtu: view.path_mtu,
             mtu: view.mtu,
+            shared: view.shared,
         }
     }
 

@@ -5,6 +5,8 @@
 
 use super::lost_time::{LOST_TIME_WINDOW, LostTime};
 use crate::observe::status::StragglerReport;
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::mesh::{ConnectionGraph, ConnectionState, route_delays_to};
 use hier_collectives::plan::{Operation, Plan};
@@ -14,7 +16,7 @@ use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tracing::{debug, warn};
+use tracing::debug;
 use units::{BitRate, ByteCount, Span, TimeNs};
 
 /// 1 MiB: the least buffer whose collective may show that a link is slow. Round trips and timers
@@ -55,6 +57,7 @@ pub(super) struct StragglerMonitor {
     /// Time of the last completed collective, and between it and the one before.
     completed: Option<(TimeNs, Span)>,
     lost_time: LostTime,
+    warnings: Warnings,
 }
 
 /// A link whose capacity is below its limit, or whose round trip is above the fabric's.
@@ -74,7 +77,7 @@ pub(super) struct LinkCondition {
 impl StragglerMonitor {
     /// Makes the straggler detection of a job on gateway `me`. It judges ranks of the own region
     /// one by one, and other regions as a whole.
-    pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
+    pub fn new(fabric: Arc<Fabric>, me: GatewayId, warnings: Warnings) -> Self {
         let here = fabric.gateway(me).region;
         let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<Party> {
             let of = |rank| {
@@ -102,6 +105,7 @@ impl StragglerMonitor {
             named,
             completed,
             lost_time,
+            warnings,
         }
     }
 
@@ -271,7 +275,8 @@ impl StragglerMonitor {
         if let Some((party, lost)) = self.lost_time.end_window(now) {
             let (kind, name) = self.describe_party(party);
             let (lost, window) = (lost.rounded(), LOST_TIME_WINDOW.rounded());
-            warn!(
+            warn_if_due!(
+                self.warnings.is_due(WarningCause::Straggler, &format!("{job} {kind} {name}"), now),
                 job = %job,
                 kind = %kind,
                 straggler = %name,

@@ -30,7 +30,7 @@ pub enum LocalEvent {
         /// The connection.
         attachment: AttachmentId,
         /// The post.
-        post: Post,
+        post: Box<Post>,
         /// The slot that is to be reduced.
         contribution: MemSlice,
         /// The slot for the result.

@@ -6,7 +6,7 @@
 
 use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tracing::{info, warn};
+use tracing::info;
 
 /// 2 cores for each lane of a gateway: with fewer cores in the machine, no lane's thread is pinned
 /// to a core.
@@ -56,7 +56,7 @@ impl CorePin {
         only.set(self.0);
         match sched_setaffinity(None, &only) {
             Ok(()) => info!("{name} is pinned to core {}", self.0),
-            Err(error) => warn!("{name} cannot be pinned to core {}: {error}", self.0),
+            Err(error) => info!("{name} cannot be pinned to core {}: {error}", self.0),
         }
     }
 }

@@ -14,6 +14,7 @@ pub use real::RealHost;
 pub use runtime::current_thread_runtime;
 pub use virtual_time::VirtualHost;
 
+use crate::warnings::Warnings;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -55,8 +56,8 @@ impl LaneThread {
     }
 }
 
-/// Makes a lane's future on the executor that will run it.
-pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
+/// Makes the future of a lane or another thread on the executor that will run it.
+pub type ThreadStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
 /// The functions of the system that a gateway uses.
 pub trait Host: Send + Sync + 'static {
@@ -79,7 +80,13 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// The system gives no thread.
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()>;
+
+    /// Runs a task on a thread and executor of its own, which has this name.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()>;
 
     /// Returns the processor time that the calling thread has used so far.
     fn thread_time(&self) -> Span;
@@ -92,7 +99,7 @@ pub trait Host: Send + Sync + 'static {
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
     /// Binds a datagram socket to `address`, with buffers of `buffer_bytes` each way if the system
-    /// grants them. Call it on the executor that will use the socket.
+    /// grants them, and warns if it does not. Call it on the executor that will use the socket.
     ///
     /// # Errors
     /// The address is in use, or is not one of this machine.
@@ -100,6 +107,7 @@ pub trait Host: Send + Sync + 'static {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
 
     /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if

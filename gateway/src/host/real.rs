@@ -3,8 +3,10 @@
 use super::cores::{AllowedCores, CorePin};
 use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
-use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
+use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
 use crate::limits::threads::spawn_thread;
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use quinn::Runtime;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::net::sockopt;
@@ -14,7 +16,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
-use tracing::warn;
 use units::{Span, TimeNs};
 
 /// The operating system's clock, threads and sockets. Each lane but a gateway's first gets a thread,
@@ -59,7 +60,7 @@ impl Host for RealHost {
 
     /// Starts a thread with a runtime of its own, and pins it to a core if there are enough. The lane
     /// that is shared with the engine becomes a task of the calling thread's runtime.
-    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()> {
         read_cores();
         if thread.is_shared_with_engine() {
             self.spawn(start());
@@ -75,6 +76,17 @@ impl Host for RealHost {
             runtime.block_on(async move { start().await });
         };
         spawn_thread(&name, body).map(|_| ())
+    }
+
+    /// Starts a thread with a runtime of its own, on all cores of the process.
+    fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()> {
+        read_cores();
+        let runtime = HandedOverRuntime::new()?;
+        let body = move || {
+            use_allowed_cores();
+            runtime.block_on(async move { start().await });
+        };
+        spawn_thread(name, body).map(|_| ())
     }
 
     /// Reads the system's clock of the thread's processor time.
@@ -97,6 +109,7 @@ impl Host for RealHost {
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
+        warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
@@ -104,7 +117,11 @@ impl Host for RealHost {
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
         for shortfall in socket_buffer_shortfalls(&socket, buffer_bytes)? {
-            warn!("socket {address}: {shortfall}");
+            // One for all sockets of a gateway, which have equal buffers.
+            warn_if_due!(
+                warnings.is_due(WarningCause::Limit, &shortfall, self.now()),
+                "socket {address}: {shortfall}"
+            );
         }
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }

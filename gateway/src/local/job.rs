@@ -1,6 +1,7 @@
 //! The jobs whose trainers a gateway serves.
 
 use super::protocol::Token;
+use crate::warnings::Warnings;
 use hier_collectives::ids::GroupId;
 use hier_collectives::wire::JobFacts;
 use ring::hmac;
@@ -51,6 +52,8 @@ pub struct LocalSpec {
     pub fabric: String,
     /// The jobs now, which the daemon replaces when it reads the region file again.
     pub jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
+    /// Decides which log lines are warnings.
+    pub warnings: Warnings,
 }
 
 #[cfg(test)]

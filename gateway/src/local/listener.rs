@@ -1,7 +1,8 @@
 //! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
 //! In production a connection is a Unix socket whose first byte carries the memfd of the arena;
-//! [`super::socket`] listens there. In a simulation it is a pipe in memory, and the arena itself is
+//! [`super::socket`] listens there. A trainer on another host connects with TLS, and shares no memory:
+//! [`super::remote`] listens there. In a simulation it is a pipe in memory, and the arena itself is
 //! handed over. [`super::server`] accepts, [`crate::client`] connects.
 
 use crate::access::{
@@ -15,6 +16,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +51,15 @@ pub struct AcceptedConnection {
     pub memory: Option<ReceivedArena>,
 }
 
+/// How contributions get from a trainer to its gateway, and results back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Both ends have the arena mapped.
+    Shared,
+    /// Each end has an arena of its own, and bytes are sent in pieces.
+    Streamed,
+}
+
 /// A trainer's arena before it is checked and mapped.
 pub enum ReceivedArena {
     /// The file descriptor that came with the first byte.
@@ -58,11 +69,21 @@ pub enum ReceivedArena {
     Undeliverable,
     /// An arena that was made in this process.
     InProcess(Arc<Arena>),
+    /// None: the gateway makes one, since the trainer sends bytes instead.
+    Streamed,
 }
 
 impl ReceivedArena {
+    /// Returns how bytes get into the arena and out of it.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Self::Memfd(_) | Self::Undeliverable | Self::InProcess(_) => Transport::Shared,
+            Self::Streamed => Transport::Streamed,
+        }
+    }
+
     /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena of
-    /// this process is handed over.
+    /// this process is handed over. For a trainer that streams, an arena is made.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
@@ -70,6 +91,7 @@ impl ReceivedArena {
         match self {
             Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
             Self::Undeliverable => Err(ArenaError::Undeliverable),
+            Self::Streamed => Arena::for_streams(claimed_bytes),
             Self::InProcess(arena) if arena.mapped_bytes() == claimed_bytes => Ok(arena),
             Self::InProcess(arena) => {
                 Err(ArenaError::OtherSize { actual: arena.mapped_bytes(), claimed: claimed_bytes })
@@ -78,10 +100,19 @@ impl ReceivedArena {
     }
 }
 
+/// The origin of a connection, as far as the system knows it before a byte has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConnectionSource {
+    /// The user id of a process on this host.
+    User(u32),
+    /// The address of another host, or the first half of an IPv6 address.
+    Host(IpAddr),
+}
+
 /// A connection whose first byte may not have arrived.
 pub struct IncomingConnection {
-    /// The user id of the connecting process.
-    pub user: u32,
+    /// The origin of the connection.
+    pub source: ConnectionSource,
     /// Receives the first byte and the arena. It is polled in a task of its own, so that a silent
     /// connection keeps no other waiting.
     pub handshake: BoxFuture<io::Result<AcceptedConnection>>,
@@ -146,6 +177,9 @@ pub enum ConnectError {
     /// Nothing answers.
     #[error(transparent)]
     NoAnswer(#[from] io::Error),
+    /// The other end proves no name of a gateway, or refuses this end's certificate.
+    #[error("{0}")]
+    Untrusted(String),
 }
 
 /// Connects to a gateway's socket, makes sure that a trusted user listens there, and sends the
@@ -225,11 +259,22 @@ impl InProcessConnector {
     /// # Errors
     /// The gateway is gone.
     pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
+        self.connect_with(ReceivedArena::InProcess(arena)).await
+    }
+
+    /// Connects to the gateway in this process as a trainer on another host does, which sends the
+    /// bytes of contributions.
+    ///
+    /// # Errors
+    /// The gateway is gone.
+    pub async fn connect_streamed(&self) -> io::Result<Box<dyn Duplex>> {
+        self.connect_with(ReceivedArena::Streamed).await
+    }
+
+    /// Connects with this arena.
+    async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn Duplex>> {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
-        let accepted = AcceptedConnection {
-            stream: Box::new(theirs),
-            memory: Some(ReceivedArena::InProcess(arena)),
-        };
+        let accepted = AcceptedConnection { stream: Box::new(theirs), memory: Some(memory) };
         let sent = self.pending.send(accepted).await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(Box::new(ours))
@@ -243,8 +288,8 @@ impl TrainerListener for InProcessListener {
         Box::pin(async move {
             let accepted = pending.lock().await.recv().await;
             let accepted = accepted.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-            let user = rustix::process::getuid().as_raw();
-            Ok(IncomingConnection { user, handshake: Box::pin(async move { Ok(accepted) }) })
+            let source = ConnectionSource::User(rustix::process::getuid().as_raw());
+            Ok(IncomingConnection { source, handshake: Box::pin(async move { Ok(accepted) }) })
         })
     }
 }

@@ -1,17 +1,20 @@
-//! The local plane: the trainers of this host, their arenas and their requests.
+//! The local plane: the trainers of this site, their arenas and their requests.
 //!
 //! [`server`] accepts connections from a [`listener`], checks the attach request, and runs one task
 //! for each trainer (`trainer`). That task validates each request before it sends the engine an
-//! event. [`socket`] is the Unix socket of a real gateway, [`protocol`] the wire format, [`refusal`]
-//! the reasons to refuse a trainer, [`operator`] the requests of `landbridge rate`. Everything runs
-//! on the executor that called [`server::serve_local_plane`].
+//! event. [`socket`] is the Unix socket of a real gateway, [`remote`] its TLS for trainers on other
+//! hosts, [`protocol`] the wire format, [`refusal`] the reasons to refuse a trainer, [`operator`] the
+//! requests of `landbridge rate`. Everything runs on the executors that called
+//! [`server::LocalServer::serve`].
 
 mod attachments;
+mod event_writer;
 pub mod job;
 pub mod listener;
 pub mod operator;
 pub mod protocol;
 pub mod refusal;
+pub mod remote;
 pub mod server;
 mod slots;
 pub mod socket;

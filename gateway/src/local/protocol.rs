@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use hier_collectives::codec::{
     DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64,
 };
-use hier_collectives::descriptor::Descriptor;
+use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use std::fmt;
@@ -16,14 +16,18 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 2: version of the wire format between trainer and gateway, which both ends send when attaching.
-pub const LOCAL_VERSION: u16 = 2;
-/// 4,096 bytes: the longest message between trainer and gateway, without its length field. Messages
-/// with the longest names and failure texts fit.
+/// 3: version of the wire format between trainer and gateway, which both ends send when attaching.
+pub const LOCAL_VERSION: u16 = 3;
+/// 64 KiB: the longest message between trainer and gateway, without its length field. Messages with
+/// the longest names, failure texts and counts of 4,000 ranks by pair fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
-pub const MESSAGE_BYTES_MAX: usize = 4096;
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
+/// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
+/// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
+pub const PIECE_BYTES_MAX: u32 = 1 << 18;
+
 /// 32 bytes: length of a job's token, the secret that a trainer shows when it attaches.
 pub const TOKEN_BYTES: usize = 32;
 
@@ -49,6 +53,13 @@ pub enum Request {
     Detach,
     /// Report when a step is complete in every region.
     Commit(Commit),
+    /// Write bytes to the arena, where the gateway has it. The bytes follow behind the frame.
+    ContributionPiece {
+        /// Offset of the first byte in the arena.
+        offset: u64,
+        /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 /// The first request.
@@ -82,6 +93,15 @@ pub enum Response {
     Refused(Refusal),
     /// An event of the rank's collectives.
     Event(RankEvent),
+    /// Bytes of a result, where the trainer has no arena in common. They follow behind the frame.
+    ResultPiece {
+        /// The collective, which is under way.
+        sequence: Sequence,
+        /// Offset of the first byte in the result slot.
+        offset: u64,
+        /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 impl From<[u8; TOKEN_BYTES]> for Token {
@@ -125,11 +145,12 @@ impl Request {
                 out.push(2);
                 write_u64(&mut out, post.epoch.0);
                 write_u64(&mut out, post.sequence.0);
-                post.descriptor.write_to(&mut out);
+                post.descriptor.write_without_counts(&mut out);
                 write_u64(&mut out, post.weight.to_bits());
                 write_u64(&mut out, post.timeout.ns());
                 write_u64(&mut out, *contribution_offset);
                 write_u64(&mut out, *result_offset);
+                post.counts.write_to(&mut out);
             }
             Self::Detach => out.push(3),
             Self::Commit(Commit { epoch, step, timeout }) => {
@@ -137,6 +158,11 @@ impl Request {
                 write_u64(&mut out, epoch.0);
                 write_u64(&mut out, step.0);
                 write_u64(&mut out, timeout.ns());
+            }
+            Self::ContributionPiece { offset, bytes } => {
+                out.push(5);
+                write_u64(&mut out, *offset);
+                write_u32(&mut out, *bytes);
             }
         }
         out
@@ -156,26 +182,35 @@ impl Request {
                 token: Token(reader.read_array()?),
                 job: reader.read_text()?,
             }),
-            2 => Self::Post {
-                post: Post {
-                    epoch: Epoch(reader.read_u64()?),
-                    sequence: Sequence(reader.read_u64()?),
-                    descriptor: Descriptor::read_from(&mut reader)?,
-                    weight: f64::from_bits(reader.read_u64()?),
-                    timeout: Span::from_ns(reader.read_u64()?),
-                },
-                contribution_offset: reader.read_u64()?,
-                result_offset: reader.read_u64()?,
-            },
+            2 => Self::read_post(&mut reader)?,
             3 => Self::Detach,
             4 => Self::Commit(Commit {
                 epoch: Epoch(reader.read_u64()?),
                 step: Step(reader.read_u64()?),
                 timeout: Span::from_ns(reader.read_u64()?),
             }),
+            5 => Self::ContributionPiece {
+                offset: reader.read_u64()?,
+                bytes: read_piece_length(&mut reader)?,
+            },
             _ => return Err(DecodeError::Unknown("request")),
         };
         reader.check_end(request)
+    }
+}
+
+impl Request {
+    /// Reads the fields of a post. What ranks must agree on of its counts follows from them.
+    fn read_post(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
+        let descriptor = Descriptor::read_without_counts(reader)?;
+        let weight = f64::from_bits(reader.read_u64()?);
+        let timeout = Span::from_ns(reader.read_u64()?);
+        let (contribution_offset, result_offset) = (reader.read_u64()?, reader.read_u64()?);
+        let counts = Counts::read_from(reader)?;
+        let descriptor = Descriptor { counts: counts.agreed(), ..descriptor };
+        let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
+        Ok(Self::Post { post, contribution_offset, result_offset })
     }
 }
 
@@ -230,6 +265,12 @@ impl Response {
             Self::Event(RankEvent::EpochAwaited { why }) => {
                 out.push(9);
                 write_text(&mut out, why);
+            }
+            Self::ResultPiece { sequence, offset, bytes } => {
+                out.push(10);
+                write_u64(&mut out, sequence.0);
+                write_u64(&mut out, *offset);
+                write_u32(&mut out, *bytes);
             }
         }
         out
@@ -289,9 +330,22 @@ impl Response {
                 }
                 Self::Event(RankEvent::EpochAwaited { why })
             }
+            10 => Self::ResultPiece {
+                sequence: Sequence(reader.read_u64()?),
+                offset: reader.read_u64()?,
+                bytes: read_piece_length(&mut reader)?,
+            },
             _ => return Err(DecodeError::Unknown("response")),
         };
         reader.check_end(response)
+    }
+}
+
+/// Reads the number of bytes of a piece, which is neither empty nor too long.
+fn read_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+    match reader.read_u32()? {
+        bytes @ 1..=PIECE_BYTES_MAX => Ok(bytes),
+        _ => Err(DecodeError::Invalid("length of a piece")),
     }
 }
 
@@ -352,9 +406,10 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 mod tests {
     use super::*;
     use crate::local::refusal::RefusalReason;
-    use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+    use hier_collectives::descriptor::{ArrayShape, Dtype, Pattern, ReduceOp};
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_tokens_debug_form_shows_no_byte() {
@@ -366,19 +421,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..4) {
+        fn requests_survive_the_wire(
+            n: [u64; 8],
+            rank: u32,
+            token: [u8; 32],
+            job in ".{0,40}",
+            kind in 0..5,
+            counts: Vec<u64>,
+        ) {
             let op = ReduceOp::ALL[(n[0] % 5) as usize];
             let dtype = Dtype::ALL[(n[1] % 7) as usize];
-            let pattern = match n[4] % 4 {
-                0 => Pattern::AllReduce,
-                1 => Pattern::Reduce { to: RankId(rank) },
-                2 => Pattern::Broadcast { from: RankId(rank) },
-                _ => Pattern::Barrier,
+            let code = 1 + (n[4] % 9) as u8;
+            let pattern = Pattern::from_code(code, RankId(rank));
+            let pattern = pattern.or(Pattern::from_code(code, RankId(0))).expect("known");
+            let counts: Arc<[u64]> = counts.into();
+            let counts = match n[6] % 3 {
+                0 => Counts::Even,
+                1 => Counts::ByRank(counts),
+                _ => Counts::ByPair { to: Arc::clone(&counts), from: counts },
             };
+            let agreed = counts.agreed();
             let (elements, layout_hash) = (n[2], n[3]);
             let shape = if n[5] % 2 == 0 { vec![elements] } else { vec![1, elements] };
             let shape = ArrayShape::new(&shape).expect("few dimensions");
-            let descriptor = Descriptor { op, dtype, elements, layout_hash, shape, pattern };
+            let descriptor =
+                Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: agreed };
             let request = match kind {
                 0 => Request::Attach(Attach {
                     version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],
@@ -388,6 +455,7 @@ mod tests {
                         epoch: Epoch(n[4]),
                         sequence: Sequence(n[5]),
                         descriptor,
+                        counts,
                         weight: 2.5,
                         timeout: Span::from_ns(n[6]),
                     },
@@ -399,6 +467,10 @@ mod tests {
                     step: Step(n[1]),
                     timeout: Span::from_ns(n[2]),
                 }),
+                3 => Request::ContributionPiece {
+                    offset: n[0],
+                    bytes: 1 + rank % PIECE_BYTES_MAX,
+                },
                 _ => Request::Detach,
             };
             let bytes = request.encode();
@@ -407,7 +479,7 @@ mod tests {
         }
 
         #[test]
-        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..9) {
+        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..10) {
             let sequence = Sequence(n[0]);
             let timing = Timing {
                 posted: TimeNs::from_ns(n[1]),
@@ -431,6 +503,10 @@ mod tests {
                 3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
                 4 => Response::Event(RankEvent::ContributionFree { sequence }),
                 5 => Response::Event(RankEvent::Committed { step: Step(n[1]) }),
+                8 => {
+                    let bytes = 1 + n[2] as u32 % PIECE_BYTES_MAX;
+                    Response::ResultPiece { sequence, offset: n[1], bytes }
+                }
                 7 => {
                     let why = Failure::truncate_text(text);
                     Response::Event(RankEvent::EpochAwaited { why })
@@ -447,6 +523,16 @@ mod tests {
             let bytes = response.encode();
             prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
             prop_assert_eq!(Response::decode(&bytes), Ok(response));
+        }
+
+        #[test]
+        fn pieces_of_other_lengths_are_refused(offset: u64, more in PIECE_BYTES_MAX + 1..) {
+            for bytes in [0, more] {
+                let request = Request::ContributionPiece { offset, bytes };
+                prop_assert!(Request::decode(&request.encode()).is_err());
+                let response = Response::ResultPiece { sequence: Sequence(1), offset, bytes };
+                prop_assert!(Response::decode(&response.encode()).is_err());
+            }
         }
 
         #[test]

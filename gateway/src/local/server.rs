@@ -1,13 +1,15 @@
 //! Accepts the connections of trainers and operators, and admits trainers to their ranks.
 //!
-//! [`serve_local_plane`] runs in one task of the gateway. Each connection gets a task of its own,
-//! which must authenticate within `ATTACH_TIMEOUT`. Then it serves one operator request, or becomes
-//! a trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
+//! [`LocalServer::serve`] runs in one task of the gateway for each listener. Each connection gets a
+//! task of its own, which must authenticate within `ATTACH_TIMEOUT`. Then it serves one operator
+//! request, or becomes a trainer's task (`trainer`). The engine hears of a trainer only once it has
+//! attached.
 
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{
-    AcceptedConnection, Duplex, IncomingConnection, ReceivedArena, TrainerListener,
+    AcceptedConnection, ConnectionSource, Duplex, IncomingConnection, ReceivedArena,
+    TrainerListener,
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
@@ -15,6 +17,7 @@ use super::protocol::{
     write_local_message,
 };
 use super::refusal::{Refusal, RefusalReason};
+pub use super::trainer::LAST_WRITE_TIMEOUT;
 use super::trainer::{self, Attachment, TrainerContext};
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
@@ -22,19 +25,21 @@ use crate::events::{Event, EventSender, RateChange};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
 use crate::memory::arena::{Arena, ArenaError};
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
 use units::Span;
 
-/// 256 connections that have not attached yet: at one more, the user with the most loses its
-/// oldest. Attached connections are bounded by the ranks of jobs.
+/// 256 connections of one listener that have not attached yet: at one more, the user or host with the
+/// most loses its oldest. Attached connections are bounded by the ranks of jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
-const PENDING_CONNECTIONS_MAX: usize = 256;
+pub const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay: least interval between two accepts while half of the
 /// admission slots are taken. Without the interval a connection flood took half a core.
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
@@ -43,7 +48,8 @@ const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
 /// its admission slot.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
 
-struct LocalServer {
+/// The server of a gateway's trainers and operators, for all its listeners.
+pub struct LocalServer {
     host: Arc<dyn Host>,
     spec: LocalSpec,
     events: EventSender,
@@ -60,58 +66,65 @@ struct PendingAttachment {
     arena_bytes: u64,
 }
 
-/// Accepts connections of trainers and operators until shutdown, and spawns a task for each.
-pub async fn serve_local_plane(
-    host: Arc<dyn Host>,
-    listener: Box<dyn TrainerListener>,
-    spec: LocalSpec,
-    events: EventSender,
-    shutdown: CancellationToken,
-) {
-    let server = Arc::new(LocalServer {
-        host: Arc::clone(&host),
-        spec,
-        events,
-        shutdown: shutdown.clone(),
-        next_attachment: AtomicU64::new(1),
-        attachments: Arc::default(),
-        refusals: LogThrottle::default(),
-    });
-    let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
-    let errors = AcceptErrors::default();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok(incoming) => {
-                let (server, slot) = (Arc::clone(&server), admission.take_slot(incoming.user));
-                host.spawn(Box::pin(server.handle_connection(incoming, slot)));
-                if admission.is_half_full() {
-                    host.sleep_until(host.now() + FLOOD_ACCEPT_INTERVAL).await;
-                } else {
-                    // Other tasks run between two accepts.
-                    tokio::task::yield_now().await;
+impl LocalServer {
+    /// Makes the server of a gateway. It sends the engine `events`, and serves until `shutdown`.
+    pub fn new(
+        host: Arc<dyn Host>,
+        spec: LocalSpec,
+        events: EventSender,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            spec,
+            events,
+            shutdown,
+            next_attachment: AtomicU64::new(1),
+            attachments: Arc::default(),
+            refusals: LogThrottle::default(),
+        })
+    }
+
+    /// Returns a guard whose drop shuts the gateway down.
+    pub fn shutdown_guard(&self) -> DropGuard {
+        self.shutdown.clone().drop_guard()
+    }
+
+    /// Accepts connections of trainers and operators until shutdown, and spawns a task for each.
+    pub async fn serve(self: Arc<Self>, listener: Box<dyn TrainerListener>) {
+        let (host, shutdown) = (Arc::clone(&self.host), self.shutdown.clone());
+        let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
+        let errors = AcceptErrors::new("a trainer's connection", self.spec.warnings.clone());
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok(incoming) => {
+                    let (server, slot) = (Arc::clone(&self), admission.take_slot(incoming.source));
+                    host.spawn(Box::pin(server.handle_connection(incoming, slot)));
+                    if admission.is_half_full() {
+                        host.sleep_until(host.now() + FLOOD_ACCEPT_INTERVAL).await;
+                    } else {
+                        // Other tasks run between two accepts.
+                        tokio::task::yield_now().await;
+                    }
                 }
-            }
-            Err(error) => {
-                if let Some(line) = errors.line("a trainer's connection", &error, host.now()) {
-                    warn!("{line}");
+                Err(error) => {
+                    errors.log(&error, host.now());
+                    host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
                 }
-                host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
             }
         }
     }
-}
 
-impl LocalServer {
     /// Authenticates a connection within [`ATTACH_TIMEOUT`], then serves its trainer to the end.
     async fn handle_connection(
         self: Arc<Self>,
         incoming: IncomingConnection,
-        slot: AdmissionSlot<u32>,
+        slot: AdmissionSlot<ConnectionSource>,
     ) {
         let authenticated = tokio::select! {
             biased;
@@ -156,10 +169,11 @@ impl LocalServer {
         &self,
         incoming: IncomingConnection,
     ) -> io::Result<Option<(PendingAttachment, Box<dyn Duplex>)>> {
-        let IncomingConnection { user, handshake } = incoming;
+        let IncomingConnection { source, handshake } = incoming;
         let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
-            let response = self.serve_operator(user, &read_local_message(&mut stream).await?).await;
+            let response =
+                self.serve_operator(source, &read_local_message(&mut stream).await?).await;
             let response = serde_json::to_vec(&response).expect("keys are strings");
             write_local_message(&mut stream, &response).await?;
             return Ok(None);
@@ -181,16 +195,22 @@ impl LocalServer {
         stream: &mut Box<dyn Duplex>,
         refusal: Refusal,
     ) -> io::Result<()> {
-        if let Some(suppressed) = self.refusals.permit(self.host.now()) {
-            warn!("a trainer was refused: {refusal}{suppressed}");
+        let now = self.host.now();
+        if let Some(suppressed) = self.refusals.permit(now) {
+            let subject = format!("{:?}", refusal.reason);
+            warn_if_due!(
+                self.spec.warnings.is_due(WarningCause::Trainer, &subject, now),
+                "a trainer was refused: {refusal}{suppressed}"
+            );
         }
         write_local_message(stream, &Response::Refused(refusal).encode()).await
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
     /// gateway's own user and root may change rates.
-    async fn serve_operator(&self, user: u32, request: &[u8]) -> OperatorResponse {
-        if user != 0 && user != rustix::process::geteuid().as_raw() {
+    async fn serve_operator(&self, source: ConnectionSource, request: &[u8]) -> OperatorResponse {
+        let own = [0, rustix::process::geteuid().as_raw()].map(ConnectionSource::User);
+        if !own.contains(&source) {
             let why = "only the gateway's own user may do that".to_owned();
             return OperatorResponse::Refused(why);
         }
@@ -242,10 +262,11 @@ impl LocalServer {
     /// The answer to the trainer.
     async fn attach_trainer(&self, pending: PendingAttachment) -> Result<Attachment, Refusal> {
         let PendingAttachment { mut reservation, memory, arena_bytes } = pending;
+        let transport = memory.transport();
         let arena = self.map_arena(memory, arena_bytes).await?;
         reservation.set_arena(&arena);
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
-        Ok(Attachment { reservation, id, arena })
+        Ok(Attachment { reservation, id, arena, transport })
     }
 
     /// Finds the job of an attach request if its token is right. An unknown job and a wrong token
@@ -296,6 +317,7 @@ impl LocalServer {
 mod tests {
     use super::*;
     use crate::host::{BoxFuture, VirtualHost};
+    use crate::warnings::Warnings;
     use tokio::sync::mpsc;
     use wan_sim::VirtualNet;
 
@@ -311,7 +333,10 @@ mod tests {
             // Virtual time stands still for a server that accepts without pause.
             assert!(self.0.fetch_add(1, Ordering::Relaxed) < ACCEPTS_MAX, "too many accepts");
             Box::pin(async {
-                Ok(IncomingConnection { user: 1, handshake: Box::pin(std::future::pending()) })
+                Ok(IncomingConnection {
+                    source: ConnectionSource::User(1),
+                    handshake: Box::pin(std::future::pending()),
+                })
             })
         }
     }
@@ -321,16 +346,12 @@ mod tests {
         let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
         let listener = Arc::new(Flooded(AtomicU64::new(0)));
         let (_jobs, jobs) = tokio::sync::watch::channel(Arc::default());
-        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs };
+        let (fabric, warnings) = ("one".to_owned(), Warnings::default());
+        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric, jobs, warnings };
         let (events, _inbox) = mpsc::channel(1);
-        let shutdown = CancellationToken::new();
-        let serving = serve_local_plane(
-            Arc::clone(&host) as _,
-            Box::new(Arc::clone(&listener)),
-            spec,
-            events,
-            shutdown,
-        );
+        let server =
+            LocalServer::new(Arc::clone(&host) as _, spec, events, CancellationToken::new());
+        let serving = server.serve(Box::new(Arc::clone(&listener)));
         tokio::select! {
             () = serving => panic!("nobody shut it down"),
             () = host.sleep_until(host.now() + Span::from_secs(5)) => {}

@@ -7,7 +7,8 @@ use super::protocol::POSTS_MAX;
 use crate::memory::arena::{ALIGN_BYTES, Arena};
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
-use hier_collectives::ids::Sequence;
+use hier_collectives::descriptor::SlotElements;
+use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::Post;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,19 +25,45 @@ pub(super) struct PostSlots {
 /// Slots that the gateway may read and write now, by collective.
 #[derive(Debug, Default)]
 pub(super) struct SlotsInUse {
-    posts: Mutex<BTreeMap<Sequence, PostSlots>>,
+    posts: Mutex<BTreeMap<Sequence, SlotsOfPost>>,
+}
+
+/// The slots of one post while they are in use.
+#[derive(Debug)]
+struct SlotsOfPost {
+    slots: PostSlots,
+    /// Whether the bytes of the result are sent to the trainer.
+    streams_result: bool,
+}
+
+/// A rank in its job, from which the lengths of its slots follow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RankPlace {
+    /// The rank.
+    pub rank: RankId,
+    /// The number of ranks.
+    pub world_size: u32,
 }
 
 impl PostSlots {
     /// Finds the slots of a post in the arena of its rank. `offsets` are the offsets of
-    /// contribution and result, in bytes.
+    /// contribution and result, in bytes. Counts that do not fit `place` have slots without bytes,
+    /// since the session refuses them.
     ///
     /// # Errors
     /// The text for the trainer: a slot is outside the arena or misaligned, or the two overlap.
-    pub fn locate(arena: &Arc<Arena>, post: &Post, offsets: [u64; 2]) -> Result<Self, String> {
-        let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
+    pub fn locate(
+        arena: &Arc<Arena>,
+        post: &Post,
+        place: RankPlace,
+        offsets: [u64; 2],
+    ) -> Result<Self, String> {
+        let RankPlace { rank, world_size } = place;
+        let lengths = post.descriptor.slot_elements(&post.counts, rank, world_size);
+        let SlotElements { contribution, result } = lengths.unwrap_or_default();
         let whole = MemSlice::whole(arena);
-        let slot = |which: &str, offset: u64| {
+        let slot = |which: &str, offset: u64, elements: u64| {
+            let bytes = elements.checked_mul(post.descriptor.dtype.size());
             let end = bytes.and_then(|bytes| offset.checked_add(bytes));
             let end = end.filter(|end| *end <= whole.len());
             let end = end.ok_or_else(|| {
@@ -49,8 +76,8 @@ impl PostSlots {
                 Err(format!("the {which} slot at {offset} is not at a multiple of {ALIGN_BYTES}"))
             }
         };
-        let contribution = slot("contribution", offsets[0])?;
-        let result = slot("result", offsets[1])?;
+        let contribution = slot("contribution", offsets[0], contribution)?;
+        let result = slot("result", offsets[1], result)?;
         if contribution.overlaps(&result) {
             return Err("contribution and result slot overlap".to_owned());
         }
@@ -59,12 +86,18 @@ impl PostSlots {
 }
 
 impl SlotsInUse {
-    /// Reserves the slots of a post until [`SlotsInUse::free_slots`].
+    /// Reserves the slots of a post until [`SlotsInUse::free_slots`]. `streams_result` says whether
+    /// the bytes of the result are sent to the trainer.
     ///
     /// # Errors
     /// The text for the trainer: the collective was posted already, too many are under way, or a
     /// slot is still in use.
-    pub fn reserve_slots(&self, sequence: Sequence, slots: &PostSlots) -> Result<(), String> {
+    pub fn reserve_slots(
+        &self,
+        sequence: Sequence,
+        slots: &PostSlots,
+        streams_result: bool,
+    ) -> Result<(), String> {
         let mut posts = lock(&self.posts);
         if posts.contains_key(&sequence) {
             return Err(format!("collective {sequence} was posted twice"));
@@ -72,7 +105,7 @@ impl SlotsInUse {
         if posts.len() >= POSTS_MAX {
             return Err(format!("{POSTS_MAX} collectives are under way already"));
         }
-        let in_use = posts.values().any(|other| {
+        let in_use = posts.values().map(|other| &other.slots).any(|other| {
             // Contributions are only read, so two collectives may share one.
             other.result.overlaps(&slots.contribution)
                 || other.result.overlaps(&slots.result)
@@ -81,12 +114,69 @@ impl SlotsInUse {
         if in_use {
             return Err(format!("a slot of collective {sequence} is still in use by another"));
         }
-        posts.insert(sequence, slots.clone());
+        posts.insert(sequence, SlotsOfPost { slots: slots.clone(), streams_result });
         Ok(())
+    }
+
+    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where the
+    /// trainer shares the memory, or has no result.
+    pub fn streamed_result(&self, sequence: Sequence) -> Option<MemSlice> {
+        let posts = lock(&self.posts);
+        let post = posts.get(&sequence).filter(|post| post.streams_result)?;
+        Some(post.slots.result.clone())
+    }
+
+    /// Finds the place of `bytes` bytes that a trainer sends for the arena, at `offset` in bytes.
+    ///
+    /// # Errors
+    /// The text for the trainer: the bytes are for a place outside the arena or in a result slot in
+    /// use.
+    pub fn locate_piece(
+        &self,
+        arena: &Arc<Arena>,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<MemSlice, String> {
+        let whole = MemSlice::whole(arena);
+        let end = offset.checked_add(bytes.into()).filter(|end| *end <= whole.len());
+        let Some(end) = end else {
+            let length = whole.len();
+            return Err(format!("a piece at {offset} reaches beyond the arena of {length} bytes"));
+        };
+        let place = whole.slice(offset..end);
+        let overlaps = |post: &SlotsOfPost| post.slots.result.overlaps(&place);
+        if lock(&self.posts).values().any(overlaps) {
+            return Err(format!("the piece at {offset} lies in a result slot that is in use"));
+        }
+        Ok(place)
     }
 
     /// Frees the slots of a collective that the gateway no longer touches.
     pub fn free_slots(&self, sequence: Sequence) {
         lock(&self.posts).remove(&sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_reach_neither_beyond_the_arena_nor_into_results() {
+        let arena = Arena::anonymous(4096).expect("a page");
+        let (whole, in_use) = (MemSlice::whole(&arena), SlotsInUse::default());
+        let slots = PostSlots { contribution: whole.slice(0..64), result: whole.slice(64..128) };
+        in_use.reserve_slots(Sequence(3), &slots, true).expect("free");
+        let locate = |offset: u64, bytes: u32| in_use.locate_piece(&arena, offset, bytes);
+        assert_eq!(locate(0, 64).expect("a contribution").len(), 64);
+        assert_eq!(locate(4095, 1).expect("the last byte").len(), 1);
+        for (offset, bytes) in [(4096, 1), (4000, 97), (u64::MAX, 1), (u64::MAX - 1, u32::MAX)] {
+            let why = locate(offset, bytes).expect_err("beyond the arena");
+            assert!(why.contains("beyond the arena of 4096 bytes"), "{why}");
+        }
+        assert!(locate(60, 5).expect_err("one byte of the result").contains("in use"));
+        assert_eq!(in_use.streamed_result(Sequence(3)).expect("streamed").len(), 64);
+        in_use.free_slots(Sequence(3));
+        assert!(locate(60, 5).is_ok() && in_use.streamed_result(Sequence(3)).is_none());
     }
 }

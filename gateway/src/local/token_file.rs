@@ -1,6 +1,7 @@
 //! A job's token in a file: 64 hexadecimal digits. Trainers, the daemon and the doctor read it.
 
 use super::protocol::{TOKEN_BYTES, Token};
+use crate::access::read_credential_file;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,9 +26,10 @@ pub enum TokenFileError {
 /// # Errors
 /// [`TokenFileError`].
 pub fn load_token(path: &Path) -> Result<Token, TokenFileError> {
-    let text = std::fs::read_to_string(path)
+    let bytes = read_credential_file(path)
         .map_err(|source| TokenFileError::Read { path: path.to_owned(), source })?;
-    parse_token(text.trim_ascii()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
+    let text = std::str::from_utf8(bytes.trim_ascii()).ok();
+    text.and_then(parse_token).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
 }
 
 /// Parses 64 hexadecimal digits to a token.

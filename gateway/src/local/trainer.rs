@@ -5,21 +5,21 @@
 //! the start.
 
 use super::attachments::RankReservation;
+use super::event_writer::EventWriter;
 use super::job::{JobSpec, LocalSpec};
-use super::listener::Duplex;
-use super::protocol::{
-    LOCAL_VERSION, POSTS_MAX, Request, Response, frame_local_message, read_local_message,
-    write_local_message,
-};
+use super::listener::{Duplex, Transport};
+use super::protocol::{LOCAL_VERSION, POSTS_MAX, Request, Response, read_local_message};
 use super::refusal::{Refusal, RefusalReason};
-use super::slots::{PostSlots, SlotsInUse};
+use super::remote::pieces::{PieceReceiver, is_result_written};
+use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
 use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
+use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, BufReader, ReadHalf};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -35,13 +35,14 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
 /// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
-const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
+pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
-/// A trainer that has attached, and the memory that it brought.
+/// A trainer that has attached, and its memory.
 pub(super) struct Attachment {
     pub reservation: RankReservation,
     pub id: AttachmentId,
     pub arena: Arc<Arena>,
+    pub transport: Transport,
 }
 
 /// The parts of the gateway that a trainer's task uses.
@@ -58,7 +59,8 @@ pub(super) async fn serve_trainer(
     attachment: Attachment,
     stream: Box<dyn Duplex>,
 ) {
-    let (reader, mut writer) = tokio::io::split(stream);
+    let (reader, writer) = tokio::io::split(stream);
+    let mut writer = EventWriter::new(writer);
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
     let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
@@ -69,7 +71,8 @@ pub(super) async fn serve_trainer(
         world_size: context.spec.world_size,
         fabric: context.spec.fabric.clone(),
     };
-    if write_local_message(&mut writer, &welcome.encode()).await.is_err() {
+    writer.queue(&welcome);
+    if writer.flush().await.is_err() {
         return;
     }
     let events = RankEvents::new(queue, overflowed.clone());
@@ -81,16 +84,18 @@ pub(super) async fn serve_trainer(
         () = overflowed.cancelled() => detached("it does not read its events"),
         () = wait_until_job_removed(context.spec, group) => job_removed(),
         refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
-        refusal = read_requests(&attachment, reader, &slots, context.events) => refusal,
+        refusal = read_requests(&context, &attachment, reader, &slots) => refusal,
     };
     debug!("rank {rank}: {refusal}");
-    let refusal = Response::Refused(refusal).encode();
+    let refusal = Response::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
-            write_local_message(&mut writer, &Response::Event(event).encode()).await?;
+            queue_event(event, &mut writer, &slots).await?;
         }
-        write_local_message(&mut writer, &refusal).await
+        writer.queue(&refusal);
+        writer.flush().await?;
+        writer.shut_down().await
     };
     tokio::select! {
         biased;
@@ -131,31 +136,49 @@ async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
 /// the last message to it.
 async fn read_requests(
+    context: &TrainerContext<'_>,
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn Duplex>>,
     slots: &SlotsInUse,
-    events: &EventSender,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
+    let mut pieces = match attachment.transport {
+        Transport::Shared => None,
+        Transport::Streamed => Some(PieceReceiver::new()),
+    };
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
+    let place = RankPlace { rank, world_size: context.spec.world_size };
     loop {
-        let bytes = match read_local_message(&mut reader).await {
-            Ok(bytes) => bytes,
-            Err(error) => return detached(format!("connection ended: {error}")),
-        };
-        let request = match Request::decode(&bytes) {
+        let request = match read_request(&mut reader).await {
             Ok(request) => request,
-            Err(error) => return Refusal::bad_request(format!("malformed request: {error}")),
+            Err(refusal) => return refusal,
         };
+        if let Request::ContributionPiece { offset, bytes } = request {
+            let arrived = match &mut pieces {
+                None => Err(Refusal::bad_request("a piece, though the arena is shared")),
+                Some(pieces) => match slots.locate_piece(&attachment.arena, offset, bytes) {
+                    Ok(place) => {
+                        let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
+                        pieces.receive(&mut reader, bytes, put).await.map_err(ended)
+                    }
+                    Err(why) => Err(Refusal::bad_request(why)),
+                },
+            };
+            match arrived {
+                Ok(()) => continue,
+                Err(refusal) => return refusal,
+            }
+        }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return shutting_down();
         };
         let event = match request {
             Request::Attach(_) => return Refusal::bad_request("attached twice"),
             Request::Detach => return detached("detached"),
+            Request::ContributionPiece { .. } => unreachable!("received above"),
             Request::Commit(commit) => {
                 LocalEvent::Commit { group, rank, attachment: id, commit, permit }
             }
@@ -167,44 +190,84 @@ async fn read_requests(
             }
             Request::Post { post, contribution_offset, result_offset } => {
                 let offsets = [contribution_offset, result_offset];
-                let located = PostSlots::locate(&attachment.arena, &post, offsets);
+                let is_streamed = attachment.transport == Transport::Streamed;
+                let streams_result =
+                    is_streamed && is_result_written(post.descriptor.pattern, rank);
+                let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
                 let reserved = located.and_then(|located| {
-                    slots.reserve_slots(post.sequence, &located)?;
+                    slots.reserve_slots(post.sequence, &located, streams_result)?;
                     Ok(located)
                 });
                 let PostSlots { contribution, result } = match reserved {
                     Ok(located) => located,
                     Err(why) => return Refusal::bad_request(why),
                 };
+                let post = Box::new(post);
                 LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
             }
         };
-        if events.send(Event::Local(event)).await.is_err() {
+        if context.events.send(Event::Local(event)).await.is_err() {
             return shutting_down();
         }
     }
 }
 
+/// Reads the next request.
+///
+/// # Errors
+/// The last message to the trainer: the connection ended, or the request is malformed.
+async fn read_request(reader: &mut (impl AsyncRead + Unpin)) -> Result<Request, Refusal> {
+    let bytes = read_local_message(reader).await.map_err(ended)?;
+    Request::decode(&bytes)
+        .map_err(|error| Refusal::bad_request(format!("malformed request: {error}")))
+}
+
+/// Makes the last message to a trainer whose connection ended.
+fn ended(error: io::Error) -> Refusal {
+    detached(format!("connection ended: {error}"))
+}
+
 /// Writes events to the trainer until the connection ends; returns the last message to it.
 async fn write_events(
     rank_events: &mut mpsc::Receiver<RankEvent>,
-    writer: &mut WriteHalf<Box<dyn Duplex>>,
+    writer: &mut EventWriter,
     slots: &SlotsInUse,
 ) -> Refusal {
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
     while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
-        let mut frames = Vec::new();
         for event in batch.drain(..) {
-            if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } =
-                event
-            {
-                slots.free_slots(sequence);
+            if let Err(error) = queue_event(event, writer, slots).await {
+                return ended(error);
             }
-            frames.extend(frame_local_message(&Response::Event(event).encode()));
         }
-        if let Err(error) = writer.write_all(&frames).await {
-            return detached(format!("connection ended: {error}"));
+        if let Err(error) = writer.flush().await {
+            return ended(error);
         }
     }
     shutting_down()
+}
+
+/// Adds an event to what is written to the trainer, behind the bytes of a result that it announces.
+/// Frees the slots of a collective that has ended.
+///
+/// # Errors
+/// The connection is gone.
+async fn queue_event(
+    event: RankEvent,
+    writer: &mut EventWriter,
+    slots: &SlotsInUse,
+) -> io::Result<()> {
+    match &event {
+        RankEvent::ResultReady { sequence, .. } => {
+            if let Some(result) = slots.streamed_result(*sequence) {
+                writer.send_result(*sequence, &result).await?;
+            }
+        }
+        RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {
+            slots.free_slots(*sequence);
+        }
+        _ => {}
+    }
+    writer.queue(&Response::Event(event));
+    Ok(())
 }

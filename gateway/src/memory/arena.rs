@@ -137,6 +137,20 @@ impl Arena {
         Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
     }
 
+    /// Maps `bytes` bytes of zeroed memory for a trainer that sends bytes, with every page present. So
+    /// no step waits for pages, and none is missing when it is needed.
+    ///
+    /// # Errors
+    /// The system has too little memory, or a limit leaves too little of it.
+    pub fn for_streams(bytes: u64) -> Result<Arc<Self>, ArenaError> {
+        // Without this check the kernel would kill the gateway or others to find the pages.
+        if let Some(limit) = arena_limit_below(bytes) {
+            return Err(ArenaError::Limited { wanted: bytes, limit });
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+        Self::map_private(bytes, ProtFlags::READ | ProtFlags::WRITE, flags).map(Arc::new)
+    }
+
     /// Maps `bytes` bytes of zeroed memory of this process, and counts them in `mapped` while they
     /// are mapped.
     ///
@@ -267,11 +281,16 @@ impl Arena {
 
     /// Maps `bytes` bytes of memory that no other process sees.
     fn map_anonymous(bytes: u64, protection: ProtFlags) -> Result<Self, ArenaError> {
+        Self::map_private(bytes, protection, MapFlags::PRIVATE)
+    }
+
+    /// Maps `bytes` bytes of memory that no other process sees, with these flags.
+    fn map_private(bytes: u64, protection: ProtFlags, flags: MapFlags) -> Result<Self, ArenaError> {
         let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         if length == 0 {
             return Err(ArenaError::BadSize(bytes));
         }
-        let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE);
+        let anywhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe { rustix::mm::mmap_anonymous(anywhere, length, protection, flags) };
         Self::from_mapping(start.map_err(|error| ArenaError::of_mapping(error, bytes))?, length)

@@ -59,8 +59,9 @@ impl MemSlice {
 
     /// Whether two slices share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
-        Arc::ptr_eq(&self.arena, &other.arena) && !apart
+        let start = self.range.start.max(other.range.start);
+        let end = self.range.end.min(other.range.end);
+        Arc::ptr_eq(&self.arena, &other.arena) && start < end
     }
 
     /// Whether no other slice of the arena is alive.

@@ -11,6 +11,7 @@ use super::status::GatewayReport;
 use super::status_request::{StatusError, StatusHandle};
 use super::versioned::Versioned;
 use crate::sync::lock;
+use crate::warnings::Warnings;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -30,6 +31,8 @@ pub struct Observed {
     pub status: StatusHandle,
     /// The reason why trainers cannot attach at the gateway's socket, while there is one.
     pub socket_problem: watch::Receiver<Option<String>>,
+    /// The address at which trainers of other hosts attach, if the gateway serves them.
+    pub attach: Option<String>,
     /// The fabric that the gateway runs with.
     pub fabric: Arc<FabricReport>,
 }
@@ -56,6 +59,11 @@ struct KeptStatus {
 type Answer = (StatusCode, &'static str, Bytes);
 
 impl Answers {
+    /// Returns what decides which log lines of the gateway are warnings.
+    pub fn warnings(&self) -> Warnings {
+        self.observed.metrics.warnings.clone()
+    }
+
     /// Makes the answers of a gateway.
     pub fn new(observed: Observed) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
@@ -113,10 +121,11 @@ impl Answers {
         metrics.render().into()
     }
 
-    /// Requests the status from the engine, adds the problem of the socket, and judges both.
+    /// Requests the status from the engine, adds what the local plane knows, and judges both.
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
         status.socket_problem = self.observed.socket_problem.borrow().clone();
+        status.attach.clone_from(&self.observed.attach);
         status.problems = judge_problems(&status);
         Ok(status)
     }

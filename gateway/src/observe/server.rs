@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
-use tracing::warn;
 
 /// Serves HTTP requests at `listener` forever, and samples the status for the history. Each
 /// connection is closed after one request, or after `HTTP_REQUEST_TIMEOUT`, so that slow or idle
@@ -33,14 +32,12 @@ pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible
 /// Serves each connection in a task of its own.
 async fn accept_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
-    let errors = AcceptErrors::default();
+    let errors = AcceptErrors::new("an HTTP connection", answers.warnings());
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                if let Some(line) = errors.line("an HTTP connection", &error, RealHost.now()) {
-                    warn!("{line}");
-                }
+                errors.log(&error, RealHost.now());
                 tokio::time::sleep(ACCEPT_RETRY_PAUSE.duration()).await;
                 continue;
             }

@@ -25,6 +25,10 @@ pub struct GatewayReport {
     /// [`judge_problems`](super::readiness::judge_problems) finds them.
     #[serde(default)]
     pub problems: Vec<ProblemReport>,
+    /// The TCP address at which trainers of other hosts attach, if it serves them. The status server
+    /// adds it to what the engine says.
+    #[serde(default)]
+    pub attach: Option<String>,
     /// The gateways with which it exchanges.
     pub peers: Vec<PeerReport>,
     /// The links of its region.
@@ -298,6 +302,29 @@ pub struct PeerReport {
     /// connected.
     #[serde(default)]
     pub mtu: Option<u16>,
+    /// The state of the lanes on a `shared` link; `None` on others, and while no lane is connected.
+    #[serde(default)]
+    pub shared: Option<SharedLanesReport>,
+}
+
+/// The lanes of a `shared` link to a peer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedLanesReport {
+    /// The phase of the first lane: `startup`, `drain`, `probe-down`, `cruise`, `probe-up` or
+    /// `probe-rtt`.
+    pub phase: String,
+    /// Whether others seem to fill the queue of the link.
+    pub rivals: bool,
+    /// The delivery rate of all lanes in bits per second, in IP bytes; `None` before it is found.
+    pub found_bits_per_second: Option<u64>,
+    /// The round-trip time without a queue in milliseconds; `None` before it is found.
+    pub min_rtt_ms: Option<f64>,
+    /// Bytes lost at random.
+    pub random_lost_bytes: u64,
+    /// Bytes that a queue dropped.
+    pub queue_lost_bytes: u64,
+    /// Bytes lost in outages of the path.
+    pub outage_lost_bytes: u64,
 }
 
 /// A link: its configuration, and the rate limits that apply now.

@@ -83,6 +83,7 @@ pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentit
         lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
         mtu_pinned: setup.mtu_pinned,
         credentials: identity.credentials,
+        attach: None,
         jobs: setup.jobs.clone(),
         memory: setup.memory,
         plan: setup.plan.clone(),
@@ -133,6 +134,13 @@ impl VirtualDeployment {
         Ok(())
     }
 
+    /// Stops a gateway, which runs.
+    pub async fn stop_gateway(&mut self, me: GatewayId) {
+        let index = self.handles.partition_point(|handles| handles.id < me);
+        self.gateways.remove(index).shut_down().await;
+        self.handles.remove(index);
+    }
+
     /// Stops a gateway and starts it again with another identity.
     ///
     /// # Errors
@@ -142,9 +150,7 @@ impl VirtualDeployment {
         me: GatewayId,
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
-        let index = self.handles.partition_point(|handles| handles.id < me);
-        self.gateways.remove(index).shut_down().await;
-        self.handles.remove(index);
+        self.stop_gateway(me).await;
         // Its sockets are free once its peers have had time to answer.
         self.sleep(Span::from_secs(30)).await;
         self.add_gateway(me, identity).await

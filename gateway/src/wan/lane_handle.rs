@@ -4,6 +4,7 @@
 //! control messages through it; the control writer of the connection sends them.
 
 use crate::events::ConnectionId;
+use crate::wan::congestion::SharedLaneView;
 use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::telemetry::ThreadTime;
 use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
@@ -65,6 +66,8 @@ pub struct LaneMeasurement {
     pub silence: Span,
     /// The processor time of the lane's thread.
     pub thread: ThreadTime,
+    /// The state of the lane's model; `None` where its link is not shared.
+    pub shared: Option<SharedLaneView>,
 }
 
 impl LaneHandle {
@@ -127,6 +130,12 @@ impl LaneHandle {
         lane_controller::smoothed_rtt(&self.connection)
     }
 
+    /// Returns the factor from bytes of UDP payload in full packets of the lane to bytes on the link.
+    pub fn ip_bytes_factor(&self) -> f64 {
+        let payload = f64::from(self.connection.stats().path.current_mtu.max(1));
+        1.0 + f64::from(ip_udp_header_bytes(self.connection.remote_address().ip())) / payload
+    }
+
     /// Returns the longest IP packet that the lane sends now, in bytes.
     pub fn mtu(&self) -> u16 {
         let headers = ip_udp_header_bytes(self.connection.remote_address().ip());
@@ -145,6 +154,7 @@ impl LaneHandle {
             in_flight_bytes: telemetry.map_or(0, |telemetry| telemetry.in_flight.bytes()),
             silence: telemetry.map_or(Span::ZERO, |telemetry| telemetry.silence()),
             thread: telemetry.map(|telemetry| telemetry.thread_time()).unwrap_or_default(),
+            shared: telemetry.and_then(|telemetry| telemetry.shared_view()),
         }
     }
 

@@ -89,6 +89,8 @@ impl LaneSpec {
             lanes,
             segment_bytes: self.segment_bytes,
             receive_window_max: self.receive_windows_max.get() / connections.max(1),
+            memory: Arc::clone(&peer.memory),
+            probe_seed: self.me.0.into(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! its parts have locks of their own.
 
 use crate::observe::metrics::PeerMetrics;
+use crate::wan::congestion::PathMemory;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
 use crate::wan::connect::path_probe::path_check::LanePaths;
@@ -14,6 +15,7 @@ use crate::wan::stream::send_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::sync::watch;
 use units::BitRate;
@@ -37,6 +39,8 @@ pub struct PeerLink {
     pub pair_pacer: PairPacer,
     /// The congestion controller of its lanes.
     pub controller: ControllerKind,
+    /// The findings of its lanes about the path, on a shared link.
+    pub memory: Arc<PathMemory>,
     /// The bounds of the number of lanes.
     pub lane_terms: LaneTerms,
     /// The number of lanes in use, which the engine sets and diallers follow.
@@ -79,10 +83,12 @@ impl PeerLink {
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit
-    /// but `limit` and were filled; `None` within a region, whose rate is not known.
+    /// but `limit` and were filled; `None` where no rate is known: on a shared link and within a
+    /// region.
     pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
         let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
-        (self.link.a != self.link.b).then(|| pair * (1.0 - self.link.loss.as_f64()))
+        let is_known = self.link.a != self.link.b && self.controller != ControllerKind::Shared;
+        is_known.then(|| pair * (1.0 - self.link.loss.as_f64()))
     }
 
     /// Returns the rate that the pair alone could send, within the present limit of the link.

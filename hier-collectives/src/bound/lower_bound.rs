@@ -24,7 +24,9 @@ pub fn all_reduce_bound(fabric: &Fabric, bytes: ByteCount) -> Span {
 /// Returns T*, the least time of any operation on `bytes`, by the terms of [`all_reduce_bound`].
 ///
 /// A reduction moves every region's bytes to one region and a broadcast one region's bytes to all:
-/// (N-1)S in all. A barrier takes the delay between the two farthest regions.
+/// (N-1)S in all. A barrier takes the delay between the two farthest regions. In operations on
+/// blocks a region emits and absorbs the blocks of ranks that must cross, (N-1)S in all for an
+/// all-gather and a reduce-scatter; S is the buffer of all blocks, or one rank's in an all-to-all.
 pub fn operation_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
     LowerBound::new(fabric, operation).span(bytes)
 }
@@ -54,42 +56,36 @@ impl LowerBound {
         if regions < 2 {
             return Self { terms: Vec::new() };
         }
-        let region_of = |gateway: GatewayId| usize::from(fabric.gateway(gateway).region.0);
-        let (only_out, only_in) = match operation {
-            Operation::Reduce { to } => (None, Some(region_of(to))),
-            Operation::Broadcast { from } => (Some(region_of(from)), None),
-            Operation::AllReduce | Operation::Barrier => (None, None),
-        };
+        let demand = Demand::of_operation(fabric, operation);
         let delays = least_region_delays(fabric);
         let mut terms = Vec::new();
         let (mut out_sum, mut in_sum) = (0.0, 0.0);
         for (region, away) in delays.iter().enumerate() {
             let (out, inward) = region_port_rates(fabric, region);
             let others = || (0..regions).filter(|other| *other != region);
-            let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
-            let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
-            if emits {
-                let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
-                let far = far.map(|other| away[other]).max().unwrap_or(0);
-                let delay = bound_ns_as_seconds(far);
-                terms.push(BoundTerm { copies: 1.0, rate: out, delay });
+            if demand.emits[region] > 0.0 {
+                let to = others().filter(|other| demand.absorbs[*other] > 0.0);
+                let to = to.map(|other| away[other]);
+                // Only where all others get the same bytes must the last byte go farthest.
+                let far = if demand.reaches_all { to.max() } else { to.min() };
+                let delay = bound_ns_as_seconds(far.unwrap_or(0));
+                terms.push(BoundTerm { copies: demand.emits[region], rate: out, delay });
             }
-            if absorbs {
-                let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
+            if demand.absorbs[region] > 0.0 {
+                let near = others().filter(|other| demand.emits[*other] > 0.0);
                 let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
                 let delay = bound_ns_as_seconds(near);
-                terms.push(BoundTerm { copies: 1.0, rate: inward, delay });
+                terms.push(BoundTerm { copies: demand.absorbs[region], rate: inward, delay });
             }
             (out_sum, in_sum) = (out_sum + out, in_sum + inward);
         }
-        let ways = if operation.has_up_phase() && operation.has_down_phase() { 2.0 } else { 1.0 };
-        let copies = ways * (regions as f64 - 1.0);
-        terms.push(BoundTerm { copies, rate: out_sum, delay: 0.0 });
-        terms.push(BoundTerm { copies, rate: in_sum, delay: 0.0 });
-        let flows = HubFlows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
-        let cut = narrowest_cut(fabric, only_out.or(only_in), flows);
+        terms.push(BoundTerm { copies: demand.copies, rate: out_sum, delay: 0.0 });
+        terms.push(BoundTerm { copies: demand.copies, rate: in_sum, delay: 0.0 });
+        let (to, from) = (demand.only_to, demand.only_from);
+        let flows = HubFlows { from_hub: to.is_none(), to_hub: from.is_none() };
+        let cut = narrowest_cut(fabric, from.or(to), flows);
         let rate = payload_rate(cut, fabric.mtu());
-        terms.push(BoundTerm { copies: 1.0, rate, delay: 0.0 });
+        terms.push(BoundTerm { copies: demand.across_any_cut(), rate, delay: 0.0 });
         Self { terms }
     }
 
@@ -99,6 +95,79 @@ impl LowerBound {
         let seconds = |term: &BoundTerm| term.copies * size / term.rate + term.delay;
         let least = self.terms.iter().map(seconds).fold(0.0, f64::max);
         Span::from_ns((least * 1e9).round() as u64)
+    }
+}
+
+/// The bytes that an operation moves between regions at least, in copies of the buffer.
+struct Demand {
+    /// Copies that leave each region.
+    emits: Vec<f64>,
+    /// Copies that enter each region.
+    absorbs: Vec<f64>,
+    /// Copies that cross between regions, all together.
+    copies: f64,
+    /// The only region that data leave, if there is one.
+    only_from: Option<usize>,
+    /// The only region that data enter, if there is one.
+    only_to: Option<usize>,
+    /// Whether all that leaves a region is meant for all regions that data enter.
+    reaches_all: bool,
+}
+
+impl Demand {
+    /// Returns what an operation moves on a buffer of even blocks. The buffer of an all-to-all is
+    /// that of one rank.
+    fn of_operation(fabric: &Fabric, operation: Operation) -> Self {
+        let ranks: Vec<f64> =
+            fabric.regions().iter().map(|region| region.ranks.len() as f64).collect();
+        let (all, others): (f64, f64) = (ranks.iter().sum(), ranks.len() as f64 - 1.0);
+        let region_of = |gateway: GatewayId| Some(usize::from(fabric.gateway(gateway).region.0));
+        let (only_from, only_to) = match operation {
+            Operation::Reduce { to } | Operation::Gather { to } => (None, region_of(to)),
+            Operation::Broadcast { from } | Operation::Scatter { from } => (region_of(from), None),
+            _ => (None, None),
+        };
+        let share = |region: usize| ranks[region] / all;
+        let rest = |region: usize| 1.0 - share(region);
+        let one = |_: usize| 1.0;
+        let pairs = |region: usize| ranks[region] * rest(region);
+        let (emits, absorbs): (&dyn Fn(usize) -> f64, &dyn Fn(usize) -> f64) = match operation {
+            Operation::AllReduce
+            | Operation::Barrier
+            | Operation::Reduce { .. }
+            | Operation::Broadcast { .. } => (&one, &one),
+            Operation::AllGather | Operation::Gather { .. } => (&share, &rest),
+            Operation::ReduceScatter | Operation::Scatter { .. } => (&rest, &share),
+            Operation::AllToAll => (&pairs, &pairs),
+        };
+        let of = |only: Option<usize>, not: Option<usize>, copies: &dyn Fn(usize) -> f64| {
+            let takes_part =
+                |region: usize| only.is_none_or(|only| only == region) && not != Some(region);
+            let copies = |region| if takes_part(region) { copies(region) } else { 0.0 };
+            (0..ranks.len()).map(copies).collect::<Vec<f64>>()
+        };
+        let (emits, absorbs) = (of(only_from, only_to, emits), of(only_to, only_from, absorbs));
+        let copies = match operation {
+            Operation::AllReduce | Operation::Barrier => 2.0 * others,
+            Operation::Gather { .. } | Operation::Scatter { .. } | Operation::AllToAll => {
+                f64::max(emits.iter().sum(), absorbs.iter().sum())
+            }
+            _ => others,
+        };
+        let reaches_all = !matches!(
+            operation,
+            Operation::ReduceScatter | Operation::Scatter { .. } | Operation::AllToAll
+        );
+        Self { emits, absorbs, copies, only_from, only_to, reaches_all }
+    }
+
+    /// Returns the least copies that cross any cut which data cross.
+    fn across_any_cut(&self) -> f64 {
+        let some = |copies: &&f64| **copies > 0.0;
+        let least =
+            |copies: &[f64]| copies.iter().filter(some).copied().fold(f64::INFINITY, f64::min);
+        let least = least(&self.emits).min(least(&self.absorbs));
+        if least.is_finite() { least } else { 0.0 }
     }
 }
 

@@ -1,15 +1,19 @@
 //! Descriptor of a collective: its operation, and the type, length and shape of its buffer.
 
 mod array_shape;
+mod counts;
 mod dtype;
 mod pattern;
 mod reduce_op;
+mod slot_elements;
 mod unknown_name;
 
 pub use array_shape::{ArrayShape, DIMENSIONS_MAX};
+pub use counts::{AgreedCounts, Counts, KnownCounts, read_counts, write_counts};
 pub use dtype::Dtype;
 pub use pattern::Pattern;
 pub use reduce_op::ReduceOp;
+pub use slot_elements::SlotElements;
 pub use unknown_name::UnknownName;
 
 use crate::codec::{DecodeError, FieldReader, fnv1a, write_u32, write_u64};
@@ -23,7 +27,8 @@ pub struct Descriptor {
     pub op: ReduceOp,
     /// The element type.
     pub dtype: Dtype,
-    /// Number of elements of the buffer.
+    /// Number of elements of the buffer; of all blocks together where there are blocks, and 0 where
+    /// each pair of ranks has its own count.
     pub elements: u64,
     /// The trainer's hash of the buffer's layout; 0 for none.
     pub layout_hash: u64,
@@ -31,12 +36,15 @@ pub struct Descriptor {
     pub shape: ArrayShape,
     /// The communication pattern.
     pub pattern: Pattern,
+    /// The kind of its counts, with a digest of those that all ranks share.
+    pub counts: AgreedCounts,
 }
 
 /// The first field in which two descriptors differ, with both values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The field: `operation`, `op`, `dtype`, `shape`, `length` or `layout`.
+    /// The field: `operation`, `op`, `dtype`, `shape`, `length`, `counts` or
+    /// `layout`.
     pub field: &'static str,
     /// The value of the one descriptor.
     pub left: String,
@@ -78,6 +86,7 @@ impl Descriptor {
             ("dtype", self.dtype.to_string(), other.dtype.to_string()),
             ("shape", left_shape, right_shape),
             ("length", self.elements.to_string(), other.elements.to_string()),
+            ("counts", self.counts.to_string(), other.counts.to_string()),
             ("layout", format!("{:016x}", self.layout_hash), format!("{:016x}", other.layout_hash)),
         ];
         pairs
@@ -96,8 +105,14 @@ impl Descriptor {
 
 impl Descriptor {
     /// Appends the descriptor to the message `out`: op, dtype, elements, layout hash, pattern,
-    /// root, shape.
+    /// root, shape, counts.
     pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.write_without_counts(out);
+        self.counts.write_to(out);
+    }
+
+    /// Appends the descriptor without its counts to the message `out`, which has them elsewhere.
+    pub fn write_without_counts(&self, out: &mut Vec<u8>) {
         out.extend([self.op as u8, self.dtype as u8]);
         write_u64(out, self.elements);
         write_u64(out, self.layout_hash);
@@ -107,19 +122,29 @@ impl Descriptor {
         self.shape.write_to(out, self.elements);
     }
 
-    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root, shape.
+    /// Reads a descriptor: op, dtype, elements, layout hash, pattern, root, shape, counts.
     ///
     /// # Errors
     /// [`DecodeError`] when a code is unknown, the shape has another number of elements, or bytes
     /// are missing.
     pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let descriptor = Self::read_without_counts(reader)?;
+        Ok(Self { counts: AgreedCounts::read_from(reader)?, ..descriptor })
+    }
+
+    /// Reads a descriptor that was written without its counts; they are even then.
+    ///
+    /// # Errors
+    /// The errors of [`Self::read_from`].
+    pub fn read_without_counts(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let op = ReduceOp::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("op"))?;
         let dtype = Dtype::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("dtype"))?;
         let (elements, layout_hash) = (reader.read_u64()?, reader.read_u64()?);
         let pattern = Pattern::from_code(reader.read_u8()?, RankId(reader.read_u32()?));
         let pattern = pattern.ok_or(DecodeError::Unknown("operation"))?;
         let shape = ArrayShape::read_from(reader, elements)?;
-        Ok(Self { op, dtype, elements, layout_hash, shape, pattern })
+        let counts = AgreedCounts::Even;
+        Ok(Self { op, dtype, elements, layout_hash, shape, pattern, counts })
     }
 }
 
@@ -136,6 +161,7 @@ mod tests {
             layout_hash: 0,
             shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
         };
         assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
     }
@@ -149,6 +175,7 @@ mod tests {
             layout_hash: 0,
             shape: ArrayShape::new(sizes).expect("few dimensions"),
             pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
         };
         let found = |left: &[u64], right: &[u64]| {
             of(left).difference(&of(right)).map(|d| (d.field, d.left, d.right))

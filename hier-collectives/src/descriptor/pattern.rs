@@ -23,6 +23,22 @@ pub enum Pattern {
     },
     /// No rank contributes data; no rank is done before all have begun.
     Barrier,
+    /// Each rank contributes a block, and all get all blocks, in rank order.
+    AllGather,
+    /// All ranks contribute, and each gets its own block of the reduction.
+    ReduceScatter,
+    /// Each rank contributes a block, and one gets all blocks, in rank order.
+    Gather {
+        /// The rank that gets the blocks.
+        to: RankId,
+    },
+    /// One rank contributes a block for each rank, which gets it.
+    Scatter {
+        /// The rank that has the blocks.
+        from: RankId,
+    },
+    /// Each rank contributes a block for each rank, which gets it.
+    AllToAll,
 }
 
 impl Pattern {
@@ -34,6 +50,11 @@ impl Pattern {
             Self::Reduce { .. } => "reduce",
             Self::Broadcast { .. } => "broadcast",
             Self::Barrier => "barrier",
+            Self::AllGather => "all-gather",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::AllToAll => "all-to-all",
         }
     }
     /// Returns the pattern's wire code and its root rank; rank 0 for a pattern without a root.
@@ -43,6 +64,11 @@ impl Pattern {
             Self::Reduce { to } => (2, to),
             Self::Broadcast { from } => (3, from),
             Self::Barrier => (4, RankId(0)),
+            Self::AllGather => (5, RankId(0)),
+            Self::ReduceScatter => (6, RankId(0)),
+            Self::Gather { to } => (7, to),
+            Self::Scatter { from } => (8, from),
+            Self::AllToAll => (9, RankId(0)),
         }
     }
     /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
@@ -53,6 +79,11 @@ impl Pattern {
             2 => Self::Reduce { to: rank },
             3 => Self::Broadcast { from: rank },
             4 => Self::Barrier,
+            5 => Self::AllGather,
+            6 => Self::ReduceScatter,
+            7 => Self::Gather { to: rank },
+            8 => Self::Scatter { from: rank },
+            9 => Self::AllToAll,
             _ => return None,
         };
         (found.wire_code() == (code, rank)).then_some(found)
@@ -65,14 +96,39 @@ impl Pattern {
             Self::Reduce { to } => Operation::Reduce { to: fabric.gateway_of(to)? },
             Self::Broadcast { from } => Operation::Broadcast { from: fabric.gateway_of(from)? },
             Self::Barrier => Operation::Barrier,
+            Self::AllGather => Operation::AllGather,
+            Self::ReduceScatter => Operation::ReduceScatter,
+            Self::Gather { to } => Operation::Gather { to: fabric.gateway_of(to)? },
+            Self::Scatter { from } => Operation::Scatter { from: fabric.gateway_of(from)? },
+            Self::AllToAll => Operation::AllToAll,
         })
     }
     /// Returns the root rank, for a pattern that has one.
     pub const fn root(self) -> Option<RankId> {
         match self {
-            Self::Reduce { to: rank } | Self::Broadcast { from: rank } => Some(rank),
-            Self::AllReduce | Self::Barrier => None,
+            Self::Reduce { to: rank }
+            | Self::Broadcast { from: rank }
+            | Self::Gather { to: rank }
+            | Self::Scatter { from: rank } => Some(rank),
+            Self::AllReduce
+            | Self::Barrier
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll => None,
         }
+    }
+    /// Whether contributions are reduced, so that the reduce operation has a meaning.
+    pub const fn is_reduced(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter)
+    }
+    /// Whether the buffer is divided into blocks by rank.
+    pub const fn has_blocks(self) -> bool {
+        self.has_rank_counts() || matches!(self, Self::AllToAll)
+    }
+    /// Whether the buffer is divided into one block for each rank, so that counts may be by rank.
+    pub const fn has_rank_counts(self) -> bool {
+        use Pattern::{AllGather, Gather, ReduceScatter, Scatter};
+        matches!(self, AllGather | ReduceScatter | Gather { .. } | Scatter { .. })
     }
 }
 
@@ -81,9 +137,11 @@ impl fmt::Display for Pattern {
     /// `reduce to rank 3`, `broadcast from rank 3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AllReduce | Self::Barrier => f.write_str(self.name()),
-            Self::Reduce { to } => write!(f, "reduce to rank {to}"),
-            Self::Broadcast { from } => write!(f, "broadcast from rank {from}"),
+            Self::Reduce { to } | Self::Gather { to } => write!(f, "{} to rank {to}", self.name()),
+            Self::Broadcast { from } | Self::Scatter { from } => {
+                write!(f, "{} from rank {from}", self.name())
+            }
+            _ => f.write_str(self.name()),
         }
     }
 }

@@ -12,9 +12,9 @@ impl Plan {
     ///
     /// The root changes the direction of an edge's load and not its size, so the shares stay right.
     pub fn rooted_for(&self, operation: Operation) -> Self {
-        match operation {
-            Operation::AllReduce | Operation::Barrier => self.clone(),
-            Operation::Reduce { to: root } | Operation::Broadcast { from: root } => {
+        match operation.root() {
+            None => self.clone(),
+            Some(root) => {
                 let trees = self.trees.iter().map(|tree| tree.rooted_at(root)).collect();
                 Self { trees, ..self.clone() }
             }

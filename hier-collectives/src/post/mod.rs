@@ -6,12 +6,12 @@ mod failure;
 pub use committed::Committed;
 pub use failure::{Failure, FailureCode};
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Counts, Descriptor};
 use crate::ids::{Epoch, Sequence, Step};
 use units::{Span, TimeNs};
 
 /// A rank's request for one collective.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Post {
     /// The epoch that the rank is in.
     pub epoch: Epoch,
@@ -19,6 +19,8 @@ pub struct Post {
     pub sequence: Sequence,
     /// The operation and the buffer's shape.
     pub descriptor: Descriptor,
+    /// The numbers of elements of its blocks, where it has any.
+    pub counts: Counts,
     /// The rank's weight in an average, finite and not negative.
     pub weight: f64,
     /// Time that the rank waits for the other ranks to post.

@@ -31,6 +31,22 @@ impl Session {
         }
     }
 
+    /// Compares the counts by pair that a rank posted with those of the ranks at the other ends, as
+    /// far as they are known, and fails the collective if they differ. Returns false then.
+    pub(super) fn agree_on_counts(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        now: TimeNs,
+    ) -> bool {
+        let failure = self.collectives.counts_failure(sequence, rank, self.epoch.local());
+        let agreed = failure.is_none();
+        if let Some(failure) = failure {
+            self.refuse_posts(sequence, failure, now);
+        }
+        agreed
+    }
+
     /// Fails a collective that awaits a rank which posted in this epoch and then detached.
     pub(super) fn fail_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
@@ -41,13 +57,13 @@ impl Session {
     /// Starts a collective that every local rank has posted, unless it failed or waits for a plan.
     pub(super) fn start_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
         let (collectives, cx) = self.collectives_and_context(now);
-        let Some((descriptor, weights)) = collectives.begin_collective(sequence, &cx) else {
+        let Some((descriptor, counts, weights)) = collectives.begin_collective(sequence, &cx)
+        else {
             return;
         };
+        let work = CollectiveWork { descriptor, counts, weights };
         let (transfer, mut cx) = self.transfer_and_context(now);
-        let started =
-            transfer.start_collective(sequence, CollectiveWork { descriptor, weights }, &mut cx);
-        if let Err(from) = started {
+        if let Err(from) = transfer.start_collective(sequence, work, &mut cx) {
             let name = self.epoch.local().gateway_name(from);
             let text =
                 format!("collective {sequence}: gateway {name} sent segments of another shape");
@@ -165,10 +181,11 @@ impl Session {
     /// Ends a complete collective: releases its memory, and notifies its ranks that their slots are
     /// free.
     fn end_collective(&mut self, sequence: Sequence, now: TimeNs) {
+        let received = self.transfer.expected_segments(sequence, self.epoch.me());
         self.transfer.release_memory(sequence, &mut self.actions);
         self.transfer.forget_collective(sequence);
         let (collectives, mut cx) = self.collectives_and_context(now);
-        collectives.remove_collective_and_notify(sequence, &mut cx);
+        collectives.remove_collective_and_notify(sequence, received, &mut cx);
     }
 
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.

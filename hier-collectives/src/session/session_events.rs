@@ -232,7 +232,9 @@ impl Session {
             return self.refuse_posts(sequence, failure, now);
         }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
-        if self.agree_on_descriptor(sequence, rank, post.descriptor, now) {
+        if self.agree_on_descriptor(sequence, rank, post.descriptor, now)
+            && self.agree_on_counts(sequence, rank, now)
+        {
             let (collectives, mut cx) = self.collectives_and_context(now);
             collectives.announce_post(sequence, rank, post.descriptor, all, &mut cx);
             self.fail_if_rank_lost(sequence, now);
@@ -270,7 +272,7 @@ impl Session {
         let Some(plans) = self.epoch.plans().filter(|_| self.epoch.is_current(header.epoch)) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
-        let segment_max = plans.plan_of(key.sequence).0.segment.get();
+        let segment_max = plans.plan_of(key.sequence).plan.segment.get();
         if !self.epoch.may_have_tree(key.sequence, key.tree)
             || !self.epoch.members().contains(from)
             || u64::from(header.bytes) > segment_max

@@ -1,7 +1,6 @@
 //! Control messages from peers, each handled by the part of the session that it concerns.
 
 use super::action::PeerError;
-use super::context::Context;
 use super::epoch::membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::epoch::state::JoinReply;
@@ -11,6 +10,7 @@ use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode};
 use crate::topology::LinkState;
 use crate::wire::Message;
+use std::sync::Arc;
 use units::TimeNs;
 
 impl Session {
@@ -122,13 +122,14 @@ impl Session {
         now: TimeNs,
     ) -> Result<(), PeerError> {
         match message {
-            Message::Announce { epoch, sequence, rank, descriptor, all } => {
+            Message::Announce { epoch, sequence, rank, descriptor, all, sent } => {
                 if self.admits_message(epoch, sequence)? {
                     let (collectives, mut cx) = self.collectives_and_context(now);
                     collectives.record_announcement(from, sequence, rank, all, &mut cx);
-                    self.on_announce(sequence, rank, descriptor, now);
+                    self.on_announce(sequence, rank, descriptor, sent.as_ref(), now);
                 } else if epoch == self.epoch.number() {
-                    self.repeat_receipts(from, sequence, now);
+                    let receipts = self.collectives.repeated_receipts(from, epoch, sequence);
+                    self.actions.push_messages(from, receipts);
                 }
             }
             Message::Grant { epoch, sequence, tree, limit } => {
@@ -234,18 +235,28 @@ impl Session {
         transfer.send_to_all_peers(&mut cx);
     }
 
-    /// Handles a peer's announcement of a post: compares the descriptor, and fails the collective
-    /// if it awaits a lost rank.
+    /// Handles a peer's announcement of a post: compares the descriptor and counts, and fails the
+    /// collective if it awaits a lost rank. Counts may be what the collective waits for.
     fn on_announce(
         &mut self,
         sequence: Sequence,
         rank: RankId,
         descriptor: Descriptor,
+        sent: Option<&Arc<[u64]>>,
         now: TimeNs,
     ) {
-        if self.agree_on_descriptor(sequence, rank, descriptor, now) {
-            self.fail_if_rank_lost(sequence, now);
+        if !self.agree_on_descriptor(sequence, rank, descriptor, now) {
+            return;
         }
+        if let Some(sent) = sent {
+            let ranks = self.epoch.local().fabric().world_size();
+            self.collectives.record_announced_counts(sequence, rank, sent, ranks);
+            if !self.agree_on_counts(sequence, rank, now) {
+                return;
+            }
+            self.start_if_posted(sequence, now);
+        }
+        self.fail_if_rank_lost(sequence, now);
     }
 
     /// Handles a peer's grant: the peer's ranks have posted, and the first `limit` segments of the
@@ -270,13 +281,5 @@ impl Session {
         let (transfer, mut cx) = self.transfer_and_context(now);
         transfer.handle_grant(from, sequence, tree, limit, &mut cx);
         Ok(())
-    }
-
-    /// Repeats the receipts of a collective that is complete here to a peer that still announces
-    /// it.
-    fn repeat_receipts(&mut self, to: GatewayId, sequence: Sequence, now: TimeNs) {
-        let Some(descriptor) = self.collectives.finished_descriptor(sequence) else { return };
-        let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
-        self.transfer.repeat_receipts(to, sequence, descriptor, cx);
     }
 }

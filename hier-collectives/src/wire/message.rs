@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::post::{Committed, Failure};
 use crate::topology::LinkState;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A control message.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +55,8 @@ pub enum Message {
         descriptor: Descriptor,
         /// Whether all ranks of the sender have posted it.
         all: bool,
+        /// The elements that the rank sends to each rank, where counts are by pair.
+        sent: Option<Arc<[u64]>>,
     },
     /// Grant: the receiver may send the segments of this tree below `limit`.
     Grant {

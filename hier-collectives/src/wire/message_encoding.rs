@@ -3,7 +3,7 @@
 use super::job_facts::JobFacts;
 use super::message::Message;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{AgreedCounts, Descriptor, read_counts, write_counts};
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
@@ -33,12 +33,15 @@ impl Message {
                 out.push(u8::from(link.is_some()));
                 link.iter().for_each(|state| state.write_to(&mut out));
             }
-            Self::Announce { epoch, sequence, rank, descriptor, all } => {
+            Self::Announce { epoch, sequence, rank, descriptor, all, sent } => {
                 write_u64(&mut out, epoch.0);
                 write_u64(&mut out, sequence.0);
                 write_u32(&mut out, rank.0);
                 descriptor.write_to(&mut out);
                 out.push(u8::from(*all));
+                if descriptor.counts == AgreedCounts::ByPair {
+                    write_counts(sent.as_deref().unwrap_or_default(), &mut out);
+                }
             }
             Self::Grant { epoch, sequence, tree, limit } => {
                 write_u64(&mut out, epoch.0);
@@ -155,13 +158,15 @@ impl Message {
                 epoch: Epoch(reader.read_u64()?),
                 link: reader.read_flag()?.then(|| LinkState::read_from(&mut reader)).transpose()?,
             },
-            4 => Self::Announce {
-                epoch: Epoch(reader.read_u64()?),
-                sequence: Sequence(reader.read_u64()?),
-                rank: RankId(reader.read_u32()?),
-                descriptor: Descriptor::read_from(&mut reader)?,
-                all: reader.read_flag()?,
-            },
+            4 => {
+                let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
+                let rank = RankId(reader.read_u32()?);
+                let descriptor = Descriptor::read_from(&mut reader)?;
+                let all = reader.read_flag()?;
+                let by_pair = descriptor.counts == AgreedCounts::ByPair;
+                let sent = by_pair.then(|| read_counts(&mut reader)).transpose()?;
+                Self::Announce { epoch, sequence, rank, descriptor, all, sent }
+            }
             5 => Self::Grant {
                 epoch: Epoch(reader.read_u64()?),
                 sequence: Sequence(reader.read_u64()?),

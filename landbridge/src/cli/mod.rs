@@ -54,9 +54,33 @@ enum Command {
     QuickstartRank(quickstart::QuickstartRankCommand),
 }
 
+impl Command {
+    /// Returns whether the command ends by itself on an interrupt, since it has something to stop or
+    /// to remove.
+    fn handles_interrupts(&self) -> bool {
+        match self {
+            // The emulator's commands do as they need.
+            Self::Run(_) | Self::Quickstart(_) | Self::QuickstartRank(_) | Self::WanSim(_) => true,
+            Self::Status(_)
+            | Self::Certs(_)
+            | Self::Check(_)
+            | Self::Config(_)
+            | Self::Plan(_)
+            | Self::Rate(_)
+            | Self::Doctor(_)
+            | Self::Ports(_)
+            | Self::Bench(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
+}
+
 /// Runs the command that the process was started with. Errors go to stderr, which gets a moment to
 /// take what waits for it.
 pub(crate) fn main() -> Exit {
+    // Without it a terminal may stop a command that runs in its background, as users can ask for.
+    let _ = stdio::write_in_background();
     let exit = match raise_stack_limit() {
         Ok(()) => run_command_line(),
         Err(error) => {
@@ -82,6 +106,10 @@ fn run_command_line() -> Exit {
     };
     // Without it an abort ends the process by its signal, which is no reason not to run.
     let _ = exit_instead_of_aborting();
+    if !line.command.handles_interrupts() {
+        // Without it an interrupt ends the process by its signal, which is no reason not to run.
+        let _ = stdio::exit_on_interrupt(Exit::Interrupted as u8);
+    }
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),
         Command::QuickstartRank(command) => command.run(),

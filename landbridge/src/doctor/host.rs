@@ -62,7 +62,8 @@ pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) 
 /// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
 pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
-    let needed = descriptors_needed(region.fabric().fabric(), gateway.id, of);
+    let needed =
+        descriptors_needed(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
     let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
     match check_descriptor_limit(needed) {
         Ok(()) => finding(format!("{needed} are enough, and allowed")),
@@ -121,7 +122,11 @@ fn listening_user(stream: UnixStream) -> std::io::Result<u32> {
 
 /// Checks that the gateway can create its local socket.
 fn check_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
-    let Some(directory) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else {
+    // The last folder above a relative path is the working directory, whose name is empty there.
+    let above = path.ancestors().skip(1);
+    let mut above =
+        above.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    let Some(directory) = above.find(|directory| directory.is_dir()) else {
         return finding("no directory of its path exists").into_failure("create its directory");
     };
     // Only writing proves it: modes, mounts and ACLs all matter.
@@ -167,3 +172,18 @@ pub(super) fn check_secret_file(check: &'static str, path: &Path, group: Option<
 /// 16 MiB: the socket buffer that each lane requests for each direction. `landbridge doctor` warns
 /// if the kernel's limit is lower.
 const SOCKET_BUFFER_BYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_socket_below_the_working_directory_can_be_made() {
+        for path in ["no-such-folder/east-0.sock", "east-0.sock", "./a/b/east-0.sock"] {
+            let finding = |found: &str| Finding::ok("local socket", path, found);
+            let found = check_socket_can_be_made(Path::new(path), &finding);
+            assert_eq!(found.verdict, Verdict::Ok, "{found:?}");
+        }
+    }
+}

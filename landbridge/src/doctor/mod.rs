@@ -1,9 +1,10 @@
 //! Finds what keeps a gateway from working on this host, and what to change.
 //!
-//! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the certificate of the
-//! gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
+//! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the address for trainers of
+//! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
 //! the problems that the gateway has, if it runs ([`running`]).
 
+mod attach;
 mod finding;
 mod host;
 mod identity;
@@ -24,6 +25,7 @@ pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig
     findings.push(host::check_memory_limits(region, gateway));
     findings.push(host::check_descriptors(region, gateway));
     findings.push(host::check_local_socket(gateway));
+    findings.extend(attach::check_attach_address(gateway).await);
     findings.extend(running::check_running_gateway(region, gateway).await);
     // A group that this host lacks is a finding of the socket.
     let group = gateway.group_id().unwrap_or_default();

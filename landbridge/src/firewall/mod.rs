@@ -11,7 +11,7 @@ use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::plan;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Direction of packets, as the host of the gateway sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -42,8 +42,8 @@ pub(crate) struct FirewallRule {
     pub purpose: String,
 }
 
-/// Returns the rules for one gateway of a region file: its lanes, in both directions, and its
-/// status address if other hosts can reach that.
+/// Returns the rules for one gateway of a region file: its lanes, in both directions, and the addresses
+/// for trainers and for its status if other hosts can reach those.
 pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Vec<FirewallRule> {
     let fabric = region.fabric().fabric();
     let lanes = plan::lane_count(fabric);
@@ -51,18 +51,23 @@ pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Ve
     for peer in region.lane_peers(gateway) {
         rules.extend(lane_rules(&peer, lanes, &fabric.gateway(peer.id).name));
     }
-    let status = gateway.status;
-    if !status.ip().is_loopback() {
-        rules.push(FirewallRule {
-            direction: Direction::In,
-            protocol: "tcp",
-            source: None,
-            destination: status.ip(),
-            destination_ports: BTreeSet::from([status.port()]),
-            purpose: "status and metrics, for those who read them".to_owned(),
-        });
-    }
+    let attach = gateway.attach.map(|address| (address, "trainers of other hosts of the site"));
+    let status = (gateway.status, "status and metrics, for those who read them");
+    rules.extend(attach.into_iter().chain([status]).filter_map(tcp_rule));
     rules
+}
+
+/// Returns the rule for a TCP address at which the gateway listens; `None` for one that only this host
+/// reaches.
+fn tcp_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallRule> {
+    (!address.ip().is_loopback()).then(|| FirewallRule {
+        direction: Direction::In,
+        protocol: "tcp",
+        source: None,
+        destination: address.ip(),
+        destination_ports: BTreeSet::from([address.port()]),
+        purpose: purpose.to_owned(),
+    })
 }
 
 /// Returns the rules for the lanes to one peer, whose name is `name`.
@@ -155,6 +160,14 @@ mod tests {
                 "In tcp any -> 0.0.0.0 9400",
             ]
         );
+    }
+
+    #[test]
+    fn trainers_of_other_hosts_need_their_port() {
+        let attach = "status = \"127.0.0.1:9400\"\nattach = \"192.0.2.10:7480\"";
+        let rules =
+            rules(("127.0.0.1:7500", "127.0.0.1:7500"), ("status = \"127.0.0.1:9400\"", attach));
+        assert_eq!(rules.last().expect("one"), "In tcp any -> 192.0.2.10 7480");
     }
 
     #[test]

@@ -45,12 +45,16 @@ pub(crate) async fn run_quickstart(
     let system = || QuickstartError::system("cannot wait for signals");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system())?;
+    // A closed terminal ends the quickstart as Ctrl-C does, unless it shall outlive the terminal.
+    let outlives_terminal = stdio::is_hangup_ignored();
+    let mut hangup = signal(SignalKind::hangup()).map_err(system())?;
     let deployment = QuickstartDeployment::create(options)?;
     let mut runner = QuickstartRunner::default();
     let outcome = tokio::select! {
         biased;
         _ = interrupt.recv() => Err(QuickstartError::Interrupted),
         _ = terminate.recv() => Err(QuickstartError::Interrupted),
+        _ = hangup.recv(), if !outlives_terminal => Err(QuickstartError::Interrupted),
         outcome = runner.run_to_report(options, &deployment) => outcome,
     };
     runner.stop_all().await;

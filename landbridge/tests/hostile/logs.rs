@@ -118,11 +118,8 @@ fn a_log_whose_reader_is_stopped_delays_nobody() {
     reader.wait().expect("ends");
 }
 
-/// The terminal takes no more from Ctrl-S to Ctrl-Q.
-#[test]
-fn a_log_on_a_stopped_terminal_delays_nobody() {
-    const CTRL_S: u8 = 0x13;
-    const CTRL_Q: u8 = 0x11;
+/// Returns the two ends of a new terminal: the side of keys and screen, and the side of programs.
+fn open_terminal() -> (File, File) {
     let terminal =
         openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&terminal).expect("ours");
@@ -131,9 +128,34 @@ fn a_log_on_a_stopped_terminal_delays_nobody() {
     // It must not become the terminal of the test.
     let no_control = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
     let mut options = File::options();
-    let log = options.read(true).write(true).custom_flags(no_control).open(name);
-    let log = log.expect("a terminal");
-    let mut keys = File::from(terminal);
+    let programs = options.read(true).write(true).custom_flags(no_control).open(name);
+    (terminal.into(), programs.expect("a terminal"))
+}
+
+/// After `stty tostop` a terminal stops background jobs that write to it.
+#[test]
+fn a_log_in_the_background_of_a_terminal_stops_nobody() {
+    let (screen, log) = open_terminal();
+    let mut background = Command::new("setsid");
+    // The job has a process group of its own, so that the shell has the foreground.
+    let script = "stty tostop; set -m; \"$0\" \"$@\" & trap 'kill -TERM $!' TERM; wait $!; wait $!";
+    background.args(["--ctty", "sh", "-c", script, BINARY]);
+    background.stdin(log.try_clone().expect("a descriptor"));
+    let reading = std::thread::spawn(move || {
+        let lines = BufReader::new(screen).lines().map_while(Result::ok);
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    work_beside_log(background, log.into(), "info", |_| false);
+    let shown = reading.join().expect("no panic");
+    assert!(shown.contains("gateway east-0 is up"), "{shown}");
+}
+
+/// The terminal takes no more from Ctrl-S to Ctrl-Q.
+#[test]
+fn a_log_on_a_stopped_terminal_delays_nobody() {
+    const CTRL_S: u8 = 0x13;
+    const CTRL_Q: u8 = 0x11;
+    let (mut keys, log) = open_terminal();
     let mut screen = BufReader::new(keys.try_clone().expect("a descriptor"));
     // Output is stopped, not unread.
     let reading = std::thread::spawn(move || {

@@ -13,6 +13,7 @@ mod limits;
 mod logs;
 mod places;
 mod raw;
+mod remote;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
 mod standard_output;
@@ -86,6 +87,9 @@ fn attack_and_compare<T, U>(
 /// Starts the gateways.
 fn running() -> Deployment {
     let mut deployment = Deployment::new(&LAYOUT);
+    for region in ["east", "west"] {
+        deployment.serve_hosts(region, "");
+    }
     deployment.run_gateways();
     deployment
 }

@@ -2,25 +2,68 @@
 
 use crate::deployment::Deployment;
 use gateway::access::TrustedUsers;
-use gateway::local::listener::connect_unix;
+use gateway::client::TlsGateway;
+use gateway::config::RegionFile;
+use gateway::local::listener::{Duplex, connect_unix};
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
 };
 use gateway::memory::arena::Arena;
-use hier_collectives::descriptor::{ArrayShape, Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{
+    AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
+};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::net::UnixStream;
+use tokio::io::AsyncReadExt;
 use units::Span;
 
 /// 1 MiB, the bytes of an arena.
 pub const ARENA: u64 = 1 << 20;
 
+/// A way to a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Its Unix socket, with shared memory.
+    Socket,
+    /// TLS, as from another host.
+    Tls,
+}
+
+impl Way {
+    /// Both ways.
+    pub const ALL: [Self; 2] = [Self::Socket, Self::Tls];
+
+    /// Connects to the gateway of a region. A socket gets the descriptor of `memory`.
+    pub async fn connect(
+        self,
+        deployment: &Deployment,
+        region: &str,
+        memory: &OwnedFd,
+    ) -> Box<dyn Duplex> {
+        match self {
+            Self::Socket => {
+                let path = deployment.path(&format!("{region}.sock"));
+                let trusted = TrustedUsers::new(None);
+                Box::new(connect_unix(&path, memory, trusted).await.expect("connects"))
+            }
+            Self::Tls => tls_way(deployment, region).connect_unattached().await.expect("connects"),
+        }
+    }
+}
+
+/// Returns the way to the gateway of a region for trainers of other hosts.
+pub fn tls_way(deployment: &Deployment, region: &str) -> TlsGateway {
+    let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
+    let attach = file.gateway(None).expect("one").attach.expect("it serves other hosts");
+    let address = format!("tls://{attach}").parse().expect("an address");
+    TlsGateway::new(address, deployment.path("keys/ca.pem"))
+}
+
 /// A connection of a rank of `other`, without the checks of the client library.
 pub struct RawClient {
-    pub stream: UnixStream,
+    pub stream: Box<dyn Duplex>,
     pub arena: Arc<Arena>,
     pub memory: OwnedFd,
     pub epoch: Epoch,
@@ -58,8 +101,17 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
 
 /// Sends a descriptor of memory and a request. Returns the response.
 pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
-    let (socket, trusted) = (deployment.path("east.sock"), TrustedUsers::new(None));
-    let mut stream = connect_unix(&socket, memory, trusted).await.expect("connects");
+    ask_by(Way::Socket, deployment, memory, request).await
+}
+
+/// Sends a request by a way to east. Returns the response.
+pub async fn ask_by(
+    way: Way,
+    deployment: &Deployment,
+    memory: &OwnedFd,
+    request: &[u8],
+) -> Response {
+    let mut stream = way.connect(deployment, "east", memory).await;
     write_local_message(&mut stream, request).await.expect("sent");
     let answer = read_local_message(&mut stream).await.expect("an answer");
     Response::decode(&answer).expect("a response")
@@ -67,20 +119,33 @@ pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> R
 
 /// Sends a request that the gateway must refuse. Returns its reason.
 pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> String {
-    match ask(deployment, memory, request).await {
+    refusal_by(Way::Socket, deployment, memory, request).await
+}
+
+/// Sends a request by a way to east, which the gateway must refuse. Returns its reason.
+pub async fn refusal_by(
+    way: Way,
+    deployment: &Deployment,
+    memory: &OwnedFd,
+    request: &[u8],
+) -> String {
+    match ask_by(way, deployment, memory, request).await {
         Response::Refused(refusal) => refusal.why,
         other => panic!("not refused: {other:?}"),
     }
 }
 
 impl RawClient {
-    /// Attaches as a rank of `other`, before an epoch begins.
+    /// Attaches as a rank of `other` by the socket, before an epoch begins.
     pub async fn attach(deployment: &Deployment, rank: u32) -> Self {
+        Self::attach_by(Way::Socket, deployment, rank).await
+    }
+
+    /// Attaches as a rank of `other`, before an epoch begins.
+    pub async fn attach_by(way: Way, deployment: &Deployment, rank: u32) -> Self {
         let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
         let region = if rank < 2 { "east" } else { "west" };
-        let path = deployment.path(&format!("{region}.sock"));
-        let trusted = TrustedUsers::new(None);
-        let mut stream = connect_unix(&path, &memory, trusted).await.expect("connects");
+        let mut stream = way.connect(deployment, region, &memory).await;
         let request = request(deployment, "other", "other", rank);
         write_local_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
@@ -92,10 +157,15 @@ impl RawClient {
 
     /// Attaches as every rank of `other` and waits for the epoch.
     pub async fn attach_all(deployment: &Deployment) -> [Self; 3] {
+        Self::attach_all_by(Way::Socket, deployment).await
+    }
+
+    /// Attaches as every rank of `other` by one way, and waits for the epoch.
+    pub async fn attach_all_by(way: Way, deployment: &Deployment) -> [Self; 3] {
         let mut all = [
-            Self::attach(deployment, 0).await,
-            Self::attach(deployment, 1).await,
-            Self::attach(deployment, 2).await,
+            Self::attach_by(way, deployment, 0).await,
+            Self::attach_by(way, deployment, 1).await,
+            Self::attach_by(way, deployment, 2).await,
         ];
         for raw in &mut all {
             raw.wait_for_epoch().await;
@@ -116,6 +186,9 @@ impl RawClient {
         let response = Response::decode(&bytes).expect("a response");
         if let Response::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
+        }
+        if let Response::ResultPiece { bytes, .. } = response {
+            self.stream.read_exact(&mut vec![0; bytes as usize]).await.ok()?;
         }
         Some(response)
     }
@@ -140,10 +213,12 @@ impl RawClient {
             layout_hash: 0,
             shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
         };
         let (epoch, sequence) = (self.epoch, self.next);
         self.next = Sequence(sequence.0 + 1);
-        let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: claim.timeout };
+        let (counts, timeout) = (Counts::Even, claim.timeout);
+        let post = Post { epoch, sequence, descriptor, counts, weight: 1.0, timeout };
         let request = Request::Post {
             post,
             contribution_offset: claim.contribution,

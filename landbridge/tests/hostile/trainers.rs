@@ -1,6 +1,8 @@
 //! Hostile trainers of the other job, and processes without a token, at the honest job's gateway.
 
-use super::raw::{ARENA, PostFields, RawClient, VALID_POST, ask, refusal, request};
+use super::raw::{
+    ARENA, PostFields, RawClient, VALID_POST, Way, ask, refusal, refusal_by, request,
+};
 use super::skipping::skip;
 use super::{Deployment, LAYOUT, Team, attack_and_compare, attack_beside};
 use gateway::access::TrustedUsers;
@@ -170,65 +172,75 @@ fn posts_with_invalid_ranges_are_refused() {
         PostFields { elements: u64::MAX, ..VALID_POST },
     ];
     attack_beside("invalid offsets and lengths", async |deployment| {
-        for post in invalid {
-            let mut raw = RawClient::attach(deployment, 0).await;
+        for (way, post) in Way::ALL.into_iter().flat_map(|way| invalid.map(|post| (way, post))) {
+            let mut raw = RawClient::attach_by(way, deployment, 0).await;
             raw.post(post).await.expect("sent");
             let why = raw.refusal_at_end().await;
             let slot = ["reaches beyond", "is not at a multiple", "overlap", "malformed request"];
-            assert!(slot.iter().any(|reason| why.contains(reason)), "{post:?}: {why}");
+            assert!(slot.iter().any(|reason| why.contains(reason)), "{way:?} {post:?}: {why}");
         }
-        let mut raw = RawClient::attach(deployment, 0).await;
-        raw.wait_for_epoch().await;
-        for _ in 0..2 {
-            raw.post(VALID_POST).await.expect("sent");
+        for way in Way::ALL {
+            let mut raw = RawClient::attach_by(way, deployment, 0).await;
+            raw.wait_for_epoch().await;
+            for _ in 0..2 {
+                raw.post(VALID_POST).await.expect("sent");
+            }
+            let why = raw.refusal_at_end().await;
+            assert!(why.contains("still in use"), "{way:?}: {why}");
         }
-        let why = raw.refusal_at_end().await;
-        assert!(why.contains("still in use"), "{why}");
     });
 }
 
 #[test]
 fn half_messages_and_unread_events_delay_no_job() {
     attack_beside("half messages, unread events", async |deployment| {
-        let mut open = Vec::new();
-        let mut half = RawClient::attach(deployment, 1).await;
-        half.stream.write_all(&[0, 0, 0, 60, 2, 0, 0]).await.expect("sent");
-        open.push(half);
-        for (rank, bytes) in [&[0xff; 4][..], &[0, 0, 0, 1, 9], &[0, 0, 0, 0], &[0, 0, 0, 2, 3, 3]]
-            .iter()
-            .enumerate()
-        {
-            let mut raw = RawClient::attach(deployment, 0).await;
-            raw.stream.write_all(bytes).await.expect("sent");
-            let why = raw.refusal_at_end().await;
-            assert!(!why.is_empty(), "{rank}: closed without a reason");
+        // The rank of the first way detaches before the second way takes it.
+        let mut open = None;
+        for way in Way::ALL {
+            drop(open.take());
+            open = Some(send_half_and_read_nothing(way, deployment).await);
         }
-        // Posts without reading any event, until the gateway closes the connection.
-        let mut unread = RawClient::attach(deployment, 0).await;
-        unread.wait_for_epoch().await;
-        let tiny = |at: u64| PostFields {
-            contribution: 128 * at,
-            result: 128 * at + 64,
-            elements: 1,
-            ..VALID_POST
-        };
-        let mut posted = 0;
-        while posted < ARENA / 128 && unread.post(tiny(posted)).await.is_ok() {
-            posted += 1;
-        }
-        let why = unread.refusal_at_end().await;
-        assert!(why.is_empty() || why.contains("under way already"), "{why}");
-        assert!(posted < ARENA / 128, "{posted} posts were taken");
-        // Sends commits, which are answered at once, without reading the answers.
-        let mut unread = RawClient::attach(deployment, 0).await;
-        unread.wait_for_epoch().await;
-        let mut asked = 0;
-        while asked < UNREAD_MAX && unread.commit(asked).await.is_ok() {
-            asked += 1;
-        }
-        assert!(asked < UNREAD_MAX, "{asked} questions were taken");
         open
     });
+}
+
+/// Sends half messages, and posts and commits without reading; returns a connection in half a message.
+async fn send_half_and_read_nothing(way: Way, deployment: &Deployment) -> RawClient {
+    let mut half = RawClient::attach_by(way, deployment, 1).await;
+    half.stream.write_all(&[0, 0, 0, 60, 2, 0, 0]).await.expect("sent");
+    for (rank, bytes) in
+        [&[0xff; 4][..], &[0, 0, 0, 1, 9], &[0, 0, 0, 0], &[0, 0, 0, 2, 3, 3]].iter().enumerate()
+    {
+        let mut raw = RawClient::attach_by(way, deployment, 0).await;
+        raw.stream.write_all(bytes).await.expect("sent");
+        let why = raw.refusal_at_end().await;
+        assert!(!why.is_empty(), "{rank}: closed without a reason");
+    }
+    // Posts without reading any event, until the gateway closes the connection.
+    let mut unread = RawClient::attach_by(way, deployment, 0).await;
+    unread.wait_for_epoch().await;
+    let tiny = |at: u64| PostFields {
+        contribution: 128 * at,
+        result: 128 * at + 64,
+        elements: 1,
+        ..VALID_POST
+    };
+    let mut posted = 0;
+    while posted < ARENA / 128 && unread.post(tiny(posted)).await.is_ok() {
+        posted += 1;
+    }
+    let why = unread.refusal_at_end().await;
+    assert!(why.is_empty() || why.contains("under way already"), "{why}");
+    assert!(posted < ARENA / 128, "{posted} posts were taken");
+    // Sends commits, which are answered at once, without reading the answers.
+    let mut unread = RawClient::attach_by(way, deployment, 0).await;
+    unread.wait_for_epoch().await;
+    let mut asked = 0;
+    while asked < UNREAD_MAX && unread.commit(asked).await.is_ok() {
+        asked += 1;
+    }
+    assert!(asked < UNREAD_MAX, "{asked} questions were taken");
+    half
 }
 
 #[test]
@@ -237,27 +249,40 @@ fn a_token_admits_to_its_own_job_only() {
         let (_arena, memory) = Arena::create_memfd(ARENA).expect("memory");
         let theirs = request(deployment, "train", "other", 0);
         let none = request(deployment, "absent", "other", 0);
-        let why = refusal(deployment, &memory, &theirs).await;
-        assert_eq!(why, refusal(deployment, &memory, &none).await.replace("absent", "train"));
-        let mut all = RawClient::attach_all(deployment).await;
-        // More posts than a peer may be ahead, each announced in the other region.
-        for _ in 0..3000 {
-            all[0]
-                .post(PostFields { elements: 8, timeout: Span::from_ns(1), ..VALID_POST })
-                .await
-                .expect("posted");
-            assert!(!all[0].outcome().await, "no other rank posts");
+        let mut answers = Vec::new();
+        for way in Way::ALL {
+            answers.push(refusal_by(way, deployment, &memory, &theirs).await);
+            let none = refusal_by(way, deployment, &memory, &none).await;
+            answers.push(none.replace("absent", "train"));
         }
-        // The other job goes through epoch after epoch.
-        for _ in 0..20 {
-            let [east, _, _] = &mut all;
-            let _ = east.post(VALID_POST).await;
-            east.stream.shutdown().await.expect("connected");
-            *east = RawClient::attach(deployment, 0).await;
-            east.wait_for_epoch().await;
+        answers.dedup();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        for way in Way::ALL {
+            flood_with_token(way, deployment).await;
         }
-        all
+        RawClient::attach_all(deployment).await
     });
+}
+
+/// Posts more than any rank reads, and ends epoch after epoch, all with the token of the other job.
+async fn flood_with_token(way: Way, deployment: &Deployment) {
+    let mut all = RawClient::attach_all_by(way, deployment).await;
+    // More posts than a peer may be ahead, each announced in the other region.
+    for _ in 0..3000 {
+        all[0]
+            .post(PostFields { elements: 8, timeout: Span::from_ns(1), ..VALID_POST })
+            .await
+            .expect("posted");
+        assert!(!all[0].outcome().await, "no other rank posts");
+    }
+    // The other job goes through epoch after epoch.
+    for _ in 0..20 {
+        let [east, _, _] = &mut all;
+        let _ = east.post(VALID_POST).await;
+        east.stream.shutdown().await.expect("connected");
+        *east = RawClient::attach_by(way, deployment, 0).await;
+        east.wait_for_epoch().await;
+    }
 }
 
 /// 2^20 answers, far more than a gateway and a socket buffer.

@@ -16,9 +16,10 @@ use std::process::Output;
 /// Ranks and job of the deployments of these tests.
 const LAYOUT: Layout<'static> = Layout::of(2, 1);
 
-/// Starts both gateways.
+/// Starts both gateways, of which east serves other hosts too.
 fn running() -> Deployment {
     let mut deployment = Deployment::new(&LAYOUT);
+    deployment.serve_hosts("east", "");
     deployment.run_gateways();
     deployment
 }

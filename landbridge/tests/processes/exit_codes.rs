@@ -3,7 +3,9 @@
 use super::deployment;
 use super::deployment::{BINARY, Deployment};
 use gateway::config::RegionFile;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -101,6 +103,23 @@ fn code_after(signal: Signal) -> Option<i32> {
     gateway.process.wait().expect("ends").code()
 }
 
+/// Sends a signal to a command that reads its first file, and returns its exit code.
+fn code_while_reading(command: &str, signal: Signal) -> Option<i32> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipes = ["east.toml", "fabric.toml"].map(|name| folder.path().join(name));
+    for pipe in &pipes {
+        mkfifoat(CWD, pipe, Mode::RWXU).expect("a pipe");
+    }
+    let mut process = on_files(command, folder.path()).spawn().expect("starts");
+    let read_first = if ["plan", "certs"].contains(&command) { &pipes[1] } else { &pipes[0] };
+    // Opens once the command does, and then holds it.
+    let held = File::options().write(true).open(read_first).expect("a reader");
+    kill_process(Pid::from_child(&process), signal).expect("signalled");
+    let code = process.wait().expect("ends").code();
+    drop(held);
+    code
+}
+
 /// Makes an event of the page happen to a command, and returns the exit code. `None` where the page
 /// has an event that is not known here.
 fn code_of_event(event: &str, command: &str, deployment: &Deployment) -> Option<i32> {
@@ -164,7 +183,9 @@ fn code_of_event(event: &str, command: &str, deployment: &Deployment) -> Option<
         }
         // The same line of the program for every command.
         "an allocation fails, or a bug aborts the process" => Some(1),
-        "SIGINT" => code_after(Signal::INT),
+        "SIGINT" if command == "run" => code_after(Signal::INT),
+        "SIGINT" => code_while_reading(command, Signal::INT),
+        "SIGTERM" => code_while_reading(command, Signal::TERM),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ mod jobs;
 mod paths;
 mod rate;
 mod reload;
+mod remote;
 mod renew;
 mod secrets;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]

@@ -3,6 +3,7 @@
 use super::deployment::{BINARY, Deployment};
 use super::skipping::skip;
 use gateway::access::{TrustedUsers, own_user};
+use gateway::certs::{CertificateAuthority, Validity};
 use gateway::local::listener::{ConnectError, connect_unix};
 use gateway::memory::arena::Arena;
 use rustix::process::Uid;
@@ -52,6 +53,33 @@ fn run_and_doctor_refuse_the_same_secret_files() {
         let finding = findings.iter().find(|finding| finding["check"] == check).expect("checked");
         assert_eq!(finding["verdict"], "failed", "{finding}");
         set_mode(&path, 0o600);
+    }
+}
+
+#[test]
+fn run_and_doctor_refuse_the_same_certificates() {
+    let deployment = super::deployment(1, 1);
+    let keys = deployment.path("keys");
+    let ca = CertificateAuthority::load(&keys.join("ca.pem"), &keys.join("ca.key")).expect("ours");
+    let other = CertificateAuthority::generate("two").expect("a CA");
+    for (authority, name, validity, check, code, told) in [
+        (&ca, "east-0", Validity::expired(), "expiry", 1, "has expired"),
+        (&ca, "east-0", Validity::not_yet(), "expiry", 1, "is not valid yet"),
+        (&ca, "west-0", Validity::days(1), "name", 64, "is for `west-0.two.landbridge`"),
+        (&other, "east-0", Validity::days(1), "certificate", 64, "is not trusted by"),
+    ] {
+        let issued = authority.issue_certificate(name, "two", validity).expect("issued");
+        std::fs::write(keys.join("east-0.pem"), issued.certificate_pem).expect("ours");
+        std::fs::write(keys.join("east-0.key"), issued.key_pem).expect("ours");
+        let refused = command(&deployment, &["run"]);
+        let text = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(code), "{check}: {text}");
+        assert!(text.contains("east-0.pem") && text.contains(told), "{check}: {text}");
+        let report = command(&deployment, &["doctor", "--json"]).stdout;
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+        let findings = report["findings"].as_array().expect("findings");
+        let finding = findings.iter().find(|finding| finding["check"] == check).expect("checked");
+        assert_eq!(finding["verdict"], "failed", "{finding}");
     }
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._memory.limits import describe_os_error, is_limit
+from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError, LimitReached
 from .program import read_config
@@ -55,12 +56,23 @@ class GatewayLocation(NamedTuple):
     job: str
     #: The secret that admits ranks to the job.
     token: bytes
-    #: The relative computing speed of every rank of the fabric, by rank.
+    #: The relative computing speed of every rank of the fabric, by rank; empty without a config.
     speeds: list[float]
-    #: The region of every rank, by rank.
+    #: The region of every rank, by rank; empty without a config.
     regions: list[str]
     #: The number of the user as whom the gateway runs; ``None`` if the file does not say.
     user: int | None = None
+    #: The certificate of the CA of the gateway.
+    ca: Path = Path()
+    #: The name of the gateway; empty without a config.
+    gateway: str = ""
+    #: The gateway on another host, in place of the socket.
+    tls: TlsGateway | None = None
+
+    @property
+    def address(self) -> str:
+        """The socket or the address, for messages."""
+        return str(self.socket) if self.tls is None else self.tls.address
 
 
 def read_location(
@@ -94,10 +106,12 @@ def read_location(
     location = GatewayLocation(
         Path(gateways[at]["socket"]),
         named,
-        _read_token(Path(tokens[named])),
+        read_token(Path(tokens[named])),
         [float(entry["speed"]) for entry in ranks],
         [entry["region"] for entry in ranks],
         _find_user(path, at, gateways[at]["user"]),
+        Path(gateways[at]["ca"]),
+        at,
     )
     return location, rank
 
@@ -161,7 +175,7 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
         raise ConfigError(f"{path}: gateway.{gateway}.user: {text}") from error
 
 
-def _read_token(path: Path) -> bytes:
+def read_token(path: Path) -> bytes:
     """Returns the bytes of a token file, which holds hexadecimal digits."""
     try:
         text = path.read_bytes().strip(_TOKEN_SPACE)

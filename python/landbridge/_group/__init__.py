@@ -1,5 +1,6 @@
 """The ranks of a job, seen from one of them."""
 
-from .group import Group, connect, resolve_group
+from .connecting import connect
+from .group import Group, resolve_group
 
 __all__ = ["Group", "connect", "resolve_group"]

@@ -14,7 +14,8 @@ from .. import errors
 from .._config.region_file import GatewayLocation
 from .._memory.arena import Arena
 from .._operation import Operation
-from .._protocol.connection import attach_rank
+from .._protocol.connection import Connection, attach_rank
+from .._protocol.remote import attach_remote_rank
 from .._protocol.socket_access import trusted_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
@@ -48,6 +49,8 @@ class GatewayAttachment:
     ) -> None:
         #: The name of the fabric, once attached.
         self.fabric = ""
+        #: The number of ranks of the job, once attached.
+        self.world_size = len(location.speeds)
         self._location = location
         self._rank = rank
         self._arena = arena
@@ -118,7 +121,7 @@ class GatewayAttachment:
         except errors.WaitTimeout as silence:
             text = "the gateway does not answer; is it stopped, or its host overloaded?"
             self._state.end_connection(connection, text)
-            raise errors.NoGateway(f"{self._location.socket}: {text}") from silence
+            raise errors.NoGateway(f"{self._location.address}: {text}") from silence
 
     def _attach_and_agree(self, deadline: float) -> None:
         """Attaches the rank unless it is attached, waits for an epoch, and agrees to post in that
@@ -133,7 +136,9 @@ class GatewayAttachment:
             lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
         )
         if state.ended is not None:
-            raise errors.NoGateway(f"{self._location.socket}: the gateway went away: {state.ended}")
+            raise errors.NoGateway(
+                f"{self._location.address}: the gateway went away: {state.ended}"
+            )
         if state.is_over or state.entries:
             why = state.awaited or "some gateway is missing"
             raise errors.NoEpoch(
@@ -148,21 +153,30 @@ class GatewayAttachment:
         request = Attach(
             LOCAL_PROTOCOL_VERSION, self._rank, self._arena.nbytes, location.token, location.job
         )
-        trusted = trusted_users(location.user)
-        connection = attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
+        connection = self._attach(request, deadline)
         theirs, ours = connection.attached.world_size, len(location.speeds)
-        if theirs != ours:
+        # Without a config, the gateway's number counts.
+        if ours and theirs != ours:
             connection.shut_down_socket()
             text = f"{theirs} ranks at the gateway, {ours} in the config"
             text = f"gateway and trainer have different fabrics: {text}"
             raise errors.Refused(text, is_final=True)
-        self.fabric, self._was_attached = connection.attached.fabric, True
+        self.fabric, self.world_size = connection.attached.fabric, theirs
+        self._was_attached = True
         self._log.end_trouble()
         try:
             self._state.begin_connection(connection)
         except BaseException:
             self._state.end_connection(connection, "attaching was interrupted")
             raise
+
+    def _attach(self, request: Attach, deadline: float) -> Connection:
+        """Connects to the gateway on this host or on another one, and sends the request."""
+        location = self._location
+        if location.tls is not None:
+            return attach_remote_rank(location.tls, self._arena.view(), request, deadline)
+        trusted = trusted_users(location.user)
+        return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
 
 
 class TroubleLog:

@@ -1,4 +1,4 @@
-"""The ranks of a job, seen from one of them: ``connect``, and the collectives of ``Group``."""
+"""The ranks of a job, seen from one of them: the collectives of ``Group``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from .. import errors
 from .._arguments import check_integer, check_options, check_timeout
 from .._batch_split import BatchSplit, batch_shares
-from .._config.region_file import GatewayLocation, RankChoice, parse_bytes, read_location
+from .._config.region_file import GatewayLocation
 from .._exchange import exchange_integers
 from .._memory import arrays
 from .._memory.arena import Arena
@@ -23,7 +22,7 @@ from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .attachment import GatewayAttachment
-from .poster import CollectivePoster
+from .blocks import BlockCollectives
 
 _log = logging.getLogger("landbridge")
 
@@ -32,78 +31,7 @@ _log = logging.getLogger("landbridge")
 _FINISH_TIMEOUT_S = 60.0
 
 
-def connect(
-    *,
-    config: str | Path,
-    rank: int | None = None,
-    region: str | None = None,
-    local_rank: int | None = None,
-    gateway: str | None = None,
-    job: str | None = None,
-    arena: int | str = "256 MiB",
-    timeout: float = DEFAULT_TIMEOUT_S,
-) -> Group:
-    """Attaches a rank to the gateway on this host, and waits until all ranks are attached.
-
-    It tries until its timeout while the gateway does not run, starts, ends or refuses for a
-    while. An error that lasts, such as a wrong token, ends it at once.
-
-    Args:
-        config: The path of the region file, as for ``landbridge run``. The ``landbridge`` program
-            reads it, from this package's environment, the PATH, or ``LANDBRIDGE_BIN``.
-        rank: The number of this rank, from 0. Ranks are numbered through the regions of the
-            fabric in alphabetical order, so a new region may change the numbers of others.
-        region: The name of this rank's region, instead of ``rank`` and with ``local_rank``.
-        local_rank: The number of this rank in its region, from 0. It stays as it is when the
-            fabric gets another region.
-        gateway: The name of the gateway, where the region file has several and none of them
-            serves this rank.
-        job: The name of the job, where the region file has several.
-        arena: The size of the memory for contributions and results: bytes, or a text such as
-            ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
-            from ``Group.empty``. The call touches every page, so that no step waits for it.
-        timeout: How long to wait for the gateway and the other ranks, in seconds.
-
-    Returns:
-        The group, attached and in an epoch.
-
-    Raises:
-        ConfigError: A file or an argument cannot be used.
-        AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
-            ``is_final`` says whether to try again makes sense.
-        ArenaFull: A limit, which the text names, leaves too little memory for the arena.
-        LimitReached: This process has no descriptor or thread left, or may start no program.
-        RanksTimedOut: A rank did not connect in time.
-    """
-    check_timeout(timeout)
-    choice = _check_rank_choice(rank, region, local_rank)
-    nbytes = parse_bytes(arena)
-    location, number = read_location(config, gateway, job, choice)
-    group = Group(location, number, Arena(nbytes))
-    try:
-        group._meet_all_ranks(time.monotonic() + timeout)
-    except BaseException:
-        group.close()
-        raise
-    return group
-
-
-def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
-    """Returns the rank that a caller asks for, by its number or by its region."""
-    by_region = region is not None or local_rank is not None
-    if (rank is not None) == by_region or (region is None) != (local_rank is None):
-        raise errors.ConfigError(
-            f"rank={rank!r}, region={region!r}, local_rank={local_rank!r}: accepted: either "
-            "`rank`, or `region` and `local_rank`"
-        )
-    if not by_region:
-        return RankChoice(check_integer("rank", rank, 1 << 32))
-    if not isinstance(region, str):
-        raise errors.ConfigError(f"region={region!r}: accepted: the name of a region")
-    return RankChoice(None, region, check_integer("local_rank", local_rank, 1 << 32))
-
-
-class Group(CollectivePoster):
+class Group(BlockCollectives):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
@@ -196,7 +124,8 @@ class Group(CollectivePoster):
         step = check_integer("step", step, 1 << 63)
         (steps,) = exchange_integers(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
-            raise errors.StepsDiffer(steps, self._location.regions)
+            regions = self._location.regions or ["region unknown"] * len(steps)
+            raise errors.StepsDiffer(steps, regions)
         return step
 
     def finish(self, timeout: float = _FINISH_TIMEOUT_S, *, layout: int = 0) -> bool:
@@ -554,19 +483,26 @@ class Group(CollectivePoster):
         Raises:
             ConfigError: The ranks cannot hold the batch within their limits.
         """
-        return batch_shares(global_batch, self._location.speeds, limits)
+        return batch_shares(global_batch, self._known_speeds(), limits)
 
     def batch_split(self, global_batch: int, limits: Sequence[int] | None = None) -> BatchSplit:
         """Returns a split that begins as ``batch_shares`` and follows speeds that drift.
 
         All ranks call it with the same arguments. Raises as ``batch_shares``.
         """
-        return BatchSplit(self, global_batch, self._location.speeds, limits)
+        return BatchSplit(self, global_batch, self._known_speeds(), limits)
+
+    def _known_speeds(self) -> list[float]:
+        """Returns the speeds of all ranks, which only the config has."""
+        if not self._location.speeds:
+            raise errors.ConfigError("the speeds of ranks are not known: `connect` with `config`")
+        return self._location.speeds
 
     def _meet_all_ranks(self, deadline: float) -> None:
         """Attaches this rank if needed, and waits for all ranks until ``deadline``, in seconds of
         ``time.monotonic``."""
         self._attachment.meet_all_ranks(deadline, self.barrier_async)
+        self._world_size = self._attachment.world_size
 
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import errors
 from .._arguments import CollectiveOptions
@@ -31,6 +31,17 @@ POSTS_MAX = 256
 
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
 _EMPTY_SLOT = (0, 0)
+
+
+class AgreedArray(NamedTuple):
+    """The part of a post that describes an array, on which ranks must agree."""
+
+    dtype: Dtype
+    elements: int
+    shape: tuple[int, ...]
+    layout: int
+    #: Lists of the elements of blocks; see ``Post``.
+    counts: tuple[tuple[int, ...], ...] = ()
 
 
 class CollectivePoster:
@@ -95,8 +106,9 @@ class CollectivePoster:
         with self._posting:
             self._state.check_usable()
             contribution, held = self._place_contribution(source, contributes)
-            result, slot = self._place_result(source, target if gets_result else None, contribution)
-            slots = ((contribution, source.nbytes), (result, source.nbytes))
+            given = (contribution, source.nbytes)
+            result, slot = self._place_result(source, target if gets_result else None, given)
+            slots = (given, (result, source.nbytes))
             self._await_post_room(slots)
             in_arena = None if isinstance(held[0], ArenaSlot) else source
             wanted = None if target is None else (out, target)
@@ -105,7 +117,8 @@ class CollectivePoster:
             operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            self._post_collective(PostedCollective(operation, slots, held), options, source)
+            entry = PostedCollective(operation, slots, held)
+            self._post_collective(entry, options, _agreed_array(source, options))
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
@@ -116,7 +129,8 @@ class CollectivePoster:
             operation = Operation(None, self)
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
             self._await_post_room(slots)
-            self._post_collective(PostedCollective(operation, slots, ()), options, nothing)
+            entry = PostedCollective(operation, slots, ())
+            self._post_collective(entry, options, _agreed_array(nothing, options))
         return operation
 
     def _place_contribution(
@@ -136,15 +150,20 @@ class CollectivePoster:
         return slot.offset, (slot,)
 
     def _place_result(
-        self, source: ArrayAdapter, target: ArrayAdapter | None, contribution: int
+        self, like: ArrayAdapter, target: ArrayAdapter | None, given: SlotRange
     ) -> tuple[int, ArenaSlot | None]:
         """Returns the arena's offset of a result, and its slot unless the gateway writes into the
-        caller's array."""
+        caller's array.
+
+        Args:
+            like: An array of the result's size.
+            target: The caller's array for the result, if there is one.
+            given: The slot of the contribution.
+        """
         offset = None if target is None else self._arena_offset_of(target)
-        given = (contribution, source.nbytes)
-        if offset is not None and not ranges_overlap((offset, source.nbytes), given):
+        if offset is not None and not ranges_overlap((offset, like.nbytes), given):
             return offset, None
-        slot = self._reserve_slot(source.nbytes)
+        slot = self._reserve_slot(like.nbytes)
         return slot.offset, slot
 
     def _arena_offset_of(self, adapter: ArrayAdapter) -> int | None:
@@ -200,10 +219,9 @@ class CollectivePoster:
         self._state.wait_until(has_room, None)
 
     def _post_collective(
-        self, entry: PostedCollective, options: CollectiveOptions, source: ArrayAdapter
+        self, entry: PostedCollective, options: CollectiveOptions, agreed: AgreedArray
     ) -> None:
         """Numbers a collective, and sends its post to the gateway."""
-        shape, layout = _agreed_shape(source, options)
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
@@ -212,16 +230,17 @@ class CollectivePoster:
                 epoch=epoch,
                 sequence=sequence,
                 op=options.op,
-                dtype=source.dtype,
-                elements=source.elements,
-                layout_hash=layout,
+                dtype=agreed.dtype,
+                elements=agreed.elements,
+                layout_hash=agreed.layout,
                 operation=options.kind,
                 root=options.root,
-                shape=shape,
+                shape=agreed.shape,
                 weight=options.weight,
                 timeout_ns=options.timeout_ns,
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
+                counts=agreed.counts,
             )
 
         self._register_and_send(register_post)
@@ -282,17 +301,21 @@ def _check_arrays(
         raise errors.UnsupportedArray(text)
 
 
-def _agreed_shape(source: ArrayAdapter, options: CollectiveOptions) -> tuple[tuple[int, ...], int]:
-    """Returns the shape and the layout hash of a post. A shape of too many dimensions becomes part
-    of the hash."""
-    shape = tuple(source.shape)
+def _agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
+    """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
+    of the layout hash."""
+    shape, layout = tuple(source.shape), options.layout
     if options.flat:
-        return (source.elements,), options.layout
-    if len(shape) <= SHAPE_MAX_DIMENSIONS:
-        return shape, options.layout
-    text = f"{options.layout} {shape}"
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return (source.elements,), int.from_bytes(digest, "big")
+        shape = (source.elements,)
+    elif len(shape) > SHAPE_MAX_DIMENSIONS:
+        layout, shape = hash_layout(layout, shape), (source.elements,)
+    return AgreedArray(source.dtype, source.elements, shape, layout)
+
+
+def hash_layout(layout: int, shape: tuple[int, ...]) -> int:
+    """Returns a layout hash that stands for another one and for a shape."""
+    digest = hashlib.blake2b(f"{layout} {shape}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _slots_conflict(one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]) -> bool:

@@ -221,6 +221,21 @@ class GroupState:
         elif isinstance(response, CommitFailed):
             self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
 
+    def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
+        """Returns whether a collective is under way whose result has at least ``end`` bytes."""
+        entry = self.entries.get(sequence)
+        return connection is self.connection and entry is not None and end <= entry.slots[1][1]
+
+    def write_result(
+        self, connection: Connection, sequence: int, offset: int, part: memoryview
+    ) -> None:
+        """Writes a part of a result, unless the collective has ended: another array may then have
+        its memory."""
+        with self._lock:
+            entry = self.entries.get(sequence)
+            if connection is self.connection and entry is not None:
+                connection.write_to_arena(entry.slots[1][0] + offset, part)
+
     def end_connection(self, connection: Connection | None, reason: str) -> None:
         """Ends the connection, and fails everything under way with ``GatewayLost`` and the reason.
         Does nothing for a connection that another one has replaced."""

@@ -93,6 +93,10 @@ class Arena:
         inside = offset >= 0 and offset + nbytes <= self.nbytes
         return offset if inside and offset % SLOT_ALIGN_BYTES == 0 else None
 
+    def view(self) -> memoryview:
+        """Returns all bytes as a writable view, for a connection that sends them."""
+        return memoryview(self._map)
+
     @property
     def used_bytes(self) -> int:
         """The number of bytes in slots of the arena, with padding."""

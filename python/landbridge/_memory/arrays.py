@@ -6,6 +6,7 @@ process has imported already.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import importlib
@@ -41,6 +42,13 @@ class ArrayAdapter:
         self.shape = shape
         self.elements = math.prod(shape)
         self.nbytes = self.elements * dtype.element_bytes
+
+    def with_shape(self, shape: tuple[int, ...]) -> ArrayAdapter:
+        """Returns an adapter of the same library and dtype, for new arrays of another shape."""
+        other = copy.copy(self)
+        other.shape, other.elements = shape, math.prod(shape)
+        other.nbytes = other.elements * self.dtype.element_bytes
+        return other
 
     def address(self) -> int | None:
         """Returns the memory address of the elements, or ``None`` if they are not contiguous."""

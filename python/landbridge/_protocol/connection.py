@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ from .wire import (
     Refused,
     Request,
     Response,
+    ResultPiece,
 )
 
 #: 4,096 bytes: the most that one read of the gateway's socket asks for, room for dozens of
@@ -47,7 +49,7 @@ from .wire import (
 _SOCKET_READ_BYTES = 1 << 12
 #: 30 s: the longest wait for the gateway's first response. The gateway waits less long for an
 #: earlier connection of the same rank to end.
-_FIRST_RESPONSE_TIMEOUT_S = 30.0
+FIRST_RESPONSE_TIMEOUT_S = 30.0
 #: 50 us in seconds: time for which a waiting thread polls the gateway's socket before it sleeps. To
 #: wake up a sleeping thread takes as long.
 _POLL_BEFORE_SLEEP_S = 50e-6
@@ -71,11 +73,41 @@ class ConnectionListener(Protocol):
     def end_connection(self, connection: Connection, reason: str) -> None:
         """Handles the end of the connection, after which no message follows."""
 
+    def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
+        """Returns whether a collective is under way whose result has at least ``end`` bytes."""
+
+    def write_result(
+        self, connection: Connection, sequence: int, offset: int, part: memoryview
+    ) -> None:
+        """Writes a part of a result, unless the collective has ended."""
+
+
+class Channel(Protocol):
+    """The calls of a socket that a connection makes."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor, to poll it."""
+
+    def settimeout(self, timeout: float | None, /) -> None:
+        """Limits the calls that follow, in seconds; ``None`` for no limit."""
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        """Sends bytes."""
+
+    def recv(self, limit: int, /) -> bytes | None:
+        """Reads once. Returns no bytes at the end, and ``None`` where more must be read first."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Shuts down the socket."""
+
+    def close(self) -> None:
+        """Closes the socket."""
+
 
 class Connection:
     """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
-    def __init__(self, connected: socket.socket, attached: Attached, frames: FrameDecoder) -> None:
+    def __init__(self, connected: Channel, attached: Attached, frames: FrameDecoder) -> None:
         self.attached = attached
         self._socket = connected
         self._frames = frames
@@ -110,6 +142,11 @@ class Connection:
     def send(self, request: Request) -> None:
         """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
         self._socket.sendall(REQUESTS.encode_frame(request))
+
+    def write_to_arena(self, offset: int, part: memoryview) -> None:
+        """Writes bytes of a result to the arena. Only a connection without shared memory gets
+        any."""
+        raise DecodeError("bytes of a result, though the arena is shared")
 
     def wake_reader(self) -> None:
         """Makes the reader thread read, because something is under way that no other thread reads
@@ -222,6 +259,8 @@ class Connection:
             except OSError as error:
                 reason: str | None = f"connection to the gateway ended: {error}"
             else:
+                if data is None:
+                    return
                 reason = self._deliver_messages(data) if data else "connection to the gateway ended"
             if reason is not None:
                 self._stop_reading(reason)
@@ -250,7 +289,14 @@ class Connection:
                     return response.why
                 if isinstance(response, Attached):
                     return "the gateway attached this rank twice"
-                listener.handle_response(self, response)
+                if isinstance(response, ResultPiece):
+                    if not listener.expects_result(
+                        self, response.sequence, response.offset + response.nbytes
+                    ):
+                        return f"bytes for no result of collective {response.sequence}"
+                    self._frames.expect_bytes(response.nbytes, self._result_writer(response))
+                else:
+                    listener.handle_response(self, response)
                 del listener
         except DecodeError as error:
             return f"malformed message from the gateway: {error}"
@@ -258,6 +304,20 @@ class Connection:
             # A fault of this package must reach the threads that wait.
             return f"the client failed: {error!r}"
         return None
+
+    def _result_writer(self, piece: ResultPiece) -> Callable[[memoryview], None]:
+        """Returns the function that takes the parts of a piece, in order."""
+        at = piece.offset
+
+        def write_part(part: memoryview) -> None:
+            """Writes the next part of the piece."""
+            nonlocal at
+            listener = self._listener()
+            if listener is not None:
+                listener.write_result(self, piece.sequence, at, part)
+            at += len(part)
+
+        return write_part
 
 
 class _ReadingThread:
@@ -286,7 +346,7 @@ def attach_rank(
         Refused: The gateway refused the rank.
         LimitReached: This process has no descriptor left.
     """
-    deadline = min(deadline, time.monotonic() + _FIRST_RESPONSE_TIMEOUT_S)
+    deadline = min(deadline, time.monotonic() + FIRST_RESPONSE_TIMEOUT_S)
     try:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
@@ -305,7 +365,8 @@ def attach_rank(
         check_socket_peer(path, connected, trusted)
         frames = FrameDecoder()
         try:
-            attached = _request_attach(connected, frames, fd, request, deadline)
+            socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
+            attached = request_attach(connected, frames, request, deadline)
         except errors.AttachError:
             raise  # A `Refused` is an `OSError` as well.
         except socket.timeout as error:
@@ -327,19 +388,20 @@ def _is_impossible_path(error: OSError) -> bool:
     return error.errno is None and not isinstance(error, socket.timeout)
 
 
-def _limit_next_socket_call(connected: socket.socket, deadline: float) -> None:
+def _limit_next_socket_call(connected: Channel, deadline: float) -> None:
     """Makes the next call to the socket end by the deadline, with ``socket.timeout``."""
     connected.settimeout(max(deadline - time.monotonic(), 0.001))
 
 
-def _request_attach(
-    connected: socket.socket, frames: FrameDecoder, fd: int, request: Attach, deadline: float
+def request_attach(
+    connected: Channel, frames: FrameDecoder, request: Attach, deadline: float
 ) -> Attached:
-    """Sends the arena's descriptor and the request to attach. Returns the gateway's answer, and
-    raises ``Refused`` for any other one, or ``OSError`` if the connection ends before."""
+    """Sends the request to attach. Returns the gateway's answer, and raises ``Refused`` for any
+    other one, or ``OSError`` if the connection ends before."""
     same_release = "install the client and the gateway from one release"
-    socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])
-    connected.sendall(REQUESTS.encode_frame(request))
+    with contextlib.suppress(ConnectionError):
+        # A gateway that has closed the connection may have said why, which is read below.
+        connected.sendall(REQUESTS.encode_frame(request))
     try:
         response = _read_first_response(connected, frames, deadline)
     except DecodeError as error:
@@ -360,14 +422,14 @@ def _request_attach(
     return response
 
 
-def _read_first_response(
-    connected: socket.socket, frames: FrameDecoder, deadline: float
-) -> Response:
+def _read_first_response(connected: Channel, frames: FrameDecoder, deadline: float) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
     thread."""
     while True:
         _limit_next_socket_call(connected, deadline)
         data = connected.recv(_SOCKET_READ_BYTES)
+        if data is None:
+            continue
         if not data:
             raise ConnectionResetError("closed without an answer")
         for message in frames.decode_frames(data):

@@ -33,6 +33,11 @@ class CollectiveKind(enum.IntEnum):
     REDUCE = 2
     BROADCAST = 3
     BARRIER = 4
+    ALL_GATHER = 5
+    REDUCE_SCATTER = 6
+    GATHER = 7
+    SCATTER = 8
+    ALL_TO_ALL = 9
 
 
 class Dtype(enum.IntEnum):

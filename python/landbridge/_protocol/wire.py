@@ -14,10 +14,12 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: 2: version of the local protocol between trainer and gateway, which both must speak.
-LOCAL_PROTOCOL_VERSION = 2
-#: 4,096 bytes: longest message between trainer and gateway, without the length field.
-MESSAGE_MAX_BYTES = 4096
+#: 3: version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 3
+#: 64 KiB: longest message between trainer and gateway, without the length field.
+MESSAGE_MAX_BYTES = 64 << 10
+#: 256 KiB: the most bytes of one piece of a contribution or result.
+PIECE_MAX_BYTES = 1 << 18
 #: 32 bytes: length of a job's token.
 TOKEN_BYTES = 32
 #: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
@@ -83,6 +85,12 @@ class _SizesField(NamedTuple):
     max_count: int
 
 
+class _CountsField(NamedTuple):
+    """The mark of a message's last field, which holds lists of counts."""
+
+    max_lists: int
+
+
 #: The type of a message's field of 8 bits without sign, with its ``struct`` character.
 U8 = Annotated[int, "B"]
 #: The type of a message's field of 16 bits without sign, with its ``struct`` character.
@@ -110,6 +118,9 @@ Reason = Annotated[RefusalReason, "B"]
 Text = Annotated[str, _TextField(0xFFFF)]
 #: The type of a message's field that holds the sizes of an array's dimensions.
 Sizes = Annotated[tuple[int, ...], _SizesField(SHAPE_MAX_DIMENSIONS)]
+#: The type of a message's last field, which holds the counts of a collective's blocks: no list where
+#: all blocks are alike, one list by rank, or the lists to and from each rank.
+CountLists = Annotated[tuple[tuple[int, ...], ...], _CountsField(2)]
 #: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
 FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
@@ -140,6 +151,7 @@ class Post(NamedTuple):
     timeout_ns: U64
     contribution_offset: U64
     result_offset: U64
+    counts: CountLists = ()
 
     def is_valid(self) -> bool:
         """Returns whether an array of ``shape`` has ``elements`` elements."""
@@ -156,6 +168,17 @@ class Commit(NamedTuple):
     epoch: U64
     step: U64
     timeout_ns: U64
+
+
+class ContributionPiece(NamedTuple):
+    """Writes bytes to the arena, where the gateway has it. They follow behind the message."""
+
+    offset: U64
+    nbytes: U32
+
+    def is_valid(self) -> bool:
+        """Returns whether the piece is neither empty nor too long."""
+        return 0 < self.nbytes <= PIECE_MAX_BYTES
 
 
 class Attached(NamedTuple):
@@ -238,7 +261,19 @@ class CommitFailed(NamedTuple):
     text: FailureText
 
 
-Request = Union[Attach, Post, Detach, Commit]
+class ResultPiece(NamedTuple):
+    """Bytes of a result for a trainer that shares no memory. They follow behind the message."""
+
+    sequence: U64
+    offset: U64
+    nbytes: U32
+
+    def is_valid(self) -> bool:
+        """Returns whether the piece is neither empty nor too long."""
+        return 0 < self.nbytes <= PIECE_MAX_BYTES
+
+
+Request = Union[Attach, Post, Detach, Commit, ContributionPiece]
 Response = Union[
     Attached,
     Refused,
@@ -249,6 +284,7 @@ Response = Union[
     Committed,
     CommitFailed,
     EpochAwaited,
+    ResultPiece,
 ]
 #: The type of the messages of a ``MessageCodec``.
 M = TypeVar("M")
@@ -264,11 +300,16 @@ class _MessageLayout:
         self._parts: list[
             tuple[struct.Struct, tuple[Any, ...], _TextField | _SizesField | None]
         ] = []
+        # The mark of the counts that are the last field, or `None`.
+        self._counts: _CountsField | None = None
         codes = ">"
         enums: list[Any] = []
         hints = get_type_hints(cls, include_extras=True)
         for hint in (hints[name] for name in cls._fields):
             kind, mark = hint.__origin__, hint.__metadata__[0]
+            if isinstance(mark, _CountsField):
+                self._counts = mark
+                continue
             if isinstance(mark, (_TextField, _SizesField)):
                 self._parts.append((struct.Struct(codes), tuple(enums), mark))
                 codes, enums = ">", []
@@ -279,9 +320,10 @@ class _MessageLayout:
             self._parts.append((struct.Struct(codes), tuple(enums), None))
         # One struct packs a whole message of fixed fields alone.
         has_more = any(after for _, _, after in self._parts)
+        has_more = has_more or self._counts is not None
         self._whole = None if has_more else struct.Struct(f">B{codes[1:]}")
-        # One packs a whole post too, whose only other field is its shape: posts are frequent. The
-        # list has the struct of each number of sizes.
+        # One packs a whole post too, up to its counts, whose only other field is its shape: posts are
+        # frequent. The list has the struct of each number of sizes.
         self._by_size_count: list[struct.Struct] = []
         self._sizes_at = len(self._parts[0][1])
         sizes = self._parts[0][2]
@@ -305,7 +347,10 @@ class _MessageLayout:
             if count >= len(self._by_size_count):
                 raise ValueError(f"too many sizes: {count}")
             whole = self._by_size_count[count]
-            return whole.pack(self._first, *message[:at], count, *message[at], *message[at + 1 :])
+            counts = b"" if self._counts is None else _encode_counts(message[-1])
+            end = len(message) - (self._counts is not None)
+            sizes, rest = message[at], message[at + 1 : end]
+            return whole.pack(self._first, *message[:at], count, *sizes, *rest) + counts
         out = bytearray((self._first,))
         at = 0
         for fixed, enums, after in self._parts:
@@ -337,6 +382,9 @@ class _MessageLayout:
             elif after is not None:
                 sizes, at = _decode_sizes(data, at, after)
                 values.append(sizes)
+        if self._counts is not None:
+            counts, at = _decode_counts(data, at, self._counts)
+            values.append(counts)
         if at != len(data):
             raise DecodeError("bytes follow the last field")
         message = self.cls(*values)
@@ -372,6 +420,35 @@ def _decode_sizes(data: bytes, at: int, field: _SizesField) -> tuple[tuple[int, 
     if len(data) < end:
         raise DecodeError("truncated")
     return struct.unpack(f">{count}Q", data[at + 1 : end]), end
+
+
+def _encode_counts(lists: tuple[tuple[int, ...], ...]) -> bytes:
+    """Returns the bytes of lists of counts behind the number of lists."""
+    coded = bytes((len(lists),))
+    for counts in lists:
+        coded += struct.pack(f">I{len(counts)}Q", len(counts), *counts)
+    return coded
+
+
+def _decode_counts(
+    data: bytes, at: int, field: _CountsField
+) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Returns the lists of counts whose number is at position ``at``, and the position behind
+    them. Raises ``DecodeError``."""
+    if at >= len(data):
+        raise DecodeError("truncated")
+    if data[at] > field.max_lists:
+        raise DecodeError(f"unknown counts {data[at]}")
+    lists = []
+    start = at + 1
+    for _ in range(data[at]):
+        length = int.from_bytes(data[start : start + 4], "big")
+        end = start + 4 + 8 * length
+        if len(data) < max(end, start + 4):
+            raise DecodeError("truncated")
+        lists.append(struct.unpack(f">{length}Q", data[start + 4 : end]))
+        start = end
+    return tuple(lists), start
 
 
 def _decode_text(data: bytes, at: int, text: _TextField) -> tuple[str, int]:
@@ -425,7 +502,7 @@ class MessageCodec(Generic[M]):
 
 #: The codec of messages from a trainer to its gateway, with the wire code of each message.
 REQUESTS: MessageCodec[Request] = MessageCodec(
-    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit}
+    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit, 5: ContributionPiece}
 )
 #: The codec of messages from a gateway to a trainer, with the wire code of each message.
 RESPONSES: MessageCodec[Response] = MessageCodec(
@@ -440,6 +517,7 @@ RESPONSES: MessageCodec[Response] = MessageCodec(
         7: Committed,
         8: CommitFailed,
         9: EpochAwaited,
+        10: ResultPiece,
     },
 )
 
@@ -449,13 +527,27 @@ class FrameDecoder:
 
     def __init__(self) -> None:
         self._rest = b""
+        #: The number of bytes that follow and are no message, and the function that takes them.
+        self._plain_left = 0
+        self._take: Callable[[memoryview], None] = lambda _part: None
+
+    def expect_bytes(self, count: int, take: Callable[[memoryview], None]) -> None:
+        """Makes the next ``count`` bytes no message: ``take`` gets them in parts. Call it while
+        ``decode_frames`` has yielded the message that announces them."""
+        self._plain_left, self._take = count, take
 
     def decode_frames(self, data: bytes) -> Iterator[bytes]:
         """Yields the bytes of each message that ``data`` completes, without length field. Raises
         ``DecodeError`` for one too long."""
         rest = self._rest + data if self._rest else data
         at = 0
-        while len(rest) - at >= 4:
+        while len(rest) - at >= 4 or (self._plain_left and at < len(rest)):
+            if self._plain_left:
+                part = memoryview(rest)[at : at + self._plain_left]
+                at += len(part)
+                self._plain_left -= len(part)
+                self._take(part)
+                continue
             length = int.from_bytes(rest[at : at + 4], "big")
             if length > MESSAGE_MAX_BYTES:
                 raise DecodeError(f"message too long: {length} bytes, {MESSAGE_MAX_BYTES} allowed")

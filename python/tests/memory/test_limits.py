@@ -321,4 +321,4 @@ def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(errors.LimitReached, match="ulimit -n"):
-        region_file._read_token(tmp_path / "train.token")
+        region_file.read_token(tmp_path / "train.token")

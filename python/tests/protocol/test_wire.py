@@ -31,6 +31,8 @@ def message_of(line):
         fields["token"] = bytes.fromhex(fields["token"])
     if "shape" in fields:
         fields["shape"] = tuple(fields["shape"])
+    if "counts" in fields:
+        fields["counts"] = tuple(tuple(counts) for counts in fields["counts"])
     return classes[line["message"]](**fields)
 
 

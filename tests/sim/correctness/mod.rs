@@ -2,6 +2,7 @@
 //!
 //! Posts that do not match fail on all ranks alike, and equal seeds give equal runs.
 
+mod block_operations;
 mod determinism;
 mod disagreement_orders;
 mod many_regions;

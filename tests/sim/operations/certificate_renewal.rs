@@ -1,6 +1,7 @@
 //! Certificates are renewed while gateways run, and unfinished handshakes block no peer.
 
 use gateway::observe::status::PeerState;
+use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
@@ -60,7 +61,7 @@ fn half_open_handshakes_keep_no_peer_out() {
         let link = link.expect("a link");
         lab.net.connect(outsider.ip(), west.ip(), link, link, 1);
         lab.net.set_blackhole(west.ip(), outsider.ip(), true).expect("a link");
-        let socket = lab.host.bind_udp(outsider, 1 << 20).expect("a socket");
+        let socket = lab.host.bind_udp(outsider, 1 << 20, &Warnings::default()).expect("a socket");
         let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
         let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
         let endpoint = endpoint.expect("an endpoint");

@@ -9,3 +9,4 @@ mod path_problems;
 mod peer_identity;
 mod start_orders;
 mod step_commits;
+mod streamed_trainers;

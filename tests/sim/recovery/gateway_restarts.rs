@@ -12,6 +12,12 @@ const SEEDS: u64 = 5;
 /// a pause of a rank up to 2 s, and the round the rest. A peer that waits for silence takes 15 s.
 const BACK_WITHIN: Span = Span::from_secs(6);
 
+/// 10 min, in which a gateway is away, or a path.
+const AWAY: Span = Span::from_secs(600);
+/// 2 s from the return until gateways have met: the next dial is a second away at most, and a
+/// handshake and an epoch take some round trips.
+const MET_WITHIN: Span = Span::from_secs(2);
+
 /// Returns a short load on a fast link, struck by one fault of a gateway.
 fn struck(gateway: GatewayId, what: FaultKind, lasting: Span, seed: u64) -> Scenario {
     let place = FaultPlace::Gateway(gateway);
@@ -69,4 +75,44 @@ fn late_gateways_are_found_within_seconds() {
             assert_eq!(status.peers[0].lanes_up, 4, "{gap}: {status:?}");
         });
     }
+}
+
+/// The peer has forgotten the other by then: its lanes are lost and its dials have grown old.
+#[test]
+fn gateways_are_back_soon_after_ten_minutes() {
+    for gateway in [EAST, WEST] {
+        for rtt in [Span::from_ms(2), Span::from_ms(80)] {
+            simulate(async {
+                let shape = Shape { rtt, lanes: 4, ..Shape::new(1, 1) };
+                let mut lab = Lab::start(&shape, 1).await;
+                lab.sleep(Span::from_secs(5)).await;
+                lab.stop_gateway(gateway).await;
+                lab.sleep(AWAY).await;
+                lab.start_gateway(gateway).await;
+                lab.sleep(MET_WITHIN).await;
+                for gateway in [EAST, WEST] {
+                    let status = lab.status(gateway).await;
+                    assert!(status.peers[0].lanes_up > 0, "{rtt}: {status:?}");
+                    assert!(status.jobs[0].epoch.is_some(), "{rtt}: {status:?}");
+                }
+            });
+        }
+    }
+}
+
+/// The path is away in place of a gateway: neither side hears anything of the other.
+#[test]
+fn a_path_is_used_soon_after_ten_minutes() {
+    simulate(async {
+        let lab = Lab::start(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1).await;
+        lab.sleep(Span::from_secs(5)).await;
+        lab.set_outage(true);
+        lab.sleep(AWAY).await;
+        let status = lab.status(EAST).await;
+        assert_eq!(status.peers[0].lanes_up, 0, "{status:?}");
+        lab.set_outage(false);
+        lab.sleep(MET_WITHIN).await;
+        let status = lab.status(EAST).await;
+        assert!(status.peers[0].lanes_up > 0, "{status:?}");
+    });
 }

@@ -7,3 +7,4 @@ mod link_sharing;
 mod lower_bound;
 mod packet_size;
 mod quic_limits;
+mod shared_links;

@@ -31,6 +31,19 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     result
 }
 
+/// The reduction of some bytes of all contributions at the root of a tree of one root, whose
+/// gateways reduce in the order of [`expected`].
+pub fn reduced_in_tree_order(
+    fabric: &Fabric,
+    tree: &Tree,
+    case: &Case,
+    range: Range<usize>,
+) -> Vec<u8> {
+    let contributions = case.contributions(fabric.world_size());
+    let sums = Sums { fabric, tree, case, contributions: &contributions, range };
+    sums.partial(tree.roots[0]).0
+}
+
 struct Sums<'a> {
     fabric: &'a Fabric,
     tree: &'a Tree,

@@ -99,6 +99,11 @@ impl Lab {
         self.0.add_gateway(me, credentials).await.expect("starts");
     }
 
+    /// Stops a gateway, which runs.
+    pub async fn stop_gateway(&mut self, me: GatewayId) {
+        self.0.stop_gateway(me).await;
+    }
+
     /// Stops a gateway and starts it again with other credentials.
     pub async fn restart(&mut self, me: GatewayId, credentials: CredentialKind) {
         let credentials = credentials.of(&self.fabric, me);

@@ -8,7 +8,7 @@ use hier_collectives::topology::{self, Fabric, RegionGateway, RegionSpec, WanPor
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
-use wan_sim::{Jitter, LinkSpec};
+use wan_sim::{Jitter, LinkSpec, QueueSize};
 
 /// Two regions and the link between them.
 #[derive(Debug, Clone)]
@@ -17,6 +17,10 @@ pub struct Shape {
     pub ranks: (u32, u32),
     /// Capacity each way, in IP bytes.
     pub rate: BitRate,
+    /// The capacity each way as the fabric says, where it differs: the ports of a link of unknown rate.
+    pub said_rate: Option<BitRate>,
+    /// Queue in front of the link, in thousandths of its BDP.
+    pub queue_thousandths: u32,
     /// Round-trip time.
     pub rtt: Span,
     /// Random loss each way, as the fabric says.
@@ -52,6 +56,8 @@ impl Shape {
         Self {
             ranks: (east, west),
             rate: BitRate::from_bits_per_second(1_000_000_000),
+            said_rate: None,
+            queue_thousandths: 1000,
             rtt: Span::from_ms(80),
             loss: Fraction::default(),
             true_loss: None,
@@ -70,7 +76,8 @@ impl Shape {
 
     /// Returns the fabric of this shape.
     pub fn fabric(&self) -> Arc<Fabric> {
-        let wan = Some(WanPort { egress: self.rate, ingress: self.rate });
+        let rate = self.said_rate.unwrap_or(self.rate);
+        let wan = Some(WanPort { egress: rate, ingress: rate });
         let region = |name: &str, ranks: u32| RegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; ranks as usize],
@@ -78,7 +85,7 @@ impl Shape {
         };
         let link = topology::LinkSpec {
             between: ("east".to_owned(), "west".to_owned()),
-            rate: self.rate,
+            rate,
             rtt: self.rtt,
             loss: self.loss,
         };
@@ -93,7 +100,9 @@ impl Shape {
         let part = self.rate.bits_per_second() / u64::from(self.carriers);
         let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");
         let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
-        spec.with_loss(self.true_loss.unwrap_or(self.loss))
+        let queue = QueueSize::ThousandthsOfBdp(self.queue_thousandths);
+        spec.with_queue(queue)
+            .with_loss(self.true_loss.unwrap_or(self.loss))
             .with_jitter(jitter)
             .expect("jitter below the delay")
     }

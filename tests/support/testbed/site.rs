@@ -118,7 +118,7 @@ mod tests {
             rate: BitRate::from_bits_per_second(1_000_000_000),
             rtt: Span::from_ms(1),
             loss: Fraction::default(),
-            controller: "link-share",
+            controller: "dedicated",
         };
         let text = text.to_toml();
         let links: Vec<&str> = text.lines().filter(|line| line.starts_with("[link.")).collect();

@@ -25,7 +25,7 @@ pub enum Contender {
     BusyMachine,
     /// Ours, with the whole buffer as one segment.
     OneSegment,
-    /// Ours, with quinn's CUBIC in place of `link-share`.
+    /// Ours, with quinn's CUBIC in place of `dedicated`.
     Cubic,
     /// One connection with quinn's defaults, or with so many bytes in flight.
     Quinn {
@@ -111,7 +111,7 @@ impl Contender {
         ground: Ground,
         sizes: &[u64],
     ) -> Result<Vec<Cell>, LabError> {
-        let controller = if self == Self::Cubic { "cubic" } else { "link-share" };
+        let controller = if self == Self::Cubic { "cubic" } else { "dedicated" };
         let lab = Lab::up(&tools.landbridge, row, ground, controller)?;
         match self {
             Self::Landbridge | Self::Cubic => self.landbridge(&lab, row, sizes, &[]),

@@ -128,7 +128,7 @@ impl Lab {
         let (folder, landbridge) = (tempfile::tempdir()?, landbridge.to_owned());
         let (addresses, ground, emulator) = (LOOPBACK, Ground::Loopback, None);
         let lab = Self { folder, landbridge, addresses, ground, emulator };
-        fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK, "link-share"))?;
+        fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK, "dedicated"))?;
         Ok(lab)
     }
 

@@ -1,5 +1,6 @@
 //! The commands, each in a module of its own.
 
+use super::exit::EXIT_INTERRUPTED;
 use super::lab::{self, LabCommand};
 use super::relay::{self, RelayArgs};
 use super::show;
@@ -39,8 +40,23 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Returns whether the command ends by itself on an interrupt, since it has links to stop.
+    fn handles_interrupts(&self) -> bool {
+        match self {
+            Self::Relay(_) => true,
+            Self::Lab(LabCommand::Up(args)) => args.foreground,
+            _ => false,
+        }
+    }
+}
+
 /// Runs a command of `wan-sim` until it ends or is interrupted. Returns the exit code.
 pub fn run_command(command: &Command) -> u8 {
+    if !command.handles_interrupts() {
+        // Without it an interrupt ends the process by its signal, which is no reason not to run.
+        let _ = stdio::exit_on_interrupt(EXIT_INTERRUPTED);
+    }
     match command {
         Command::Relay(args) => relay::run_relay(args),
         Command::Lab(command) => lab::run_lab_command(command),

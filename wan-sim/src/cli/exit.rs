@@ -12,5 +12,5 @@ pub const EXIT_USAGE: u8 = 64;
 /// Exit code 77: this machine or user cannot run the command, which is valid.
 pub const EXIT_UNAVAILABLE: u8 = 77;
 
-/// Exit code 130: the command was interrupted by SIGINT or SIGTERM.
+/// Exit code 130: the command was interrupted by SIGINT or SIGTERM, or its terminal was closed.
 pub const EXIT_INTERRUPTED: u8 = 130;

@@ -2,6 +2,7 @@
 
 mod command;
 mod exit;
+mod interrupt;
 mod json;
 mod lab;
 mod output;

@@ -6,6 +6,7 @@
 
 mod datagram_batch;
 mod forward;
+mod loop_check;
 mod pipe;
 mod pump;
 mod queued_datagrams;
@@ -13,6 +14,6 @@ mod running_relay;
 mod shared;
 mod socket;
 
-pub use forward::{Forward, ForwardError, RelaySpec, check_no_loop};
+pub use forward::{Forward, ForwardError, RelaySpec};
 pub use running_relay::{Listening, Relay, RelayError};
 pub use shared::{FLOWS_MAX, OwnDrops, RelayCounters};

@@ -1,9 +1,10 @@
 //! The handle of a running relay: it starts the thread, reads counters, and changes the links.
 
 use super::forward::{Forward, RelaySpec};
+use super::loop_check::{announce_forwards, announced_forwards, find_loop};
 use super::pump::RelayPump;
 use super::shared::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
-use super::socket::RelaySocket;
+use super::socket::{RelaySocket, connect_to};
 use crate::clock::RunClock;
 use crate::lock::lock_ignoring_poison;
 use crate::recording::Recorder;
@@ -11,7 +12,7 @@ use crate::{Change, EmulatedLink, Fidelity, FidelityLimits, FidelityReport, Link
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use units::ByteCount;
@@ -27,6 +28,28 @@ pub enum RelayError {
         /// The system's error.
         source: io::Error,
     },
+    /// No packet can be sent to the target. The caller's fault.
+    #[error("cannot send to target {address}: {source}; give the address of a host")]
+    Target {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// This host has no way to the target now.
+    #[error("cannot send to target {address}: {source}")]
+    Unreachable {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Packets of a forward come back to where they were sent to. The caller's fault.
+    #[error(
+        "{0} forwards to itself, alone or through other relays: a packet would go round for ever; \
+         give another target"
+    )]
+    Loop(SocketAddr),
     /// No thread or no way to wait.
     #[error("the relay cannot run: {0}")]
     System(#[from] io::Error),
@@ -37,6 +60,8 @@ pub enum RelayError {
 pub struct Relay {
     shared: Arc<Mutex<RelayState>>,
     listening: Vec<Listening>,
+    /// Sockets whose names tell other relays of the forwards.
+    _announced: Vec<UnixDatagram>,
     /// Readable when the thread has ended; closing it ends the thread.
     life: UnixStream,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -92,6 +117,15 @@ impl Relay {
             });
             listeners.push((port, target));
         }
+        let bound: Vec<Forward> = std::iter::zip(&spec.forwards, &listening)
+            .map(|(forward, bound)| Forward { listen: bound.address, ..*forward })
+            .collect();
+        bound.iter().try_for_each(|forward| check_target(forward.target))?;
+        // Announced first: of two relays that start at once one sees the other.
+        let announced = announce_forwards(&bound);
+        if let Some(listen) = find_loop(&bound, &announced_forwards()) {
+            return Err(RelayError::Loop(listen));
+        }
         let link = |link: LinkSpec, seed: u64| {
             EmulatedLink::under(link, Script::default(), &spec.conditions, seed)
         };
@@ -114,7 +148,7 @@ impl Relay {
             std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
         // Until its thread runs.
         life.read_exact(&mut [0])?;
-        Ok(Self { shared, listening, life, thread: Some(thread) })
+        Ok(Self { shared, listening, _announced: announced, life, thread: Some(thread) })
     }
 
     /// Returns the listening sockets, in the order of the forwards.
@@ -189,6 +223,17 @@ impl Relay {
             Some(Err(_)) => Err(io::Error::other("the relay's thread panicked")),
         }
     }
+}
+
+/// Checks that packets can be sent to a target. None is sent.
+fn check_target(address: SocketAddr) -> Result<(), RelayError> {
+    connect_to(address).map_err(|source| match source.kind() {
+        // A link-local address without its interface, and the broadcast address of a network.
+        io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {
+            RelayError::Target { address, source }
+        }
+        _ => RelayError::Unreachable { address, source },
+    })
 }
 
 impl AsFd for Relay {

@@ -102,6 +102,25 @@ impl RelaySocket {
     }
 }
 
+/// Returns whether this host has the address.
+pub(super) fn is_own_address(address: IpAddr) -> bool {
+    let bound = || -> io::Result<()> {
+        let address = SocketAddr::new(address, 0);
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.bind(&address.into())
+    };
+    address.is_loopback() || bound().is_ok()
+}
+
+/// Connects a socket to `address` for a moment, which sends nothing.
+///
+/// # Errors
+/// The reason why no packet can be sent there.
+pub(super) fn connect_to(address: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.connect(&address.into())
+}
+
 /// The destination of a packet, and the own address it leaves from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route {

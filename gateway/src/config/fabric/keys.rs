@@ -157,7 +157,10 @@ pub(super) const GATEWAY_INGRESS: Key<BitRate> = Key::new(
 /// Key `rate` of a link: capacity in each direction, in IP bytes.
 pub(super) const LINK_RATE: Key<BitRate> = Key::new(
     "rate",
-    Required,
+    RequiredIf(
+        "`controller` is `dedicated`",
+        "not known: gateways find it, up to the ports at both ends",
+    ),
     "\"500 Mbit/s\"",
     "Capacity of the link in each direction, in IP bytes; at least 8 kbit/s. Gateways never send \
      faster.",
@@ -192,9 +195,9 @@ pub(super) const LINK_SCHEDULE: Key<RateSchedule> = Key::new(
 /// Key `controller` of a link: its congestion controller.
 pub(super) const LINK_CONTROLLER: Key<ControllerKind> = Key::new(
     "controller",
-    Optional("\"link-share\""),
-    "\"link-share\"",
-    "Congestion controller. `link-share` sends at the link's rate, and does not take random loss \
-     for congestion. `cubic` (RFC 9438) and `newreno` (RFC 9002) are for paths shared with other \
-     traffic.",
+    Optional("\"dedicated\" with `rate`, \"shared\" without"),
+    "\"dedicated\"",
+    "Use of the link. `dedicated`: the rate is ours, and random loss is not congestion. `shared`: \
+     the rate is not known or not ours alone; gateways find it and yield to a standing queue. \
+     `cubic` (RFC 9438) and `newreno` (RFC 9002) are for comparison.",
 );

@@ -6,7 +6,9 @@ use super::keys;
 use crate::config::section::Section;
 use crate::config::source::ConfigSource;
 use crate::config::values::{FromValue, Name, is_valid_config_name};
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy};
+use crate::wan::link::policy::{
+    ControllerKind, LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy,
+};
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
@@ -156,11 +158,14 @@ fn read_link_tables(
 ) -> Vec<(LinkSpec, LinkPolicy)> {
     let mut links = Vec::new();
     for (name, section) in root.read_subtables(&keys::LINK_TABLE) {
-        let rate = section.read_required(&keys::LINK_RATE).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
+        let given = section.read_optional(&keys::LINK_RATE);
         let rtt = section.read_required(&keys::LINK_RTT).unwrap_or(Span::ZERO);
         let loss = section.read_optional(&keys::LINK_LOSS).unwrap_or_default();
+        let ends = split_link_name(&name, regions);
+        let ports = ends.first().and_then(|between| port_rate_between(between, regions));
+        let rate = given.or(ports).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
         let policy = read_link_policy(source, &section, rate);
-        match split_link_name(&name, regions).as_slice() {
+        match ends.as_slice() {
             [between] => {
                 links.push((LinkSpec { between: between.clone(), rate, rtt, loss }, policy));
             }
@@ -182,6 +187,23 @@ fn read_link_tables(
     links
 }
 
+/// Returns the most that the ports of two regions can exchange in the faster direction; `None` if a
+/// region has no port.
+fn port_rate_between(between: &(String, String), regions: &[RegionSpec]) -> Option<BitRate> {
+    let ports = |name: &String| {
+        let region = regions.iter().find(|region| region.name == *name);
+        let ports = region.into_iter().flat_map(|region| &region.gateways).filter_map(|of| of.wan);
+        ports.fold((0, 0), |(out, inward): (u64, u64), port| {
+            let (egress, ingress) = (port.egress, port.ingress);
+            let out = out.saturating_add(egress.bits_per_second());
+            (out, inward.saturating_add(ingress.bits_per_second()))
+        })
+    };
+    let (one, other) = (ports(&between.0), ports(&between.1));
+    let bits = one.0.min(other.1).max(other.0.min(one.1));
+    (bits > 0).then(|| BitRate::from_bits_per_second(bits))
+}
+
 /// Reads the schedule and the congestion controller of a link whose capacity is `rate`.
 fn read_link_policy(source: &ConfigSource<'_>, section: &Section<'_>, rate: BitRate) -> LinkPolicy {
     let schedule = section.read_optional(&keys::LINK_SCHEDULE);
@@ -195,8 +217,13 @@ fn read_link_policy(source: &ConfigSource<'_>, section: &Section<'_>, rate: BitR
             accepted,
         );
     }
-    let controller = section.read_optional(&keys::LINK_CONTROLLER).unwrap_or_default();
-    LinkPolicy { schedule, controller }
+    let controller = section.read_optional(&keys::LINK_CONTROLLER);
+    let has_rate = section.has_key(keys::LINK_RATE.name);
+    if controller == Some(ControllerKind::Dedicated) && !has_rate {
+        section.report_missing(keys::LINK_RATE.name, <BitRate as FromValue>::VALUE_TYPE.accepted);
+    }
+    let default = if has_rate { ControllerKind::Dedicated } else { ControllerKind::Shared };
+    LinkPolicy { schedule, controller: controller.unwrap_or(default) }
 }
 
 /// Returns the policy of each link by the numbers of the two regions that the link joins.

@@ -4,6 +4,7 @@ use crate::access::Account;
 use crate::config::key::Need::{Optional, Required};
 use crate::config::key::{Key, Table};
 use crate::config::values::{BindAddress, LaneBindAddress, MemoryBudget};
+use crate::local::socket::SocketMode;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -28,6 +29,9 @@ pub(super) static GATEWAY_TABLE: Table = Table {
         GATEWAY_SOCKET.description(),
         GATEWAY_USER.description(),
         GATEWAY_GROUP.description(),
+        SOCKET_MODE.description(),
+        GATEWAY_ATTACH.description(),
+        TRAINERS_CA.description(),
         GATEWAY_STATUS.description(),
         GATEWAY_CERTIFICATE.description(),
         GATEWAY_PRIVATE_KEY.description(),
@@ -81,6 +85,35 @@ pub(super) const GATEWAY_GROUP: Key<Account> = Key::new(
     "\"train\"",
     "Group whose members may connect to the socket, which then has mode 0660 instead of 0600. The \
      gateway's user must be a member. Token files of this group may have mode 0640.",
+);
+
+/// Key `mode` of a gateway: the users whose processes may use its socket.
+pub(super) const SOCKET_MODE: Key<SocketMode> = Key::new(
+    "mode",
+    Optional("0660 with `group`, else 0600"),
+    "\"0666\"",
+    "Mode of the socket. With `0666` trainers of every user of the host may connect, and a job's token \
+     alone admits them; they name the gateway's user in `user`. A folder that the gateway makes can \
+     then be entered by all. `0660` needs `group`.",
+);
+
+/// Key `attach` of a gateway: the TCP address for trainers on other hosts.
+pub(super) const GATEWAY_ATTACH: Key<BindAddress> = Key::new(
+    "attach",
+    Optional("trainers of this host alone"),
+    "\"192.0.2.10:7480\"",
+    "TCP address at which ranks on other hosts of the site attach, with TLS 1.3: they are given \
+     `tls://HOST:PORT` and the file `ca`. Their arenas are memory of the gateway then, within the \
+     `memory` of their job.",
+);
+
+/// Key `trainers_ca` of a gateway: the CA whose certificates trainers must show at `attach`.
+pub(super) const TRAINERS_CA: Key<PathBuf> = Key::new(
+    "trainers_ca",
+    Optional("the job's token alone admits"),
+    "\"keys/trainers-ca.pem\"",
+    "Certificate of the CA, PEM, whose certificates ranks on other hosts must show at `attach`. It may \
+     be the file of `ca`. The job's token is asked for as well.",
 );
 
 /// Key `status` of a gateway: TCP address of its HTTP server for metrics and status.

@@ -7,6 +7,7 @@ use crate::config::key::Table;
 use crate::config::section::Section;
 use crate::config::source::ConfigSource;
 use crate::config::values::{FromValue, Name, is_valid_config_name};
+use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -29,6 +30,13 @@ pub struct GatewayConfig {
     pub user: Option<Account>,
     /// Group whose members may connect to the socket.
     pub group: Option<Account>,
+    /// Users whose processes may connect to the socket; `None` for the gateway's user, and `group` if
+    /// there is one.
+    pub mode: Option<SocketMode>,
+    /// TCP address at which ranks on other hosts attach; `None` to serve this host alone.
+    pub attach: Option<SocketAddr>,
+    /// CA whose certificates ranks on other hosts must show, PEM.
+    pub trainers_ca: Option<PathBuf>,
     /// Addresses that its lanes bind, where those are not the fabric's: behind NAT or a relay.
     pub listen: Option<LaneAddresses>,
     /// Whether lanes may hand several packets to the system at once (UDP GSO). A qdisc such as
@@ -206,8 +214,22 @@ fn read_gateway_table(
     let segmentation_offload = section.read_optional(&keys::SEGMENTATION_OFFLOAD).unwrap_or(true);
     let (user, group) =
         (section.read_optional(&keys::GATEWAY_USER), section.read_optional(&keys::GATEWAY_GROUP));
+    let mode = read_socket_mode(source, section, group.is_some());
+    let attach = section.read_optional(&keys::GATEWAY_ATTACH).map(|bind| bind.0);
+    let trainers_ca = section.read_optional(&keys::TRAINERS_CA);
+    let trainers_ca = trainers_ca.map(|path| source.resolve_path(&path));
+    if trainers_ca.is_some() && !section.has_key(keys::GATEWAY_ATTACH.name) {
+        let problem = format!("there is no `{}`, so nobody is asked", keys::GATEWAY_ATTACH.name);
+        let accepted = format!("a file beside `{}`, or no such key", keys::GATEWAY_ATTACH.name);
+        source.record_fault(&section.key_path(keys::TRAINERS_CA.name), problem, accepted);
+    }
     let status = section.read_required(&keys::GATEWAY_STATUS);
     let memory = section.read_required(&keys::GATEWAY_MEMORY);
+    if attach.is_some() && attach == status.map(|bind| bind.0) {
+        let problem = format!("is the address of `{}` too", keys::GATEWAY_STATUS.name);
+        let accepted = "an address and port of its own".to_owned();
+        source.record_fault(&section.key_path(keys::GATEWAY_ATTACH.name), problem, accepted);
+    }
     let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX;
     if let Some(long) = socket.as_ref().filter(too_long) {
         let problem = format!("is {} bytes long as {}", long.as_os_str().len(), long.display());
@@ -221,6 +243,9 @@ fn read_gateway_table(
         socket: socket?,
         user,
         group,
+        mode,
+        attach,
+        trainers_ca,
         listen,
         segmentation_offload,
         status: status?.0,
@@ -229,6 +254,25 @@ fn read_gateway_table(
         ca: ca?,
         memory: memory?.0,
     })
+}
+
+/// Reads the mode of a gateway's socket. A group can use a socket of mode 0660 only if it is named.
+fn read_socket_mode(
+    source: &ConfigSource<'_>,
+    section: &Section<'_>,
+    has_group: bool,
+) -> Option<SocketMode> {
+    let mode = section.read_optional(&keys::SOCKET_MODE)?;
+    if (mode == SocketMode::Group) != has_group && mode != SocketMode::All {
+        let problem = if has_group {
+            "shuts out the `group`".to_owned()
+        } else {
+            "admits a group, and no `group` is named".to_owned()
+        };
+        let accepted = "\"0600\" without `group`, \"0660\" with it, or \"0666\"".to_owned();
+        source.record_fault(&section.key_path(keys::SOCKET_MODE.name), problem, accepted);
+    }
+    Some(mode)
 }
 
 /// Reads a table `[job.NAME]`; `None` when a value is at fault.

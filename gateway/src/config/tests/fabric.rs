@@ -1,5 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
+use crate::wan::link::policy::ControllerKind;
 use hier_collectives::plan;
 
 #[test]
@@ -13,6 +14,26 @@ fn the_example_fabric_is_read_exactly() {
     let printed = [link.rate.to_string(), link.rtt.to_string(), link.loss.to_string()];
     assert_eq!(printed, ["500 Mbit/s", "80 ms", "0.1 %"]);
     assert_eq!(fabric.regions()[0].speeds, [1.0; 3]);
+}
+
+#[test]
+fn a_link_without_rate_is_shared_up_to_its_ports() {
+    let text = FABRIC.replace("rate = \"500 Mbit/s\"\n", "");
+    assert_ne!(text, FABRIC);
+    let policy = |text: &str| {
+        let file = fabric(text).expect("valid");
+        let policies = file.policies().values().next().expect("a link").clone();
+        (file.fabric().links()[0].rate.to_string(), policies.controller)
+    };
+    assert_eq!(policy(&text), ("500 Mbit/s".to_owned(), ControllerKind::Shared));
+    let wide = text.replace("gress = \"500 Mbit/s\"", "gress = \"800 Mbit/s\"");
+    assert_eq!(policy(&wide), ("800 Mbit/s".to_owned(), ControllerKind::Shared));
+    assert_eq!(policy(FABRIC).1, ControllerKind::Dedicated);
+    let ceiling = FABRIC.replace("rtt = ", "controller = \"shared\"\nrtt = ");
+    assert_eq!(policy(&ceiling).1, ControllerKind::Shared);
+    let dedicated = text.replace("rtt = ", "controller = \"dedicated\"\nrtt = ");
+    let faults: Vec<Fault> = fabric(&dedicated).expect_err("no rate").into_iter().collect();
+    assert_eq!(keys(&faults), ["link.east-west.rate"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, GatewayChoiceError, LanePeer, RegionFile};
+use crate::local::socket::SocketMode;
 
 #[test]
 fn a_region_file_resolves_its_paths() {
@@ -48,6 +49,41 @@ fn a_region_file_fits_its_fabric_and_the_system() {
         EAST.split_once("[gateway").expect("there").1.split_once("[job").expect("there").0;
     let west = format!("{EAST}\n[gateway{}", gateway.replace("east-0", "west-0"));
     assert_eq!(faults(&west), ["gateway.west-0"]);
+}
+
+#[test]
+fn keys_for_other_hosts_and_users_fit_together() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let with = |lines: &str| {
+        let text = EAST.replace("memory = \"1 GiB\"", &format!("{lines}\nmemory = \"1 GiB\""));
+        region_in(directory.path(), &text)
+    };
+    let faults = |lines: &str| -> Vec<String> {
+        let found =
+            with(lines).err().map(|faults| faults.iter().map(|one| one.key.clone()).collect());
+        found.unwrap_or_default()
+    };
+    let file = with("attach = \"0.0.0.0:7480\"\ntrainers_ca = \"keys/t.pem\"\nmode = \"0666\"");
+    let file = file.expect("valid");
+    let gateway = file.gateway(None).expect("the only one");
+    assert_eq!(gateway.attach, "0.0.0.0:7480".parse().ok());
+    assert_eq!(gateway.trainers_ca, Some(directory.path().join("keys/t.pem")));
+    assert_eq!(gateway.mode, Some(SocketMode::All));
+    assert_eq!(faults("mode = \"0600\""), [""; 0]);
+    assert_eq!(faults("mode = \"0660\"\ngroup = \"0\""), [""; 0]);
+    for mode in
+        ["mode = \"0660\"", "mode = \"0600\"\ngroup = \"0\"", "mode = \"0777\"", "mode = 600"]
+    {
+        assert_eq!(faults(mode), ["gateway.east-0.mode"], "{mode}");
+    }
+    assert_eq!(faults("trainers_ca = \"t.pem\""), ["gateway.east-0.trainers_ca"]);
+    for attach in ["gateway:7480", "0.0.0.0", "0.0.0.0:0", "127.0.0.1:9400"] {
+        assert_eq!(
+            faults(&format!("attach = \"{attach}\"")),
+            ["gateway.east-0.attach"],
+            "{attach}"
+        );
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! All gateways know of all links, so each one logs and shows them: at the ends, and on the way
 //! round.
 
-use crate::log_throttle::WarningTimes;
 use crate::observe::status::LinkOutageReport;
+use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::mesh::{ConnectionGraph, GatewayPair};
 use hier_collectives::topology::Fabric;
@@ -15,10 +15,10 @@ use units::TimeNs;
 type LinkEnds = (RegionId, RegionId);
 
 /// The links that are down.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LinkOutages {
     down: BTreeMap<LinkEnds, LinkOutage>,
-    warnings: WarningTimes,
+    warnings: Warnings,
 }
 
 /// A link that is down.
@@ -47,6 +47,11 @@ impl OutageLine {
 }
 
 impl LinkOutages {
+    /// Makes the state in which no link is down.
+    pub fn new(warnings: Warnings) -> Self {
+        Self { down: BTreeMap::new(), warnings }
+    }
+
     /// Follows the connections between gateways at `now`; returns the lines to log. `why` is the
     /// reason for which connections are lost.
     pub fn follow(
@@ -71,7 +76,7 @@ impl LinkOutages {
                 continue;
             }
             let link = link_name(fabric, ends);
-            let is_warning = self.warnings.is_due(&link, now);
+            let is_warning = self.warnings.is_due(WarningCause::Link, &link, now);
             let way = match (way_round(fabric, graph, pair), graph.fabric_in_use(fabric)) {
                 (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
                 (Some(relay), _) => format!("data and control go round it by way of {relay}"),
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_link_that_is_down_is_named_once() {
-        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let (fabric, mut outages) = (mesh(), LinkOutages::new(Warnings::default()));
         let (whole, cut) = (without(&fabric, &[]), without(&fabric, &[(0, 2)]));
         assert_eq!(outages.follow(&fabric, &whole, "", second(0)), []);
         let down = |is_warning| OutageLine::Down {
@@ -214,7 +219,7 @@ mod tests {
     /// The gateway on the way round is started again, so the cut pair is awaited for a while.
     #[test]
     fn a_cut_link_that_is_awaited_again_is_not_up() {
-        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let (fabric, mut outages) = (mesh(), LinkOutages::new(Warnings::default()));
         let cut = without(&fabric, &[(0, 2)]);
         assert_eq!(outages.follow(&fabric, &cut, "silent", second(0)).len(), 1);
         let awaited = ConnectionGraph::new(&fabric, |one, other| match (one.0, other.0) {
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_second_cut_leaves_no_way_for_data() {
-        let (fabric, mut outages) = (mesh(), LinkOutages::default());
+        let (fabric, mut outages) = (mesh(), LinkOutages::new(Warnings::default()));
         let cut = without(&fabric, &[(0, 2), (1, 2)]);
         let lines = outages.follow(&fabric, &cut, "silent", second(0));
         assert_eq!(lines.len(), 2);

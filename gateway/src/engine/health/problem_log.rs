@@ -1,7 +1,7 @@
 //! Decides which problems of the gateway are logged: those that last, since many end by themselves.
 
-use crate::log_throttle::WarningTimes;
 use crate::observe::status::{ProblemCause, ProblemReport};
+use crate::warnings::{WarningCause, Warnings};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
@@ -40,15 +40,15 @@ pub(crate) struct ProblemLog {
     /// How long a problem lasts before it is logged.
     patience: Span,
     lasting: BTreeMap<ProblemKey, Lasting>,
-    warnings: WarningTimes,
+    warnings: Warnings,
 }
 
 impl ProblemLog {
     /// Makes the log of a gateway without problems. `rtt` is the round trip of the longest link.
-    pub fn new(rtt: Span) -> Self {
+    pub fn new(rtt: Span, warnings: Warnings) -> Self {
         let rounds = Span::from_ns(rtt.ns().saturating_mul(LOGGED_AFTER_ROUNDS));
         let patience = rounds.max(LOGGED_AFTER_MIN);
-        Self { patience, lasting: BTreeMap::new(), warnings: WarningTimes::default() }
+        Self { patience, lasting: BTreeMap::new(), warnings }
     }
 
     /// Notes the problems of the gateway at `now`; returns the lines to log.
@@ -80,8 +80,8 @@ impl ProblemLog {
             if lasting.logged.as_ref() == Some(&text) {
                 continue;
             }
-            let cause = format!("{:?} {}", problem.cause, problem.subject);
-            let line = match self.warnings.is_due(&cause, now) {
+            let subject = format!("{} {}", problem.cause.name(), problem.subject);
+            let line = match self.warnings.is_due(WarningCause::Problem, &subject, now) {
                 true => ProblemLine::Lasts(text.clone()),
                 false => ProblemLine::LastsStill(text.clone()),
             };
@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn only_what_lasts_is_a_warning_once() {
-        let (mut log, problem) = (ProblemLog::new(Span::from_ms(80)), missing("1 of 4 lanes"));
+        let (mut log, problem) =
+            (ProblemLog::new(Span::from_ms(80), Warnings::default()), missing("1 of 4 lanes"));
         assert!(note(&mut log, 0..30, Some(&problem)).is_empty());
         assert!(note(&mut log, 30..40, None).is_empty(), "it ended in time");
         let text = "gateway west-0: 1 of 4 lanes".to_owned();
@@ -156,6 +157,9 @@ mod tests {
     #[test]
     fn problems_that_others_log_have_no_line() {
         let loss = ProblemReport { cause: ProblemCause::Loss, ..missing("loses 3 %") };
-        assert!(note(&mut ProblemLog::new(Span::ZERO), 0..100, Some(&loss)).is_empty());
+        assert!(
+            note(&mut ProblemLog::new(Span::ZERO, Warnings::default()), 0..100, Some(&loss))
+                .is_empty()
+        );
     }
 }

@@ -13,10 +13,11 @@ mod totals;
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
 use crate::events::{JobSession, LocalEvent, Placement};
-use crate::log_throttle::{LogThrottle, WarningTimes};
+use crate::log_throttle::LogThrottle;
 use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::wan::stream::trace::trace_segment;
+use crate::warnings::Warnings;
 use awaited_epoch::AwaitedEpoch;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
@@ -69,7 +70,7 @@ pub(super) struct Job {
     /// Limits log lines about ranks that attach and detach.
     attach_lines: LogThrottle,
     /// Decides which of these lines are warnings.
-    warnings: WarningTimes,
+    warnings: Warnings,
 }
 
 /// A permission to write an arriving segment into the buffers.
@@ -94,6 +95,7 @@ impl Job {
         metrics: &MetricsRegistry,
     ) -> Self {
         let JobSession { name, facts, config } = job;
+        let warnings = metrics.warnings.clone();
         let metrics = metrics.job_metrics(&name);
         Self {
             group: GroupId::of_job(&name),
@@ -103,7 +105,7 @@ impl Job {
             session: Session::new(config),
             buffers: BufferTable::new(metrics.mapped.clone()),
             metrics,
-            stragglers: StragglerMonitor::new(Arc::clone(fabric), me),
+            stragglers: StragglerMonitor::new(Arc::clone(fabric), me, warnings.clone()),
             totals: WorkTotals::default(),
             removed: false,
             ranks: AttachedRanks::default(),
@@ -114,7 +116,7 @@ impl Job {
             failure_lines: LogThrottle::default(),
             epoch_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
             attach_lines: LogThrottle::with_lines_max(LOG_LINES_MAX),
-            warnings: WarningTimes::default(),
+            warnings,
         }
     }
 
@@ -162,7 +164,7 @@ impl Job {
                 if self.ranks.is_current_attachment(rank, attachment) {
                     self.buffers.add_slots(post.sequence, rank, contribution, result);
                     self.stragglers.detection.handle_post(rank, post.sequence, post.weight, now);
-                    self.session.handle_post(rank, post, now);
+                    self.session.handle_post(rank, *post, now);
                 }
             }
             LocalEvent::Commit { rank, attachment, commit, .. } => {

@@ -2,12 +2,14 @@
 
 use super::totals::RatedTime;
 use super::{Job, LoggedWait};
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{Epoch, RankId, Sequence};
 use hier_collectives::post::Failure;
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 use units::{Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
@@ -94,21 +96,14 @@ impl Job {
         self.metrics.count_epoch_end(failure.code);
         let Some(suppressed) = self.epoch_lines.permit(now) else { return };
         let (name, code) = (&self.name, failure.code as u8);
-        if self.warnings.is_due(&format!("epoch ended: {}", failure.code), now) {
-            warn!(
-                job = %name,
-                epoch = epoch.0,
-                code,
-                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
-            );
-        } else {
-            info!(
-                job = %name,
-                epoch = epoch.0,
-                code,
-                "job {name}: epoch {epoch} ended: {failure}{suppressed}"
-            );
-        }
+        let subject = format!("{name} {}", failure.code);
+        warn_if_due!(
+            self.warnings.is_due(WarningCause::Epoch, &subject, now),
+            job = %name,
+            epoch = epoch.0,
+            code,
+            "job {name}: epoch {epoch} ended: {failure}{suppressed}"
+        );
     }
 
     /// Logs a collective that failed.
@@ -123,21 +118,14 @@ impl Job {
             );
             return;
         };
-        if self.warnings.is_due(&format!("collective failed: {}", failure.code), now) {
-            warn!(
-                job = %name,
-                collective,
-                code,
-                "job {name}: collective {sequence} failed: {failure}{suppressed}"
-            );
-        } else {
-            info!(
-                job = %name,
-                collective,
-                code,
-                "job {name}: collective {sequence} failed: {failure}{suppressed}"
-            );
-        }
+        let subject = format!("{name} {}", failure.code);
+        warn_if_due!(
+            self.warnings.is_due(WarningCause::Collective, &subject, now),
+            job = %name,
+            collective,
+            code,
+            "job {name}: collective {sequence} failed: {failure}{suppressed}"
+        );
     }
 
     /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
@@ -192,11 +180,14 @@ impl Job {
             let line =
                 format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
             let is_long = waited >= WAIT_WARNED_AFTER;
-            if is_long && self.warnings.is_due(&format!("awaited: {ranks}"), now) {
-                warn!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
-            } else {
-                info!(job = %name, collective = sequence.0, ranks = %ranks, "job {name}: {line}");
-            }
+            let subject = format!("{name} {ranks}");
+            warn_if_due!(
+                is_long && self.warnings.is_due(WarningCause::Wait, &subject, now),
+                job = %name,
+                collective = sequence.0,
+                ranks = %ranks,
+                "job {name}: {line}; look at their trainers, if they are not to be late"
+            );
         }
     }
 }

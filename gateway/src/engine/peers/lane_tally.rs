@@ -1,5 +1,6 @@
 //! The measurements of one lane from sample to sample: traffic, load of its thread, silence.
 
+use crate::wan::congestion::SharedLaneView;
 use crate::wan::congestion::telemetry::ThreadTime;
 use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
@@ -22,6 +23,8 @@ pub(super) struct LaneTally {
     pub busy: f64,
     /// How long the lane is silent: bytes in flight have no acknowledgement.
     pub silence: Span,
+    /// The state of its model; `None` where its link is not shared.
+    pub shared: Option<SharedLaneView>,
 }
 
 impl LaneTally {
@@ -32,7 +35,7 @@ impl LaneTally {
 
     /// Takes the next measurement of the lane.
     pub fn note(&mut self, measured: &LaneMeasurement, now: TimeNs) {
-        self.silence = measured.silence;
+        (self.silence, self.shared) = (measured.silence, measured.shared);
         let noted = measured.thread.at.since(self.thread.at);
         if noted > Span::ZERO {
             let used = measured.thread.used.ns().saturating_sub(self.thread.used.ns());
@@ -66,6 +69,7 @@ mod tests {
                 in_flight_bytes: 0,
                 silence: Span::ZERO,
                 thread,
+                shared: None,
             };
             tally.note(&measured, ms(now));
             tally.busy

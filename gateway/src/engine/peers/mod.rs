@@ -16,13 +16,16 @@ mod traffic;
 use super::control_channel::ControlChannel;
 use crate::events::ConnectionId;
 use crate::memory::mem_slice::MemSlice;
+use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::lane_number::LaneNumber;
 use crate::wan::link::loss_alarm::LossAlarm;
 use crate::wan::link::message::{LinkMessage, RateOverride};
+use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::stream::send_queue::NewSegment;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use congestion_model::LossCounts;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::mesh::ConnectionTable;
 use hier_collectives::plan::Plan;
@@ -66,6 +69,7 @@ pub(super) struct PeerView {
     /// Measured loss, from 0 to 1.
     pub loss: f64,
     pub loss_alarm: bool,
+    pub shared: Option<SharedLanesReport>,
 }
 
 /// The other gateways that this one has connections to, and the connections of all gateways.
@@ -105,6 +109,8 @@ struct Peer {
     total_in_gauges: LinkTraffic,
     /// Bytes of UDP payload received on all connections so far.
     received_total: u64,
+    /// Bytes lost on a shared link so far, by kind.
+    losses: LossCounts,
     /// The rate limit of the link without its measured capacity.
     promised: BitRate,
     loss_alarm: LossAlarm,
@@ -181,7 +187,12 @@ impl Peers {
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
             loss_alarm: LossAlarm::new(link.link.loss),
-            capacity: fabric.link(link.link.a, link.link.b).cloned().map(LinkCapacity::new),
+            capacity: fabric.link(link.link.a, link.link.b).cloned().map(|of_fabric| {
+                match link.controller {
+                    ControllerKind::Shared => LinkCapacity::found_by_lanes(of_fabric),
+                    _ => LinkCapacity::new(of_fabric),
+                }
+            }),
             path: PathState::new(link.link.rtt),
             number: LaneNumber::new(link.lane_terms),
             promised: link.pair_pacer.link_limit(),
@@ -198,6 +209,7 @@ impl Peers {
             total: LinkTraffic::default(),
             total_in_gauges: LinkTraffic::default(),
             received_total: 0,
+            losses: LossCounts::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let connections = ConnectionTable::new(Arc::clone(&fabric), me);
@@ -421,6 +433,7 @@ impl Peers {
             lost_packets: peer.link.metrics.lost_packets.get(),
             loss: peer.loss_alarm.loss_ratio(),
             loss_alarm: peer.loss_alarm.is_active(),
+            shared: peer.shared_lanes_report(),
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Samples what passes over the lanes to each peer, and limits the rates to them.
 
 use super::{Peer, Peers};
+use crate::observe::status::SharedLanesReport;
 use crate::sync::lock;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
 use crate::wan::{LaneHandle, PeerLink};
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
+use congestion_model::{FoundPath, Rivals};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::plan::{self, Plan};
-use tracing::{info, warn};
+use tracing::info;
 use units::{BitRate, Span, TimeNs};
 
 /// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
@@ -63,13 +67,15 @@ impl Peers {
     }
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
-    pub fn update_gauges(&mut self) {
+    pub fn update_gauges(&mut self, warnings: &Warnings, now: TimeNs) {
         for (id, peer) in &mut self.peers {
             let change = peer.update_gauges();
             if let Some(change) = change {
                 let gateway = self.fabric.gateway(*id);
                 let region = &self.fabric.region(gateway.region).name;
-                log_loss_alarm((&gateway.name, region), peer, change);
+                let is_warning = change == AlarmChange::Begun
+                    && warnings.is_due(WarningCause::Loss, &gateway.name, now);
+                log_loss_alarm((&gateway.name, region), peer, change, is_warning);
             }
         }
     }
@@ -80,6 +86,7 @@ impl Peer {
     /// Returns whether more than keep-alives passes or waits, or a lane is silent.
     fn sample_lanes(&mut self, now: TimeNs) -> bool {
         let (mut least_rtt, mut is_busy) = (None, self.link.send_queue.has_waiting());
+        let mut found_bits = 0.0;
         for handle in self.lanes.values().chain(self.finished.values()) {
             let measured = handle.measure_lane();
             let traffic = measured.traffic;
@@ -93,6 +100,11 @@ impl Peer {
             self.received_total += received;
             let passing = measured.in_flight_bytes.max(delivered).max(received);
             is_busy |= passing > IDLE_BYTES_MAX || measured.silence > Span::ZERO;
+            let found = measured.shared.and_then(|shared| shared.found);
+            found_bits += found.map_or(0.0, |found| 8.0 * found.rate * handle.ip_bytes_factor());
+            let [lost, before] = [measured.shared, tally.shared]
+                .map(|shared| shared.map(|shared| shared.losses).unwrap_or_default());
+            self.losses.add_all(lost.since(before));
             tally.note(&measured, now);
             least_rtt = least_rtt.into_iter().chain(measured.min_rtt).min();
         }
@@ -109,8 +121,35 @@ impl Peer {
                 share: pair_pacer.share(),
                 limit: pair_pacer.link_limit(),
             });
+            if found_bits > 0.0 {
+                capacity.set_found(found_bits, pair_pacer.share());
+            }
         }
         is_busy
+    }
+
+    /// Returns the state of the lanes on a shared link; `None` on others, and while no lane is up.
+    pub(super) fn shared_lanes_report(&self) -> Option<SharedLanesReport> {
+        let lanes = || {
+            self.lanes.values().filter_map(|handle| {
+                let shared = self.tallies.get(&handle.id)?.shared?;
+                Some((handle, shared))
+            })
+        };
+        let found = || lanes().filter_map(|(handle, view)| Some((handle, view.found?)));
+        let bits =
+            |(handle, found): (&LaneHandle, FoundPath)| 8.0 * found.rate * handle.ip_bytes_factor();
+        let found_bits: f64 = found().map(bits).sum();
+        let min_rtt = found().map(|(_, found)| found.min_rtt).min();
+        Some(SharedLanesReport {
+            phase: lanes().next()?.1.phase.name().to_owned(),
+            rivals: lanes().any(|(_, view)| view.rivals == Rivals::Present),
+            found_bits_per_second: min_rtt.map(|_| found_bits as u64),
+            min_rtt_ms: min_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+            random_lost_bytes: self.losses.random_bytes,
+            queue_lost_bytes: self.losses.queue_bytes,
+            outage_lost_bytes: self.losses.outage_bytes,
+        })
     }
 
     /// Updates the gauges of this peer; returns whether the loss alarm began or ended.
@@ -125,6 +164,7 @@ impl Peer {
         metrics.sent_packets.inc_by(packets.sent);
         metrics.lost_packets.inc_by(packets.lost);
         metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
+        metrics.count_losses(self.losses);
         let up = self.lanes_up();
         metrics.lanes_up.set(up.into());
         metrics.lanes_missing.set((self.number.in_use() - up).into());
@@ -136,7 +176,12 @@ impl Peer {
 }
 
 /// Logs that the loss alarm of the peer `name` of `region` began or ended, and updates its metrics.
-fn log_loss_alarm((name, region): (&str, &str), peer: &Peer, change: AlarmChange) {
+fn log_loss_alarm(
+    (name, region): (&str, &str),
+    peer: &Peer,
+    change: AlarmChange,
+    is_warning: bool,
+) {
     let link: &PeerLink = &peer.link;
     let (PacketCounts { sent, lost }, expected) =
         (peer.loss_alarm.recent_packets(), link.link.loss);
@@ -145,7 +190,8 @@ fn log_loss_alarm((name, region): (&str, &str), peer: &Peer, change: AlarmChange
     match change {
         AlarmChange::Begun => {
             link.metrics.loss_alarms.inc();
-            warn!(
+            warn_if_due!(
+                is_warning,
                 peer = %name,
                 region = %region,
                 lost,

@@ -2,7 +2,8 @@
 
 mod process;
 
-use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
+use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
+use crate::warnings::Warnings;
 use process::{Process, QuicRuntime};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -102,7 +103,13 @@ impl Host for VirtualHost {
     }
 
     /// Spawns a lane as a task of the simulated process, on the simulation's one thread.
-    fn spawn_lane(&self, _thread: LaneThread, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, _thread: LaneThread, start: ThreadStart) -> io::Result<()> {
+        self.process.spawn(start());
+        Ok(())
+    }
+
+    /// Spawns a task of the simulated process, on the simulation's one thread.
+    fn spawn_thread(&self, _name: &str, start: ThreadStart) -> io::Result<()> {
         self.process.spawn(start());
         Ok(())
     }
@@ -131,6 +138,7 @@ impl Host for VirtualHost {
         &self,
         address: SocketAddr,
         _buffer_bytes: usize,
+        _warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         self.process.wrap_socket(self.net.bind(address).map_err(io::Error::other)?)
     }

@@ -19,13 +19,54 @@ use tokio::net::UnixListener;
 /// 1,024: most connections that wait in the kernel to be accepted, as for tokio's own listeners.
 const BACKLOG: i32 = 1024;
 
+/// The users whose processes may connect to a gateway's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketMode {
+    /// The gateway's user and root.
+    User,
+    /// Members of the socket's group as well.
+    Group,
+    /// Every user of the host.
+    All,
+}
+
+impl SocketMode {
+    /// Returns the permission bits of the socket.
+    fn of_socket(self) -> u32 {
+        match self {
+            Self::User => 0o600,
+            Self::Group => 0o660,
+            Self::All => 0o666,
+        }
+    }
+
+    /// Returns the permission bits of a folder that is made for the socket.
+    fn of_folder(self) -> u32 {
+        match self {
+            Self::User => 0o700,
+            Self::Group => 0o750,
+            Self::All => 0o755,
+        }
+    }
+}
+
 /// The settings of a gateway's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketSpec {
     /// Its path.
     pub path: PathBuf,
-    /// The group whose members may connect; without it, only the gateway's user may.
+    /// The group to which the socket belongs; without it, that of the process.
     pub group: Option<u32>,
+    /// The users who may connect.
+    pub mode: SocketMode,
+}
+
+impl SocketSpec {
+    /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is one.
+    pub fn new(path: PathBuf, group: Option<u32>, mode: Option<SocketMode>) -> Self {
+        let default = if group.is_some() { SocketMode::Group } else { SocketMode::User };
+        Self { path, group, mode: mode.unwrap_or(default) }
+    }
 }
 
 /// Outcome of [`GatewaySocket::restore`].
@@ -100,8 +141,8 @@ impl Drop for GatewaySocket {
     }
 }
 
-/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group
-/// to enter.
+/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group or
+/// everybody to enter.
 fn make_folder(spec: &SocketSpec) -> Result<(), ListenError> {
     let folder = socket_folder(&spec.path);
     if folder.is_dir() {
@@ -115,9 +156,11 @@ fn make_folder(spec: &SocketSpec) -> Result<(), ListenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         made => made.map_err(at_fault)?,
     }
-    let Some(group) = spec.group else { return Ok(()) };
-    give_to_group(folder, group)?;
-    std::fs::set_permissions(folder, Permissions::from_mode(0o750)).map_err(at_fault)
+    if let Some(group) = spec.group {
+        give_to_group(folder, group)?;
+    }
+    let mode = Permissions::from_mode(spec.mode.of_folder());
+    std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
 /// Gives a file or folder of this user to a group.
@@ -183,14 +226,10 @@ fn bind_socket(
     let socket = unix_stream_socket().map_err(refused)?;
     let address = SocketAddrUnix::new(temporary).map_err(refused)?;
     rustix::net::bind(&socket, &address).map_err(refused)?;
-    let mode = match spec.group {
-        None => 0o600,
-        Some(group) => {
-            give_to_group(temporary, group)?;
-            0o660
-        }
-    };
-    std::fs::set_permissions(temporary, Permissions::from_mode(mode))
+    if let Some(group) = spec.group {
+        give_to_group(temporary, group)?;
+    }
+    std::fs::set_permissions(temporary, Permissions::from_mode(spec.mode.of_socket()))
         .map_err(|source| ListenError::File { path: temporary.to_owned(), source })?;
     let file = FileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
     // Recorded before anybody can see the file: a gateway that is killed leaves none unknown.

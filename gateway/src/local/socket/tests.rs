@@ -2,9 +2,10 @@
 
 use super::gateway_socket::GatewaySocket;
 use super::lock::lock_path;
-use super::{ListenError, SocketSpec, UnixSocketListener};
+use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener};
 use crate::access::SocketAccessError;
 use crate::local::listener::TrainerListener;
+use crate::warnings::Warnings;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -22,7 +23,7 @@ fn place() -> (TempDir, PathBuf) {
 
 /// The settings of a socket for this user alone.
 fn spec(path: &Path) -> SocketSpec {
-    SocketSpec { path: path.to_owned(), group: None }
+    SocketSpec::new(path.to_owned(), None, None)
 }
 
 /// Opens the socket within a runtime, which is then left.
@@ -67,10 +68,20 @@ async fn a_socket_is_for_its_user_alone_and_vanishes() {
 async fn a_socket_of_a_group_admits_its_members() {
     let (folder, path) = place();
     let group = std::fs::metadata(folder.path()).expect("there").gid();
-    let spec = SocketSpec { path: path.clone(), group: Some(group) };
+    let spec = SocketSpec::new(path.clone(), Some(group), None);
     let _socket = GatewaySocket::open(spec).expect("free");
     let found = std::fs::symlink_metadata(&path).expect("there");
     assert_eq!((found.mode() & 0o777, found.gid()), (0o660, group));
+}
+
+#[tokio::test]
+async fn a_socket_of_mode_0666_admits_every_user() {
+    let (folder, _) = place();
+    let path = folder.path().join("run/east.sock");
+    let spec = SocketSpec::new(path.clone(), None, Some(SocketMode::All));
+    let _socket = GatewaySocket::open(spec).expect("free");
+    let mode = |path: &Path| std::fs::symlink_metadata(path).expect("there").mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o666, 0o755));
 }
 
 #[tokio::test]
@@ -177,7 +188,7 @@ async fn connect_soon(path: &Path) -> tokio::net::UnixStream {
 async fn a_deleted_socket_file_is_made_again() {
     let (folder, _) = place();
     let path = folder.path().join("run/east.sock");
-    let listener = UnixSocketListener::open(spec(&path)).expect("free");
+    let listener = UnixSocketListener::open(spec(&path), Warnings::default()).expect("free");
     let (accepted, _) = tokio::join!(listener.accept(), connect_soon(&path));
     accepted.expect("a connection");
     // As programs do that clean folders: the socket alone, or all.
@@ -194,7 +205,7 @@ async fn a_deleted_socket_file_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_another_replaced_is_a_problem() {
     let (_folder, path) = place();
-    let listener = UnixSocketListener::open(spec(&path)).expect("free");
+    let listener = UnixSocketListener::open(spec(&path), Warnings::default()).expect("free");
     std::fs::remove_file(&path).expect("there");
     let other = UnixListener::bind(&path).expect("free");
     let mut problem = listener.problem();

@@ -2,17 +2,19 @@
 
 use super::error::ListenError;
 use super::gateway_socket::{GatewaySocket, SocketFile, SocketSpec};
-use crate::host::BoxFuture;
+use crate::host::{BoxFuture, Host, RealHost};
 use crate::local::listener::{
-    AcceptedConnection, IncomingConnection, TrainerListener, receive_file_descriptor,
+    AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener,
+    receive_file_descriptor,
 };
+use crate::warn_if_due;
+use crate::warnings::{WarningCause, Warnings};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
-use tracing::warn;
 
 /// 2 s between two looks at the socket file: programs that clean folders delete it without a word,
 /// and a trainer that attaches waits for longer.
@@ -30,6 +32,7 @@ struct WatchedSocket {
     socket: GatewaySocket,
     next_check: Instant,
     problem: watch::Sender<Option<String>>,
+    warnings: Warnings,
 }
 
 impl UnixSocketListener {
@@ -38,11 +41,11 @@ impl UnixSocketListener {
     ///
     /// # Errors
     /// Another gateway or file has the path, or others could replace the socket there.
-    pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
+    pub fn open(spec: SocketSpec, warnings: Warnings) -> Result<Self, ListenError> {
         let socket = GatewaySocket::open(spec)?;
         let (sender, problem) = watch::channel(None);
         let next_check = Instant::now() + FILE_CHECK_INTERVAL;
-        let watched = WatchedSocket { socket, next_check, problem: sender };
+        let watched = WatchedSocket { socket, next_check, problem: sender, warnings };
         Ok(Self { socket: Arc::new(Mutex::new(watched)), problem })
     }
 
@@ -59,12 +62,12 @@ impl TrainerListener for UnixSocketListener {
         let socket = Arc::clone(&self.socket);
         Box::pin(async move {
             let stream = socket.lock().await.accept().await?;
-            let user = stream.peer_cred()?.uid();
+            let source = ConnectionSource::User(stream.peer_cred()?.uid());
             let handshake = Box::pin(async move {
                 let memory = receive_file_descriptor(&stream).await?;
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
-            Ok(IncomingConnection { user, handshake })
+            Ok(IncomingConnection { source, handshake })
         })
     }
 }
@@ -88,7 +91,10 @@ impl WatchedSocket {
         let problem = match self.socket.restore() {
             Ok(SocketFile::InPlace) => None,
             Ok(SocketFile::MadeAgain) => {
-                warn!("{path} was deleted, and is made again; attached trainers do not notice");
+                self.log_warning(&format!(
+                    "{path} was deleted, and is made again; attached trainers do not notice: keep \
+                     programs that clean folders away from it"
+                ));
                 None
             }
             Err(error) => Some(format!("trainers cannot attach: {path} is gone: {error}")),
@@ -100,7 +106,13 @@ impl WatchedSocket {
             has_changed
         });
         if let Some(text) = text.filter(|_| has_changed) {
-            warn!("{text}");
+            self.log_warning(&text);
         }
+    }
+
+    /// Logs a line about the socket file, as a warning if one is due.
+    fn log_warning(&self, text: &str) {
+        let is_due = self.warnings.is_due(WarningCause::Socket, "", RealHost.now());
+        warn_if_due!(is_due, "{text}");
     }
 }

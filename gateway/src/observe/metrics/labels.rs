@@ -73,6 +73,13 @@ pub(super) struct PayloadLabel {
     pub direction: &'static str,
 }
 
+/// The labels of lost bytes; the kind is `random`, `queue` or `outage`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LossLabel {
+    pub peer: String,
+    pub kind: &'static str,
+}
+
 /// The labels of the straggler: its kind is `rank`, `region` or `link`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StragglerLabel {

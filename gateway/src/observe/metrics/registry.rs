@@ -14,6 +14,7 @@ use crate::observe::readiness::is_ready;
 use crate::observe::status::{GatewayReport, ProblemCause};
 use crate::sync::lock;
 use crate::wan::connect::tls::CertificateExpiry;
+use crate::warnings::Warnings;
 use hier_collectives::session::Discard;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,6 +31,8 @@ pub struct MetricsRegistry {
     pub segments: Counter,
     /// Log lines that could not be written, or that nobody read.
     pub lost_log_lines: Counter,
+    /// Decides which log lines are warnings, and counts them.
+    pub warnings: Warnings,
     ready: Gauge,
     job_differences: Gauge,
     problems: Family<CauseLabel, Gauge>,
@@ -57,6 +60,7 @@ impl MetricsRegistry {
             exposition: Exposition::default(),
             segments: Counter::default(),
             lost_log_lines: Counter::default(),
+            warnings: Warnings::default(),
             ready: Gauge::default(),
             job_differences: Gauge::default(),
             problems: Family::default(),
@@ -224,6 +228,15 @@ impl MetricsRegistry {
             "Free the disk of the log, or end whatever holds its reader",
         );
         exposition.add(lost, self.lost_log_lines.clone());
+        let warnings = MetricDescription {
+            name: "landbridge_warnings",
+            unit: "",
+            labels: &["cause"],
+            meaning: "Log lines on which an operator should act, by their cause; one of a cause \
+                      has level warn in ten minutes, and the others have level info",
+            advice: "Where it grows, the log has what to do",
+        };
+        exposition.add(warnings, self.warnings.counts());
         let segments = single_metric(
             "landbridge_segments",
             "Segments that arrived and were used",

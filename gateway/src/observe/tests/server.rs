@@ -23,6 +23,7 @@ pub(super) fn example() -> GatewayReport {
         fabric: "two-region".to_owned(),
         fabric_identity: "00ff".to_owned(),
         problems: vec![],
+        attach: Some("192.0.2.10:7480".to_owned()),
         peers: vec![PeerReport {
             gateway: "west-0".to_owned(),
             region: "west".to_owned(),
@@ -42,6 +43,7 @@ pub(super) fn example() -> GatewayReport {
             silent_ports: vec![],
             path_mtu: None,
             mtu: Some(1500),
+            shared: None,
         }],
         links: vec![],
         links_down: vec![],
@@ -133,6 +135,7 @@ async fn server_with(
         metrics: Arc::clone(&metrics),
         status,
         socket_problem: tokio::sync::watch::channel(socket_problem).1,
+        attach: Some("192.0.2.10:7480".to_owned()),
         fabric: Arc::new(example_fabric()),
     };
     tokio::spawn(serve_http(listener, observed));

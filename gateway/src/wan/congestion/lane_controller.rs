@@ -5,7 +5,8 @@
 //! lane reach its counters through [`connection_telemetry`].
 
 use super::in_flight::InFlight;
-use super::link_share_controller::LinkShareController;
+use super::link_share_controller::{LinkShareController, WindowGate};
+use super::shared_lane::SharedLane;
 use super::telemetry::LaneTelemetry;
 use super::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
@@ -63,6 +64,7 @@ pub(crate) fn change_lane_controller(
     now: Instant,
 ) {
     telemetry.in_flight.set_windows(&path.initial_windows());
+    telemetry.set_shared(shared_lane(kind, path, telemetry.mtu(), now));
     let next = make_lane_controller(
         kind,
         path,
@@ -85,6 +87,7 @@ impl ControllerFactory for LaneControllerFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let telemetry = LaneTelemetry::new(mtu);
         telemetry.in_flight.set_windows(&self.path.initial_windows());
+        telemetry.set_shared(shared_lane(self.kind, &self.path, mtu, now));
         let start = ControllerStart { now, mtu };
         let inner = make_lane_controller(self.kind, &self.path, &telemetry.in_flight, start);
         Box::new(LaneController { inner, telemetry: Arc::new(telemetry) })
@@ -97,6 +100,16 @@ struct ControllerStart {
     mtu: u16,
 }
 
+/// Makes the model of a lane, if its link is shared.
+fn shared_lane(
+    kind: ControllerKind,
+    path: &LanePath,
+    mtu: u16,
+    now: Instant,
+) -> Option<SharedLane> {
+    (kind == ControllerKind::Shared).then(|| SharedLane::new(path, mtu, now))
+}
+
 /// Makes a congestion controller of the given kind for a lane of the link of `path`.
 fn make_lane_controller(
     kind: ControllerKind,
@@ -106,8 +119,13 @@ fn make_lane_controller(
 ) -> Box<dyn Controller> {
     let initial = (INITIAL_WINDOW_PACKETS * u64::from(mtu)).max(INITIAL_WINDOW_BYTES);
     match kind {
-        ControllerKind::LinkShare => {
-            Box::new(LinkShareController::new(Arc::clone(in_flight), &path.link, mtu))
+        ControllerKind::Dedicated => {
+            let (in_flight, gate) = (Arc::clone(in_flight), WindowGate::Shut);
+            Box::new(LinkShareController::new(in_flight, &path.link, mtu, gate))
+        }
+        ControllerKind::Shared => {
+            let (in_flight, gate) = (Arc::clone(in_flight), WindowGate::Open);
+            Box::new(LinkShareController::new(in_flight, &path.link, mtu, gate))
         }
         ControllerKind::Cubic => {
             let mut config = CubicConfig::default();
@@ -133,6 +151,7 @@ impl Controller for LaneController {
             window = self.telemetry.in_flight.congestion_window()
         );
         self.telemetry.use_probe_allowance(bytes);
+        self.telemetry.update_model(|lane| lane.note_sent(now, bytes));
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
@@ -147,6 +166,7 @@ impl Controller for LaneController {
     ) {
         let sample = u64::try_from(now.saturating_duration_since(sent).as_nanos());
         self.telemetry.note_ack(bytes, sample.unwrap_or(u64::MAX));
+        self.telemetry.update_model(|lane| lane.note_acked(now, sent, bytes));
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -161,6 +181,8 @@ impl Controller for LaneController {
     ) {
         self.telemetry.in_flight.note_acked(in_flight, app_limited);
         self.telemetry.end_probe_allowance();
+        let is_held = self.telemetry.is_sender_held();
+        self.telemetry.update_model(|lane| lane.end_acks(now, in_flight, is_held));
         if let Some(next) = self.telemetry.take_next_controller() {
             self.inner = next;
         }
@@ -176,12 +198,17 @@ impl Controller for LaneController {
         lost_bytes: u64,
     ) {
         self.telemetry.in_flight.note_lost(lost_bytes);
+        if self.telemetry.is_shared() {
+            self.telemetry.charge_pace(lost_bytes);
+            self.telemetry.update_model(|lane| lane.note_congestion(lost_bytes));
+        }
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
     /// Changes the packet size in the counters and in the link's controller.
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.telemetry.set_mtu(new_mtu);
+        self.telemetry.update_model(|lane| lane.set_mtu(new_mtu));
         self.inner.on_mtu_update(new_mtu);
     }
 

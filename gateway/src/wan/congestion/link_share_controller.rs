@@ -1,4 +1,4 @@
-//! `link-share`: the congestion controller of a link whose rate is known.
+//! `dedicated`: the congestion controller of a link whose rate is known.
 //!
 //! The pacer keeps the link from filling, so random loss does not count as congestion. The congestion
 //! window follows the lane's delivery rate instead (`delivery_rate.rs`). The own pacer of quinn-proto
@@ -45,17 +45,29 @@ pub(crate) struct LinkShareController {
     smoothed_rtt: Span,
     /// Bytes that may be lost before the pacer is charged: configured loss that did not happen.
     loss_allowance: f64,
+    gate: WindowGate,
+}
+
+/// Whether quinn keeps to the congestion window, or only the sender above it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WindowGate {
+    /// It sends nothing above the window.
+    Shut,
+    /// It sends what it has. A window that shrinks each few round trips would else hold
+    /// acknowledgements back, which the peer takes for a queue.
+    Open,
 }
 
 impl LinkShareController {
     /// Creates the controller of one lane of `link`; `mtu` is the UDP payload of a packet in bytes.
-    pub fn new(in_flight: Arc<InFlight>, link: &Link, mtu: u16) -> Self {
+    pub fn new(in_flight: Arc<InFlight>, link: &Link, mtu: u16, gate: WindowGate) -> Self {
         Self {
             in_flight,
             configured_loss: link.loss.as_f64(),
             mtu: mtu.into(),
             smoothed_rtt: link.rtt,
             loss_allowance: 0.0,
+            gate,
         }
     }
 }
@@ -98,7 +110,7 @@ impl Controller for LinkShareController {
             self.in_flight.retransmission_window(self.smoothed_rtt).max(least);
         if self.in_flight.lost_bytes() > retransmission_window / RETRANSMISSION_BURST_DIVISOR {
             retransmission_window
-        } else if in_flight < self.in_flight.congestion_window() {
+        } else if self.gate == WindowGate::Open || in_flight < self.in_flight.congestion_window() {
             u64::MAX
         } else {
             in_flight
@@ -138,7 +150,7 @@ mod tests {
             rtt: Span::from_secs(1),
             loss: Fraction::from_ppb(1_000_000).expect("below 1"),
         };
-        LinkShareController::new(Arc::new(in_flight), &link, 1472)
+        LinkShareController::new(Arc::new(in_flight), &link, 1472, WindowGate::Shut)
     }
 
     #[test]

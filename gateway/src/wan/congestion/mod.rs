@@ -1,4 +1,5 @@
-//! Congestion control: four nested control loops over a link of known rate.
+//! Congestion control: four nested control loops over a `dedicated` link, whose rate is known, and a
+//! model of each lane over a `shared` one.
 //!
 //! A pacer keeps each pair of gateways below its share of the link, so random loss does not count as
 //! congestion. On top of it a lane's congestion window follows what the lane delivers, and the pair's
@@ -52,6 +53,16 @@
 //! 7. `CONGESTION_LOSS_FRACTION` is shared by `DeliveryRate` and `LinkCapacity`.
 //! 8. The pace of a congested lane limits the delivery rates that `LinkCapacity` measures.
 //!
+//! On a `shared` link the crate `congestion-model` takes the place of loops 1 and 2. It runs in the
+//! controller, and sets the same two gates. Loop 3 only adds up the rates that lanes have found:
+//!
+//! ```text
+//!   quinn -> LaneController -> SharedLane (shared_lane.rs) -> LaneModel
+//!                                -> InFlight::set_window, LaneTelemetry::set_pace
+//!                                -> PathMemory: what new lanes begin with
+//!                                -> LinkCapacity::set_found (by way of the lane's handle)
+//! ```
+//!
 //! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
 //! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).
 
@@ -60,6 +71,11 @@ pub(crate) mod in_flight;
 pub(crate) mod lane_controller;
 pub(crate) mod link_share_controller;
 pub(crate) mod min_rtt;
+mod path_memory;
+mod shared_lane;
 pub(crate) mod telemetry;
 pub(crate) mod tuner;
 pub(crate) mod window;
+
+pub use path_memory::PathMemory;
+pub use shared_lane::SharedLaneView;

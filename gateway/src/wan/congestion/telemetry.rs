@@ -5,6 +5,7 @@
 //! the same thread. So a plain load and store is enough for the controller.
 
 use super::in_flight::InFlight;
+use super::shared_lane::{SharedLane, SharedLaneView};
 use crate::host::Host;
 use crate::sync::lock;
 use quinn_proto::congestion::Controller;
@@ -16,6 +17,14 @@ use units::{Span, TimeNs};
 /// 2 ms: how late a timer of the sender may be without a loss of pace. Tokio's timers have steps of
 /// 1 ms, and a woken task waits for a core.
 const PACE_DELAY_MAX: Span = Span::from_ms(2);
+/// 2 ms at the lane's pace: the most that is written at once on a shared link, the step of
+/// [`PACE_DELAY_MAX`].
+const PACED_WRITE_SECONDS: f64 = 0.002;
+/// 2,400 bytes, two packets: the least that is written at once on a shared link.
+const PACED_WRITE_BYTES_MIN: f64 = 2400.0;
+/// 39 bytes of QUIC headers in a full packet, beside IP and UDP; see
+/// [`PACKET_OVERHEAD_BYTES`](hier_collectives::bound::PACKET_OVERHEAD_BYTES).
+const QUIC_HEADER_BYTES: u64 = 39;
 
 /// The counters of one path of a lane. A connection that moves to another path has new ones.
 #[derive(Default)]
@@ -54,6 +63,9 @@ pub(crate) struct LaneTelemetry {
     /// The controller to change to; see [`LaneTelemetry::replace_controller`].
     next_controller: Mutex<Option<Box<dyn Controller>>>,
     has_next_controller: AtomicBool,
+    /// The model of the lane, on a shared link.
+    shared: Mutex<Option<SharedLane>>,
+    is_shared: AtomicBool,
 }
 
 /// The processor time of a lane's thread at one time.
@@ -144,7 +156,7 @@ impl LaneTelemetry {
         let now = host.now();
         let earliest = now.ns().saturating_sub(PACE_DELAY_MAX.ns());
         let begin = self.paced_until_ns.load(Ordering::Relaxed).max(earliest);
-        let takes = Span::from_secs_f64(bytes as f64 / pace as f64);
+        let takes = Span::from_secs_f64(self.paced_bytes(bytes) as f64 / pace as f64);
         self.paced_until_ns.store(begin.saturating_add(takes.ns()), Ordering::Relaxed);
         if begin > now.ns() {
             tokio::select! {
@@ -153,6 +165,78 @@ impl LaneTelemetry {
                 () = host.sleep_until(TimeNs::from_ns(begin)) => {}
             }
         }
+    }
+
+    /// Returns the most bytes that are written at once: some milliseconds of a shared lane's pace.
+    pub fn paced_write_bytes(&self) -> usize {
+        if !self.is_shared() {
+            return usize::MAX;
+        }
+        let pace = self.pace.load(Ordering::Relaxed) as f64;
+        (PACED_WRITE_SECONDS * pace).max(PACED_WRITE_BYTES_MIN) as usize
+    }
+
+    /// Returns the bytes that count for the pace of so many bytes of payload. That of a shared lane has
+    /// packet headers in it.
+    fn paced_bytes(&self, bytes: u64) -> u64 {
+        if !self.is_shared() {
+            return bytes;
+        }
+        let mtu = self.mtu.load(Ordering::Relaxed);
+        bytes + bytes * QUIC_HEADER_BYTES / mtu.saturating_sub(QUIC_HEADER_BYTES).max(1)
+    }
+
+    /// Takes the time of `bytes` lost bytes off the pace of a shared lane, since their retransmission
+    /// does not wait for it.
+    pub fn charge_pace(&self, bytes: u64) {
+        let pace = self.pace.load(Ordering::Relaxed);
+        if pace > 0 {
+            let takes = Span::from_secs_f64(bytes as f64 / pace as f64);
+            self.paced_until_ns.fetch_add(takes.ns(), Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the lane one of a shared link, which follows a model, or of another kind with `None`.
+    pub fn set_shared(&self, lane: Option<SharedLane>) {
+        let mut shared = lock(&self.shared);
+        let was_shared = self.is_shared.swap(lane.is_some(), Ordering::Relaxed);
+        *shared = lane;
+        match &*shared {
+            Some(lane) => self.follow_model(lane),
+            None if was_shared => self.set_pace(None),
+            None => {}
+        }
+    }
+
+    /// Returns whether the lane is one of a shared link.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Hands an event to the model of a shared lane, and follows the window and pace that it has then.
+    pub fn update_model(&self, event: impl FnOnce(&mut SharedLane)) {
+        if self.is_shared()
+            && let Some(lane) = &mut *lock(&self.shared)
+        {
+            event(lane);
+            self.follow_model(lane);
+        }
+    }
+
+    /// Returns the state of a shared lane's model; `None` on other links.
+    pub fn shared_view(&self) -> Option<SharedLaneView> {
+        lock(&self.shared).as_ref().map(SharedLane::view)
+    }
+
+    /// Returns whether the sender waits for window or pace.
+    pub fn is_sender_held(&self) -> bool {
+        self.waiting_since_ns.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sets window and pace to those of the model.
+    fn follow_model(&self, lane: &SharedLane) {
+        self.in_flight.set_window(lane.window(), lane.rate() as u64);
+        self.set_pace(Some(lane.pacing_rate()));
     }
 
     /// Notes the processor time of the calling thread, which is the lane's.

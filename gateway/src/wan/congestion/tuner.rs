@@ -28,7 +28,8 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let mut path = spec.lane_path(peer);
     let mut windows_set = None;
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
-    let can_drain = peer.controller == ControllerKind::LinkShare;
+    let can_drain = peer.controller == ControllerKind::Dedicated;
+    let is_shared = peer.controller == ControllerKind::Shared;
     let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     let mut acked_packets = None;
@@ -37,12 +38,16 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let windows = path.windows(&delivery, &min_rtt);
-        telemetry.set_pace(delivery.pace().filter(|_| can_drain));
+        if !is_shared {
+            telemetry.set_pace(delivery.pace().filter(|_| can_drain));
+        }
         if windows_set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);
             connection.set_send_window(windows.send);
-            telemetry.in_flight.set_windows(&windows);
+            if !is_shared {
+                telemetry.in_flight.set_windows(&windows);
+            }
         }
         // An accepted connection, or one that has moved to another path, may have another link's.
         if !tuned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &telemetry)) {
@@ -60,7 +65,9 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         telemetry.note_thread_time(&*spec.host);
         let acked_before = acked_packets.replace(counters.acked_packets);
         if acked_before == Some(counters.acked_packets) && counters.in_flight_bytes == 0 {
-            telemetry.set_pace(None);
+            if !is_shared {
+                telemetry.set_pace(None);
+            }
             charge_losses_until(peer, &telemetry, telemetry.in_flight.wait_for_traffic()).await;
             let now = spec.host.now();
             let idle_rounds = now.since(counters.at).ns() / round.ns();
@@ -72,6 +79,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         // The rate limit and the number of lanes may have changed, also while the tuner rested.
         path = spec.lane_path(peer);
         delivery.set_assumed_rate(path.lane_rate());
+        telemetry.update_model(|lane| lane.set_path(&path));
     }
 }
 

@@ -20,10 +20,12 @@
 
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
 use super::min_rtt::MinRtt;
+use super::path_memory::PathMemory;
 use hier_collectives::fec::{SHARD_BYTES, parity_max};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::topology::Link;
 use quinn::VarInt;
+use std::sync::Arc;
 use units::{BitRate, Span};
 
 /// 256 KiB: the least congestion window of a lane. Only drains of a queue and ECN CE marks make the
@@ -91,6 +93,10 @@ pub(crate) struct LanePath {
     /// The most bytes that the receive window grows to when the RTT is over
     /// `RECEIVE_RTT_FACTOR` times the configured one.
     pub receive_window_max: u64,
+    /// The findings of lanes about the path, on a shared link.
+    pub memory: Arc<PathMemory>,
+    /// The seed of probes of a shared link, another one at each end.
+    pub probe_seed: u64,
 }
 
 impl LanePath {
@@ -196,6 +202,8 @@ mod tests {
             lanes: 4,
             segment_bytes: 1 << 20,
             receive_window_max: 1 << 30,
+            memory: Arc::default(),
+            probe_seed: 0,
         }
     }
 

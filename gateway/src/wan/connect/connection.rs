@@ -21,7 +21,7 @@ use quinn::{Connection, ConnectionError};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tracing::{info, warn};
+use tracing::info;
 
 /// The id of the next QUIC connection between gateways; ids are unique in a process.
 static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(1);
@@ -70,7 +70,8 @@ pub(super) async fn serve_connection(
             let known = identify_refused_peer(&spec, lane, &connection);
             connection.close(PEER_REFUSED_CODE.into(), why.as_bytes());
             if let Some(suppressed) = refusals.permit(spec.host.now()) {
-                warn!(
+                // One of a gateway is a problem of its peer, which is warned of if it lasts.
+                info!(
                     lane,
                     address = %from,
                     "lane {lane}: refused {from}: {why}{suppressed}"

@@ -1,7 +1,8 @@
 //! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
 //!
 //! One task for each lane that the two may have, on the lane's thread, until shutdown. It waits without
-//! cost while its lane is not in use.
+//! cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
+//! long a peer is away, so that it is met about a second after its return.
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};
 use super::handshake::handshake_timeout;
@@ -13,17 +14,20 @@ use crate::log_throttle::LogThrottle;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::peer_link::PeerLink;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use units::Span;
 
-/// 2 s: the first attempt to connect a lane without any answer is given up after this time, or the
-/// longer [`DIAL_ANSWER_ROUNDS`]. QUIC doubles the time between its packets, so a new attempt
-/// reaches a peer that starts meanwhile sooner. Each next attempt takes twice as long, since a busy
-/// peer answers late. Tested by `dials_without_answer_take_longer_each_time`.
-const DIAL_ANSWER_TIMEOUT_MIN: Span = Span::from_secs(2);
-/// 8 round trips of the link: the least time that an attempt to connect a lane waits for the peer's
-/// first answer, enough for retries on long links.
-const DIAL_ANSWER_ROUNDS: u64 = 8;
+/// 1 s, or [`DIAL_REPEAT_ROUNDS`] if that is longer: while nothing is heard of a peer, a lane dials it
+/// anew so often. QUIC doubles the time between the packets of one attempt, so an attempt alone finds
+/// a peer that starts again after up to half of its own age.
+/// Tested by `gateways_are_back_soon_after_ten_minutes`.
+const DIAL_REPEAT_MIN: Span = Span::from_secs(1);
+/// 2 round trips of the link: time enough for the answer to an attempt before the next.
+const DIAL_REPEAT_ROUNDS: u64 = 2;
+/// 2 s without any answer: a lane says that it hears nothing. Gateways that are started one after the
+/// other are connected sooner.
+const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
 /// 100 ms: the first pause between attempts to connect a lane to a peer; each next pause is twice
 /// as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
@@ -48,7 +52,6 @@ impl Dialler {
         let Self { spec, lane, peer, .. } = &self;
         let mut lanes = peer.lanes.subscribe();
         let mut backoff = DialBackoff::default();
-        let mut patience = AnswerPatience::new(peer.link.rtt);
         let refusals = LogThrottle::default();
         loop {
             let needed = async { lanes.wait_for(|in_use| lane < in_use).await.map(|_| ()) };
@@ -58,27 +61,31 @@ impl Dialler {
                 _ = needed => {}
             }
             let began = spec.host.now();
-            let met = match self.dial_once(patience.current).await {
+            let answer = self.dial_until_answered().await;
+            let answered = spec.host.now();
+            if answered.since(began) > DIAL_BACKOFF_MAX {
+                // The peer was away, and may be another by now.
+                backoff = DialBackoff::default();
+            }
+            let connected = match answer {
+                Ok(answered) => self.complete_handshake(answered).await,
+                Err(why) => Err(why),
+            };
+            let met = match connected {
                 Ok(connection) => {
-                    patience = AnswerPatience::new(peer.link.rtt);
                     let (spec, lane) = (Arc::clone(spec), *lane);
                     let origin = ConnectionOrigin::Dialled(peer.id);
                     let established = EstablishedConnection { spec, lane, connection, origin };
                     serve_connection(established, &refusals).await
                 }
-                Err(DialError { why, is_unanswered }) => {
-                    if is_unanswered {
-                        patience.grow();
-                    }
-                    let (peer, lane) = (peer.id, *lane);
-                    let event = Event::DialFailed { peer, lane, why, is_unanswered };
-                    if spec.events.send(event).await.is_err() {
+                Err(why) => {
+                    if !self.report_failure(why, false).await {
                         return;
                     }
                     false
                 }
             };
-            let pause = backoff.next_pause(met, spec.host.now().since(began));
+            let pause = backoff.next_pause(met, spec.host.now().since(answered));
             tokio::select! {
                 biased;
                 () = spec.shutdown.cancelled() => return,
@@ -87,18 +94,63 @@ impl Dialler {
         }
     }
 
-    /// Dials the peer once and completes the TLS handshake. `patience` is how long to wait for its
-    /// first answer.
+    /// Dials the peer until one of its packets comes, which may refuse the connection. Two attempts
+    /// are under way at most: a short one, which meets a peer soon after its start, and a long one,
+    /// in time for a busy peer.
     ///
     /// # Errors
-    /// The reason, with the address unless this side gave up; at most [`handshake_timeout`] after
-    /// the first answer.
-    async fn dial_once(&self, patience: Span) -> Result<quinn::Connection, DialError> {
+    /// This side cannot dial, or need not.
+    async fn dial_until_answered(&self) -> Result<Answered, String> {
+        let Self { spec, lane, peer, .. } = self;
+        let mut lanes = peer.lanes.subscribe();
+        let mut needless =
+            pin!(async { lanes.wait_for(|in_use| lane >= in_use).await.map(|_| ()) });
+        let (repeat, patience) = (repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
+        let mut long = self.begin_attempt()?;
+        let began = spec.host.now();
+        let mut long_since = began;
+        let mut short: Option<Attempt> = None;
+        loop {
+            let answered_short = async {
+                match &mut short {
+                    Some(short) => short.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answered = &mut long => return Ok(answered),
+                answered = answered_short => return Ok(answered),
+                () = spec.host.sleep_until(spec.host.now() + repeat) => {}
+                _ = &mut needless => return Err("the lane is not in use".to_owned()),
+                () = spec.shutdown.cancelled() => return Err("shutting down".to_owned()),
+            }
+            let now = spec.host.now();
+            if now.since(began) >= SILENCE_TOLD_AFTER {
+                self.report_failure(format!("{}: no answer", self.address()), true).await;
+            }
+            if now.since(long_since) >= patience {
+                (long, long_since) = (self.begin_attempt()?, now);
+            }
+            short = Some(self.begin_attempt()?);
+        }
+    }
+
+    /// Returns the address of the peer's lane.
+    fn address(&self) -> SocketAddr {
+        self.peer.addresses.of_lane(self.lane)
+    }
+
+    /// Sends the first packet to the peer. The attempt ends with the first packet of the peer.
+    /// Dropping it gives the attempt up.
+    ///
+    /// # Errors
+    /// The reason: this side cannot dial.
+    fn begin_attempt(&self) -> Result<Attempt, String> {
         let Self { spec, peer, .. } = self;
-        let address: SocketAddr = peer.addresses.of_lane(self.lane);
+        let address = self.address();
         let credentials = Arc::clone(&spec.credentials.borrow());
-        let answered = |why: String| DialError { why, is_unanswered: false };
-        let crypto = credentials.client_config().map_err(|error| answered(error.to_string()))?;
+        let crypto = credentials.client_config().map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
         let transport = lane_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
         config.transport_config(Arc::new(transport));
@@ -107,63 +159,52 @@ impl Dialler {
         let mut connecting = self
             .endpoint
             .connect_with(config, address, &server_name)
-            .map_err(|error| answered(format!("{address}: {error}")))?;
-        let mut lanes = peer.lanes.subscribe();
-        let needless = async { lanes.wait_for(|in_use| self.lane >= *in_use).await.map(|_| ()) };
-        // A dial that is refused has its reason in the result below.
-        let first_answer = async { connecting.handshake_data().await.is_ok() };
+            .map_err(|error| format!("{address}: {error}"))?;
+        Ok(Box::pin(async move {
+            // An attempt that is refused has its reason in the handshake's result.
+            let _ = connecting.handshake_data().await;
+            Answered(connecting)
+        }))
+    }
+
+    /// Completes the TLS handshake of an attempt that the peer has answered.
+    ///
+    /// # Errors
+    /// The reason, with the address, at most [`handshake_timeout`] after the call.
+    async fn complete_handshake(
+        &self,
+        Answered(connecting): Answered,
+    ) -> Result<quinn::Connection, String> {
+        let (spec, address) = (&self.spec, self.address());
+        let patience = handshake_timeout(self.peer.link.rtt);
         tokio::select! {
             biased;
-            _ = first_answer => {}
+            result = connecting => result
+                .map_err(|error| format!("{address}: {}", tls::explain_connection_error(&error))),
             () = spec.host.sleep_until(spec.host.now() + patience) => {
-                let why = format!("{address}: no answer");
-                return Err(DialError { why, is_unanswered: true });
+                Err(format!("{address}: no handshake within {patience}"))
             }
-            _ = needless => return Err(answered("the lane is not in use".to_owned())),
-            () = spec.shutdown.cancelled() => return Err(answered("shutting down".to_owned())),
-        }
-        let handshake_time = handshake_timeout(peer.link.rtt);
-        tokio::select! {
-            biased;
-            result = connecting => result.map_err(|error| {
-                answered(format!("{address}: {}", tls::explain_connection_error(&error)))
-            }),
-            () = spec.host.sleep_until(spec.host.now() + handshake_time) => {
-                Err(answered(format!("{address}: no handshake within {handshake_time}")))
-            }
-            () = spec.shutdown.cancelled() => Err(answered("shutting down".to_owned())),
+            () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
         }
     }
-}
 
-/// The reason why a dial gave no connection.
-#[derive(Debug)]
-struct DialError {
-    /// The text for logs and status.
-    why: String,
-    /// Whether no packet of the peer has come: it does not run, or nothing reaches it.
-    is_unanswered: bool,
-}
-
-/// The time that a dial waits for the peer's first answer.
-#[derive(Debug)]
-struct AnswerPatience {
-    current: Span,
-    /// The longest time, after dials without an answer.
-    longest: Span,
-}
-
-impl AnswerPatience {
-    /// Makes the time of a first dial over a link with this round-trip time.
-    fn new(rtt: Span) -> Self {
-        let rounds = Span::from_ns(rtt.ns().saturating_mul(DIAL_ANSWER_ROUNDS));
-        Self { current: rounds.max(DIAL_ANSWER_TIMEOUT_MIN), longest: handshake_timeout(rtt) }
+    /// Tells the engine why the lane is not up. `is_unanswered` means that nothing was heard of the
+    /// peer. Returns whether there is an engine.
+    async fn report_failure(&self, why: String, is_unanswered: bool) -> bool {
+        let event = Event::DialFailed { peer: self.peer.id, lane: self.lane, why, is_unanswered };
+        self.spec.events.send(event).await.is_ok()
     }
+}
 
-    /// Doubles the time after a dial without an answer, up to [`handshake_timeout`].
-    fn grow(&mut self) {
-        self.current = (self.current + self.current).min(self.longest);
-    }
+/// A connection that waits for the first packet of the peer.
+type Attempt = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// A connection whose handshake goes on, since the peer has answered, or has failed.
+struct Answered(quinn::Connecting);
+
+/// Returns how often a lane dials a peer of which nothing is heard, over a link with this round trip.
+fn repeat_interval(rtt: Span) -> Span {
+    Span::from_ns(rtt.ns().saturating_mul(DIAL_REPEAT_ROUNDS)).max(DIAL_REPEAT_MIN)
 }
 
 /// The pauses between dials: each twice as long as the one before, until a lane has stood for a while.
@@ -188,19 +229,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dials_without_answer_take_longer_each_time() {
-        let seconds = |rtt: Span| -> Vec<u64> {
-            let mut patience = AnswerPatience::new(rtt);
-            let mut next = || {
-                let current = patience.current.ns() / 1_000_000_000;
-                patience.grow();
-                current
-            };
-            (0..4).map(|_| next()).collect()
-        };
-        assert_eq!(seconds(Span::from_ms(80)), [2, 4, 8, 10]);
-        assert_eq!(seconds(Span::from_ms(500)), [4, 8, 10, 10]);
-        assert_eq!(seconds(Span::from_secs(12)), [96, 120, 120, 120]);
+    fn dials_without_answer_follow_the_round_trip() {
+        let seconds = |rtt: Span| repeat_interval(rtt).ns() / 1_000_000_000;
+        assert_eq!([80, 400, 12_000].map(|ms| seconds(Span::from_ms(ms))), [1, 1, 24]);
     }
 
     #[test]
@@ -211,7 +242,7 @@ mod tests {
         };
         let dial_timeout = handshake_timeout(Span::from_ms(80));
         let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
-        // Nobody answers: each dial takes until its timeout.
+        // A handshake that never ends.
         assert_eq!(pauses(&mut backoff, false, dial_timeout, 8), growing);
         // A peer that answers and never sends a hello, or that refuses us at once.
         assert_eq!(pauses(&mut backoff, false, dial_timeout, 1), [5000]);

@@ -20,10 +20,12 @@ use crate::log_throttle::LogThrottle;
 use crate::wan::error_code::CONNECTION_CLOSING_CODE;
 use crate::wan::lane_spec::{LaneSpec, LaneThreads};
 use crate::wan::peer_link::PeerLink;
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use hier_collectives::plan;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use tracing::{debug, warn};
+use tracing::{debug, info};
 use units::ByteCount;
 
 /// 16 MiB: the buffer that a lane's UDP socket requests for each direction, for a burst of a fast
@@ -113,7 +115,8 @@ fn bind_lane_endpoint(
 ) -> Result<quinn::Endpoint, LaneError> {
     let address = spec.listen.of_lane(lane);
     let error = |source| LaneError::Bind { address, source };
-    let socket = spec.host.bind_udp(address, SOCKET_BUFFER_BYTES).map_err(error)?;
+    let socket =
+        spec.host.bind_udp(address, SOCKET_BUFFER_BYTES, &spec.metrics.warnings).map_err(error)?;
     let datagram = sizes.longest_packet_bytes();
     let runtime = spec.host.quic_runtime();
     let metrics = spec.metrics.lane_metrics(lane, address);
@@ -190,7 +193,14 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
                     endpoint.set_server_config(Some(server));
                 }
                 Err(error) => {
-                    warn!(lane, "lane {lane}: keeps accepting with its old certificate: {error}");
+                    // One for all lanes.
+                    let now = spec.host.now();
+                    warn_if_due!(
+                        spec.metrics.warnings.is_due(WarningCause::Certificate, "lanes", now),
+                        lane,
+                        "lane {lane}: keeps accepting with its old certificate: {error}; see \
+                         `landbridge doctor`"
+                    );
                 }
             },
             incoming = endpoint.accept() => {
@@ -302,7 +312,8 @@ async fn complete_handshake_and_serve(
         }
         Err(HandshakeFailure::Refused(why)) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
-                warn!(
+                // One of a gateway is a problem of its peer, which is warned of if it lasts.
+                info!(
                     lane,
                     address = %from,
                     "lane {lane}: refused a connection from {from}: {why}{suppressed}"

@@ -8,7 +8,7 @@
 
 use crate::events::{RateChange, RateError};
 use crate::wan::link::message::RateOverride;
-use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
+use crate::wan::link::policy::{ControllerKind, LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
@@ -52,6 +52,8 @@ pub(crate) struct LinkLimits {
 /// One link of this gateway, with the limits of operators and schedule.
 struct LimitedLink {
     schedule: Option<RateSchedule>,
+    /// Whether its rate is not promised: its lanes find it.
+    is_shared: bool,
     /// The overrides, by the gateway whose operator set them.
     overrides: BTreeMap<GatewayId, RateOverride>,
     /// The state that was last reported.
@@ -68,11 +70,13 @@ impl LinkLimits {
         let ours = fabric.links().iter().filter(|link| link.a == region || link.b == region);
         let limited = |link: &Link| {
             let ends = (link.a, link.b);
-            let schedule = policies.get(&ends).and_then(|policy| policy.schedule.clone());
+            let policy = policies.get(&ends);
+            let schedule = policy.and_then(|policy| policy.schedule.clone());
+            let is_shared = policy.is_some_and(|of| of.controller == ControllerKind::Shared);
             let Link { rate, rtt, loss, .. } = *link;
             let reported = LinkState { rate, rtt, loss };
             let overrides = BTreeMap::new();
-            (ends, LimitedLink { schedule, overrides, reported, inflated_rtt: None })
+            (ends, LimitedLink { schedule, is_shared, overrides, reported, inflated_rtt: None })
         };
         let links = ours.map(limited).collect();
         Self { fabric, me, links }
@@ -153,6 +157,11 @@ impl LinkLimits {
         let operator = overrides.filter_map(|(from, change)| Some((change.rate?, *from))).min();
         let effective = operator.map(|(rate, _)| rate).or(scheduled).unwrap_or(link.rate);
         Some(EffectiveLimit { scheduled, operator, effective: effective.min(link.rate) })
+    }
+
+    /// Returns whether the rate of a link is not promised, so that its lanes find it.
+    pub fn is_shared(&self, ends: LinkEnds) -> bool {
+        self.links.get(&ends).is_some_and(|link| link.is_shared)
     }
 
     /// Returns the regions at the far ends of our links.

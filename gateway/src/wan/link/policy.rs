@@ -26,9 +26,11 @@ pub struct LinkPolicy {
 /// A congestion controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ControllerKind {
-    /// For a link whose rate is known: random loss does not count as congestion.
+    /// For a link whose rate is known and ours: random loss does not count as congestion.
     #[default]
-    LinkShare,
+    Dedicated,
+    /// For a link whose rate is not known, or shared with others: a model finds the rate.
+    Shared,
     /// CUBIC (RFC 9438), for paths shared with other traffic.
     Cubic,
     /// NewReno (RFC 9002).
@@ -37,12 +39,13 @@ pub enum ControllerKind {
 
 impl ControllerKind {
     /// All congestion controllers that a link can have.
-    pub const ALL: [Self; 3] = [Self::LinkShare, Self::Cubic, Self::NewReno];
+    pub const ALL: [Self; 4] = [Self::Dedicated, Self::Shared, Self::Cubic, Self::NewReno];
 
     /// Returns the controller's name in a fabric file.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::LinkShare => "link-share",
+            Self::Dedicated => "dedicated",
+            Self::Shared => "shared",
             Self::Cubic => "cubic",
             Self::NewReno => "newreno",
         }

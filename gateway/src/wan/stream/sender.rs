@@ -178,21 +178,34 @@ impl StreamWriter<'_> {
         mut bytes: Bytes,
         order: u64,
     ) -> Result<(), quinn::WriteError> {
-        if order == RELEASE_ORDER_FIRST {
+        if order == RELEASE_ORDER_FIRST && !self.telemetry.is_shared() {
             let length = bytes.len() as u64;
             stream.write_chunk(bytes).await?;
             self.telemetry.in_flight.note_handed(length);
             return Ok(());
         }
         while !bytes.is_empty() {
-            let space = self.wait_for_window_space(bytes.len()).await;
-            self.telemetry.wait_for_pace(&*self.spec.host, space as u64).await;
+            let piece = bytes.len().min(self.telemetry.paced_write_bytes());
+            // One task at a time waits for the window, the one of bulk.
+            let space = if order == RELEASE_ORDER_FIRST {
+                piece
+            } else {
+                self.wait_for_window_space(piece).await
+            };
+            self.wait_for_lane_pace(space, order).await;
             // Only bulk counts as window-limited: small segments do not show the delivery rate.
             let _waiting = self.telemetry.begin_window_wait(&*self.spec.host);
             stream.write_chunk(bytes.split_to(space)).await?;
             self.telemetry.in_flight.note_handed(space as u64);
         }
         Ok(())
+    }
+
+    /// Waits for the lane's pace. The wait of bulk on a shared link counts as one for window space.
+    async fn wait_for_lane_pace(&self, bytes: usize, order: u64) {
+        let counts = self.telemetry.is_shared() && order != RELEASE_ORDER_FIRST;
+        let _waiting = counts.then(|| self.telemetry.begin_window_wait(&*self.spec.host));
+        self.telemetry.wait_for_pace(&*self.spec.host, bytes as u64).await;
     }
 
     /// Waits until the congestion window has space for some of `bytes` bytes; returns for how many.

@@ -65,6 +65,18 @@ impl Plan {
             relays += u64::from(near.len() > 1 && tree.direction.has_partials());
             near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += rounded);
         }
+        // Operations on blocks take these trees instead, over the same edges.
+        let (mut below, mut inner) = (BTreeMap::new(), 0);
+        for tree in self.owner_trees(fabric) {
+            let children = tree.role(me).children;
+            inner += u64::from(!children.is_empty() && tree.parents.contains_key(&me));
+            children.into_iter().for_each(|peer| *below.entry(peer).or_insert(0) += segment);
+        }
+        relays = relays.max(inner);
+        for (peer, rounded) in below {
+            let planned = shared.entry(peer).or_insert(0);
+            *planned = rounded.max(*planned);
+        }
         let several = fabric.gateway(me).ranks.len() > 1;
         let (mut unsolicited, mut result_windows) = (0, 0);
         for (peer, rounded) in shared {

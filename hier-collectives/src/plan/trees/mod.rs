@@ -5,5 +5,6 @@ pub mod baseline;
 pub(super) mod direct;
 pub mod express;
 pub(super) mod gateway_tree;
+mod owner_tree;
 pub(super) mod packing;
 pub(super) mod region_tree;

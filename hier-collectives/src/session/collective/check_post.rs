@@ -12,7 +12,7 @@ const RANK_WEIGHT_MAX: f64 = 1e290;
 /// fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
-/// Checks a post's root, operation, weight and length for a fabric of `world_size` ranks.
+/// Checks a post's root, operation, counts, weight and length for a fabric of `world_size` ranks.
 ///
 /// # Errors
 /// The reason why the post is refused, in words.
@@ -24,6 +24,7 @@ pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(),
     if pattern == Pattern::Barrier && elements > 0 {
         return Err(format!("a barrier of {elements} elements; it carries none"));
     }
+    post.descriptor.check_counts(&post.counts, world_size)?;
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }

@@ -1,6 +1,6 @@
 //! The outcomes of collectives: results, failures, and the ends of epochs.
 
-use super::collectives::{Collectives, LocalRank};
+use super::collectives::{Collectives, LocalRank, ReceivedSegments};
 use super::overreach::COLLECTIVES_AHEAD_MAX;
 use super::state::Phase;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
@@ -124,12 +124,17 @@ impl Collectives {
     }
 
     /// Removes a complete collective and notifies its ranks that their slots are free.
-    pub fn remove_collective_and_notify(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+    ///
+    /// `received` are the segments that peers sent for it.
+    pub fn remove_collective_and_notify(
+        &mut self,
+        sequence: Sequence,
+        received: ReceivedSegments,
+        cx: &mut Context<'_>,
+    ) {
         let Some(collective) = self.live.remove(&sequence) else { return };
-        if let Some((_, descriptor)) = collective.descriptor
-            && cx.epoch.is_current(collective.epoch)
-        {
-            self.finished.insert(sequence, descriptor);
+        if collective.descriptor.is_some() && cx.epoch.is_current(collective.epoch) {
+            self.finished.insert(sequence, received);
             if self.finished.len() as u64 > COLLECTIVES_AHEAD_MAX {
                 self.finished.pop_first();
             }

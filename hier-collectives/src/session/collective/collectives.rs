@@ -2,8 +2,8 @@
 
 use super::overreach::COLLECTIVES_AHEAD_MAX;
 use super::state::{Collective, Phase};
-use crate::descriptor::Descriptor;
-use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::descriptor::{Descriptor, KnownCounts};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
 use crate::session::action::PeerError;
 use crate::session::context::Context;
@@ -12,7 +12,11 @@ use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::RangeFrom;
+use std::sync::Arc;
 use units::TimeNs;
+
+/// The segments that peers sent for a complete collective: peer, part and number of segments.
+pub(in crate::session) type ReceivedSegments = Vec<(GatewayId, TreeIndex, u32)>;
 
 /// The collectives of a job on one gateway: posts, agreement, and outcomes.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ pub(in crate::session) struct Collectives {
     pub(super) failures: BTreeMap<Sequence, Failure>,
     /// Collectives that this epoch completed, the last [`COLLECTIVES_AHEAD_MAX`], for peers whose
     /// receipts were lost.
-    pub(super) finished: BTreeMap<Sequence, Descriptor>,
+    pub(super) finished: BTreeMap<Sequence, ReceivedSegments>,
     /// Failures that this gateway proposed to the first one, which has not decided yet.
     pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
@@ -113,10 +117,23 @@ impl Collectives {
         &self.failures
     }
 
-    /// Returns the descriptor of a collective that completed in this epoch, if it is among the last
-    /// `COLLECTIVES_AHEAD_MAX`.
-    pub fn finished_descriptor(&self, sequence: Sequence) -> Option<&Descriptor> {
-        self.finished.get(&sequence)
+    /// Builds the receipts of a peer's segments of a collective that completed in this epoch; none
+    /// unless it is among the last `COLLECTIVES_AHEAD_MAX`.
+    pub fn repeated_receipts(
+        &self,
+        to: GatewayId,
+        epoch: Epoch,
+        sequence: Sequence,
+    ) -> Vec<Message> {
+        let received = self.finished.get(&sequence).into_iter().flatten();
+        let theirs = received.filter(|(from, ..)| *from == to);
+        let receipt = |(_, tree, count): &(GatewayId, TreeIndex, u32)| Message::Receipt {
+            epoch,
+            sequence,
+            tree: *tree,
+            segments: 0..*count,
+        };
+        theirs.map(receipt).collect()
     }
 
     /// Returns the first sequence that some local rank has not posted.
@@ -212,6 +229,7 @@ impl Collectives {
         let collective = self.collective_or_new(post.sequence, cx.epoch.number());
         collective.begun.get_or_insert(cx.now);
         collective.posts.insert(rank, post.weight);
+        collective.counts.add_post(rank, &post.counts);
         let failure = collective.failure.clone()?;
         if collective.phase == Phase::Failed {
             let (sequence, failure) = (post.sequence, failure.clone());
@@ -249,6 +267,20 @@ impl Collectives {
         }
         collective.begun.get_or_insert(cx.now);
         self.note_if_all_posted(sequence, cx);
+    }
+
+    /// Records the counts that a rank elsewhere posted, as its gateway announced them; `ranks` is the
+    /// number of ranks.
+    pub fn record_announced_counts(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        sent: &Arc<[u64]>,
+        ranks: u32,
+    ) {
+        if let Some(collective) = self.live.get_mut(&sequence) {
+            collective.counts.add_announced(rank, sent, ranks);
+        }
     }
 
     /// Records that all ranks of some gateways have posted, as their segments or grants show.
@@ -296,6 +328,24 @@ impl Collectives {
         Err(Failure::new(FailureCode::Disagreement, text))
     }
 
+    /// Builds the failure of a collective for which a rank and another one posted different counts of
+    /// the elements between them; none while they agree as far as they are known.
+    pub fn counts_failure(
+        &self,
+        sequence: Sequence,
+        rank: RankId,
+        local: &LocalGateway,
+    ) -> Option<Failure> {
+        let (from, to, sent, received) = self.live.get(&sequence)?.counts.contradiction(rank)?;
+        let text = format!(
+            "collective {sequence}: ranks disagree on counts: {} sends {sent} elements to {}, \
+             which receives {received}; contributions intact",
+            local.rank_name(from),
+            local.rank_name(to),
+        );
+        Some(Failure::new(FailureCode::Disagreement, text))
+    }
+
     /// Announces a local rank's post to all peers in the epoch; `all` says that every local rank
     /// has posted.
     pub fn announce_post(
@@ -307,7 +357,8 @@ impl Collectives {
         cx: &mut Context<'_>,
     ) {
         let epoch = cx.epoch.number();
-        let message = Message::Announce { epoch, sequence, rank, descriptor, all };
+        let sent = self.live.get(&sequence).and_then(|c| c.counts.sent_by(rank).cloned());
+        let message = Message::Announce { epoch, sequence, rank, descriptor, all, sent };
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
     }
 
@@ -328,24 +379,28 @@ impl Collectives {
     }
 
     /// Marks a collective as running once every local rank has posted, unless it failed or waits
-    /// for a plan. Returns the descriptor and the ranks' weights.
+    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights.
     pub fn begin_collective(
         &mut self,
         sequence: Sequence,
         cx: &Context<'_>,
-    ) -> Option<(Descriptor, BTreeMap<RankId, f64>)> {
+    ) -> Option<(Descriptor, KnownCounts, BTreeMap<RankId, f64>)> {
         let ranks = self.ranks.len();
         let collective = self.live.get_mut(&sequence)?;
-        let ready = collective.failure.is_none() && collective.posts.len() >= ranks;
+        let waiting = collective.phase == Phase::Waiting && collective.failure.is_none();
+        let ready = waiting && collective.posts.len() >= ranks;
         if !cx.epoch.is_active() || !ready || cx.epoch.is_held(sequence) {
             return None;
         }
         let (_, descriptor) = collective.descriptor?;
+        if !cx.epoch.knows_counts(sequence, &descriptor, &collective.counts) {
+            return None;
+        }
         collective.phase = Phase::Running;
         collective.timing = Timing { posted: cx.now, ..Timing::default() };
-        let weights = collective.posts.clone();
+        let (counts, weights) = (collective.counts.clone(), collective.posts.clone());
         self.note_if_all_posted(sequence, cx);
-        Some((descriptor, weights))
+        Some((descriptor, counts, weights))
     }
 
     /// Records the time from which all ranks of all gateways are known to have posted. From then on

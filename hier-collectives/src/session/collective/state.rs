@@ -1,6 +1,6 @@
 //! The state of one collective.
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence};
 use crate::post::{Failure, Timing};
 use crate::wire::Message;
@@ -14,6 +14,8 @@ pub(in crate::session) struct Collective {
     pub phase: Phase,
     /// The descriptor, and the first rank known to have posted it.
     pub descriptor: Option<(RankId, Descriptor)>,
+    /// The counts of its blocks, as far as they are known here.
+    pub counts: KnownCounts,
     /// Local ranks that posted, with their weights.
     pub posts: BTreeMap<RankId, f64>,
     /// The time of the first post here, or of the first that a peer announced.
@@ -54,6 +56,7 @@ impl Collective {
             epoch,
             phase: Phase::Waiting,
             descriptor: None,
+            counts: KnownCounts::default(),
             posts: BTreeMap::new(),
             begun: None,
             announced: BTreeSet::new(),
@@ -73,12 +76,13 @@ impl Collective {
             return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
         }
         let Some((_, descriptor)) = self.descriptor else { return vec![] };
-        // Once all ranks have posted, one announcement is enough.
+        // Once all ranks have posted, one announcement is enough, unless each has its own counts.
         let all = self.posts.len() == ranks;
-        let posts = self.posts.keys().take(if all { 1 } else { usize::MAX });
+        let is_one_enough = all && descriptor.counts != AgreedCounts::ByPair;
+        let posts = self.posts.keys().take(if is_one_enough { 1 } else { usize::MAX });
         let announce = |rank: &RankId| {
-            let rank = *rank;
-            Message::Announce { epoch, sequence, rank, descriptor, all }
+            let (rank, sent) = (*rank, self.counts.sent_by(*rank).cloned());
+            Message::Announce { epoch, sequence, rank, descriptor, all, sent }
         };
         posts.map(announce).collect()
     }

@@ -8,7 +8,7 @@
 
 use super::membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::plan::{self, Plan, Role, Tree, trees_max};
+use crate::plan::{self, Plan, Tree, trees_max};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
@@ -23,8 +23,7 @@ const EARLIER_PLANS_MIN: usize = 8;
 /// The plans of one epoch on one gateway.
 #[derive(Debug)]
 pub(in crate::session) struct PlanSchedule {
-    plan: Plan,
-    roles: Vec<Role>,
+    current: FollowedPlan,
     /// Memory for partials of subtrees under the plan in force.
     relay_window: ByteCount,
     /// Earlier plans, oldest first.
@@ -42,8 +41,22 @@ pub(in crate::session) struct PlanSchedule {
 pub(in crate::session) struct EarlierPlan {
     /// The first collective that does not follow it.
     pub below: Sequence,
+    pub followed: FollowedPlan,
+}
+
+/// A plan that collectives follow.
+#[derive(Debug)]
+pub(in crate::session) struct FollowedPlan {
     pub plan: Plan,
-    pub roles: Vec<Role>,
+    /// The tree of each gateway, for blocks that its ranks have or get.
+    pub owner_trees: Vec<Tree>,
+}
+
+impl FollowedPlan {
+    /// Adds to a plan what follows from it.
+    fn new(plan: Plan, local: &LocalGateway) -> Self {
+        Self { owner_trees: plan.owner_trees(local.fabric()), plan }
+    }
 }
 
 /// A change under way, on the first gateway.
@@ -65,9 +78,8 @@ impl PlanSchedule {
     /// Creates the schedule of an epoch that begins with this plan.
     pub fn new(plan: Plan, local: &LocalGateway) -> Self {
         Self {
-            roles: plan.roles(local.id()),
             relay_window: plan::relay_bytes(local.fabric(), local.id(), &plan),
-            plan,
+            current: FollowedPlan::new(plan, local),
             earlier: Vec::new(),
             changes: 0,
             change: None,
@@ -77,12 +89,7 @@ impl PlanSchedule {
 
     /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Returns this gateway's roles in the trees of the plan in force.
-    pub fn roles(&self) -> &[Role] {
-        &self.roles
+        &self.current.plan
     }
 
     /// Returns the memory for partials of subtrees under the plan in force.
@@ -96,10 +103,10 @@ impl PlanSchedule {
         &self.earlier
     }
 
-    /// Returns the plan that a collective follows, and this gateway's roles in its trees.
-    pub fn plan_of(&self, sequence: Sequence) -> (&Plan, &[Role]) {
+    /// Returns the plan that a collective follows.
+    pub fn plan_of(&self, sequence: Sequence) -> &FollowedPlan {
         let earlier = self.earlier.iter().find(|earlier| sequence < earlier.below);
-        earlier.map_or((&self.plan, &self.roles), |earlier| (&earlier.plan, &earlier.roles))
+        earlier.map_or(&self.current, |earlier| &earlier.followed)
     }
 
     /// Returns the pairs of gateways that exchange data along the trees of the plan in force, and
@@ -109,8 +116,8 @@ impl PlanSchedule {
         oldest: Option<Sequence>,
     ) -> impl Iterator<Item = (GatewayId, GatewayId)> {
         let followed = move |earlier: &&EarlierPlan| oldest.is_some_and(|at| at < earlier.below);
-        let earlier = self.earlier.iter().filter(followed).map(|earlier| &earlier.plan);
-        earlier.chain([&self.plan]).flat_map(|plan| plan.trees.iter().flat_map(Tree::edges))
+        let earlier = self.earlier.iter().filter(followed).map(|earlier| &earlier.followed.plan);
+        earlier.chain([&self.current.plan]).flat_map(|plan| plan.trees.iter().flat_map(Tree::edges))
     }
 
     /// Whether a collective is held back, since it may follow a plan that is not known here yet.
@@ -118,8 +125,9 @@ impl PlanSchedule {
         self.held.is_some_and(|held| sequence >= held)
     }
 
-    /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.
-    /// `next_plan`, or else the fabric, bounds the trees of such a plan.
+    /// Whether a collective has a part with this tree, or may have it if its plan is not known here
+    /// yet. `next_plan`, or else the fabric, bounds the trees of such a plan. An all-to-all has a
+    /// part for each pair of gateways.
     pub fn may_have_tree(
         &self,
         sequence: Sequence,
@@ -129,7 +137,9 @@ impl PlanSchedule {
     ) -> bool {
         let tree = usize::from(tree.0);
         let most = next_plan.trees.len().max(trees_max(local.fabric()));
-        tree < self.plan_of(sequence).1.len() || (self.is_held(sequence) && tree < most)
+        let pairs = local.fabric().gateways().len().pow(2);
+        let planned = self.plan_of(sequence).plan.trees.len();
+        tree < planned.max(pairs) || (self.is_held(sequence) && tree < most)
     }
 
     /// Whether a change of the plan is under way on the first gateway.
@@ -140,7 +150,7 @@ impl PlanSchedule {
     /// Begins a change of the plan on the first gateway, which starts no collective from `held` on.
     /// Returns the change's number; none when one is under way or the plan is in force.
     pub fn begin_change(&mut self, plan: Plan, held: Sequence) -> Option<u32> {
-        if self.change.is_some() || self.plan == plan {
+        if self.change.is_some() || self.current.plan == plan {
             return None;
         }
         self.changes += 1;
@@ -210,12 +220,11 @@ impl PlanSchedule {
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
         self.relay_window = plan::relay_bytes(local.fabric(), local.id(), &plan);
-        let roles = std::mem::replace(&mut self.roles, plan.roles(local.id()));
-        let plan = std::mem::replace(&mut self.plan, plan);
+        let followed = std::mem::replace(&mut self.current, FollowedPlan::new(plan, local));
         // A plan under which nothing could begin is of no collective: so there are never more
         // plans than collectives that may be live.
         if self.earlier.last().is_none_or(|last| last.below < from) {
-            self.earlier.push(EarlierPlan { below: from, plan, roles });
+            self.earlier.push(EarlierPlan { below: from, followed });
         }
         while self.earlier.len() > EARLIER_PLANS_MIN && self.earlier[0].below <= oldest {
             self.earlier.remove(0);
@@ -240,7 +249,7 @@ impl PlanSchedule {
             epoch,
             change: change - u32::from(under_way.is_some()),
             from: last.below,
-            plan: self.plan.clone(),
+            plan: self.current.plan.clone(),
         });
         complete.into_iter().chain(under_way).collect()
     }

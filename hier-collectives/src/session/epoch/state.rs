@@ -4,7 +4,8 @@ use super::drain::DrainCutoff;
 use super::link_reports::LinkReports;
 use super::membership::{EpochStart, FIRST_GATEWAY, JoinRequest, Membership};
 use super::plan_schedule::PlanSchedule;
-use crate::ids::{BootId, Epoch, GatewayId, Sequence, TreeIndex};
+use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
+use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{Plan, Tree};
 use crate::post::{Committed, Failure, FailureCode};
@@ -131,6 +132,28 @@ impl EpochState {
     /// Whether a collective is held back, since it may follow a plan that is not known here yet.
     pub fn is_held(&self, sequence: Sequence) -> bool {
         self.plans().is_some_and(|plans| plans.is_held(sequence))
+    }
+
+    /// Whether the counts of a collective suffice to carry out its parts here. An all-to-all with
+    /// counts by pair passes blocks between other gateways on only once their ranks' counts are
+    /// known; ranks here know the counts of all other blocks.
+    pub fn knows_counts(
+        &self,
+        sequence: Sequence,
+        descriptor: &Descriptor,
+        counts: &KnownCounts,
+    ) -> bool {
+        let (me, fabric) = (self.me(), self.local.fabric());
+        let Some(plans) = self.plans() else { return false };
+        let others = || fabric.gateway_ids().filter(|id| *id != me);
+        let is_relay = |tree: &Tree| tree.parents.values().any(|parent| *parent == me);
+        let is_known = |owner: GatewayId| {
+            let mut ranks = fabric.gateway(owner).ranks.clone().map(RankId);
+            ranks.all(|rank| counts.sent_by(rank).is_some())
+        };
+        let trees = &plans.plan_of(sequence).owner_trees;
+        descriptor.counts != AgreedCounts::ByPair
+            || others().all(|owner| !is_relay(&trees[usize::from(owner.0)]) || is_known(owner))
     }
 
     /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.

@@ -99,8 +99,14 @@ impl Victim {
     }
 
     fn descriptor(&mut self) -> Descriptor {
-        use crate::descriptor::{ArrayShape, Dtype, Pattern, ReduceOp};
+        use crate::descriptor::{AgreedCounts, ArrayShape, Dtype, Pattern, ReduceOp};
         let elements = [40, 40, 40, 40, 41, 0, 1 << 45, u64::MAX][self.dice.roll(8)];
+        if self.dice.roll(4) == 0 {
+            let counts = AgreedCounts::ByPair;
+            let (op, dtype, shape) = (ReduceOp::Sum, Dtype::I64, ArrayShape::FLAT);
+            let pattern = Pattern::AllToAll;
+            return Descriptor { op, dtype, elements: 0, layout_hash: 0, shape, pattern, counts };
+        }
         Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::I64,
@@ -108,7 +114,15 @@ impl Victim {
             layout_hash: 0,
             shape: ArrayShape::FLAT,
             pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
         }
+    }
+
+    /// Counts of elements for the ranks of the fabric, or for a number of ranks that it has not.
+    fn list(&mut self) -> Arc<[u64]> {
+        let ranks = self.session.epoch.local().fabric().world_size() as usize;
+        let length = [ranks, ranks, ranks, 0, ranks + 1][self.dice.roll(5)];
+        (0..length).map(|_| [0, 5, 40, u64::MAX][self.dice.roll(4)]).collect()
     }
 
     fn key(&mut self) -> SegmentKey {
@@ -146,7 +160,9 @@ impl Victim {
             3 | 4 => {
                 let rank = RankId([0, 2, 7, u32::MAX][self.dice.roll(4)]);
                 let (descriptor, all) = (self.descriptor(), self.dice.roll(2) == 0);
-                Message::Announce { epoch, sequence, rank, descriptor, all }
+                let by_pair = descriptor.counts == AgreedCounts::ByPair;
+                let sent = by_pair.then(|| self.list());
+                Message::Announce { epoch, sequence, rank, descriptor, all, sent }
             }
             5 | 6 => {
                 let key = self.key();
@@ -219,8 +235,13 @@ impl Victim {
                 self.session.handle_attach(rank, self.now);
             }
             _ if next.0 < 1 << 62 && self.waiting.len() < 40 => {
-                let descriptor = Descriptor { elements: 40, ..self.descriptor() };
-                let post = Post { epoch, sequence: next, descriptor, weight: 1.0, timeout };
+                let (descriptor, counts) = match self.descriptor() {
+                    by_pair if by_pair.counts == AgreedCounts::ByPair => {
+                        (by_pair, Counts::ByPair { to: self.list(), from: self.list() })
+                    }
+                    whole => (Descriptor { elements: 40, ..whole }, Counts::Even),
+                };
+                let post = Post { epoch, sequence: next, descriptor, counts, weight: 1.0, timeout };
                 *self.waiting.entry((rank, next)).or_default() += 1;
                 self.next.insert(rank, Sequence(next.0 + 1));
                 self.session.handle_post(rank, post, self.now);

@@ -1,5 +1,6 @@
 //! Tests of whole sessions, without I/O.
 
+mod blocks;
 mod commits;
 mod cuts;
 mod disagreements;

@@ -16,8 +16,23 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
     let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0, shape, pattern };
-    let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: Span::from_secs(1) };
+    let descriptor = Descriptor {
+        op,
+        dtype,
+        elements: 4,
+        layout_hash: 0,
+        shape,
+        pattern,
+        counts: AgreedCounts::Even,
+    };
+    let post = Post {
+        epoch,
+        sequence,
+        descriptor,
+        counts: Counts::Even,
+        weight: 1.0,
+        timeout: Span::from_secs(1),
+    };
     let now = world.now;
     world.session(GatewayId(0)).handle_post(RankId(0), post, now);
     world.run();
@@ -55,13 +70,13 @@ fn messages_against_the_protocol_are_refused() {
         weight: 1.0,
         parity: 0,
     };
-    for bad in [header(1, 0, 8), header(0, 0, 4096)] {
+    for bad in [header(4, 0, 8), header(0, 0, 4096)] {
         let result = session.handle_arrival(GatewayId(0), &bad);
         assert!(matches!(result, Err(PeerError::NoSuchSegment { .. })), "{result:?}");
     }
-    let grant = Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 1 };
+    let grant = Message::Grant { epoch, sequence, tree: TreeIndex(4), limit: 1 };
     let result = session.handle_message(GatewayId(0), grant, now);
-    assert!(matches!(result, Err(PeerError::NoSuchTree(TreeIndex(1)))), "{result:?}");
+    assert!(matches!(result, Err(PeerError::NoSuchTree(TreeIndex(4)))), "{result:?}");
     // Memory was reserved by the first header.
     assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
     assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
@@ -178,11 +193,26 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
     let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0, shape, pattern };
-    let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
+    let descriptor = Descriptor {
+        op,
+        dtype,
+        elements: 4,
+        layout_hash: 0,
+        shape,
+        pattern,
+        counts: AgreedCounts::Even,
+    };
+    let post = Post {
+        epoch,
+        sequence,
+        descriptor,
+        counts: Counts::Even,
+        weight: f64::MAX,
+        timeout: Span::from_secs(1),
+    };
     let now = world.now;
     for rank in 0..2 {
-        world.session(GatewayId(0)).handle_post(RankId(rank), post, now);
+        world.session(GatewayId(0)).handle_post(RankId(rank), post.clone(), now);
     }
     world.run();
     assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
@@ -203,12 +233,13 @@ fn ranks_too_far_apart_end_the_epoch() {
         layout_hash: 0,
         shape: ArrayShape::FLAT,
         pattern: Pattern::AllReduce,
+        counts: AgreedCounts::Even,
     };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
     for ahead in 0..=overreach::COLLECTIVES_AHEAD_MAX {
         assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");
         let sequence = Sequence(first.0 + ahead);
-        let post = Post { epoch, sequence, descriptor, weight, timeout };
+        let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight, timeout };
         world.session(GatewayId(0)).handle_post(RankId(0), post, now);
         world.run();
     }

@@ -1,6 +1,7 @@
 //! A whole group of sessions in one process: messages in order for each pair, everything else in
 //! any order, streams cut at random, and memory that is checked.
 
+use super::blocks::reference::{Posts, contribution, expected_result};
 use super::fabrics::*;
 use crate::descriptor::*;
 use crate::ids::*;
@@ -57,8 +58,10 @@ pub(super) struct World {
     pub(super) cuts_left: u32,
     /// Collectives that are not all-reduces.
     pub(super) patterns: BTreeMap<u64, Pattern>,
-    /// The pattern of each rank's post of a collective.
-    posted: BTreeMap<(RankId, u64), Pattern>,
+    /// The counts of collectives whose blocks differ in length, by rank.
+    pub(super) counts: BTreeMap<(RankId, u64), Counts>,
+    /// Each rank's post of a collective.
+    posted: Posts,
     /// Gateways on which something failed. There a task or stream under way may outlive the release
     /// of its scratch, as in the engine, which counts references.
     pub(super) failed: BTreeSet<GatewayId>,
@@ -122,6 +125,7 @@ impl World {
             fabric,
             cuts_left: 20,
             patterns: BTreeMap::new(),
+            counts: BTreeMap::new(),
             posted: BTreeMap::new(),
             failed: BTreeSet::new(),
             released: BTreeMap::new(),
@@ -158,15 +162,12 @@ impl World {
         began.expect("an epoch began")
     }
 
-    pub(super) fn contribution(rank: RankId, sequence: u64, elements: u64) -> Vec<i64> {
-        let value = |i| i64::try_from((i + 1) * (u64::from(rank.0) + 2) * (sequence + 3));
-        (0..elements).map(|i| value(i).expect("small")).collect()
-    }
-
     pub(super) fn post(&mut self, rank: RankId, sequence: u64, elements: u64) {
         let (epoch, _) = self.epoch_of(rank);
         let pattern = self.patterns.get(&sequence).copied().unwrap_or_default();
-        self.post_descriptor(epoch, rank, sequence, descriptor(pattern, elements));
+        let counts = self.counts.get(&(rank, sequence)).map(Counts::agreed).unwrap_or_default();
+        let descriptor = Descriptor { counts, ..descriptor(pattern, elements) };
+        self.post_descriptor(epoch, rank, sequence, descriptor);
     }
 
     /// Posts in an epoch that may be over, or a descriptor that other ranks do not post.
@@ -177,17 +178,19 @@ impl World {
         sequence: u64,
         descriptor: Descriptor,
     ) {
-        let elements = descriptor.elements;
-        self.posted.insert((rank, sequence), descriptor.pattern);
+        let counts = self.counts.get(&(rank, sequence)).cloned().unwrap_or_default();
+        self.posted.insert((rank, sequence), (descriptor, counts.clone()));
+        let slots = descriptor.slot_elements(&counts, rank, self.fabric.world_size());
+        let SlotElements { contribution: given, result } = slots.unwrap_or_default();
         let gateway = self.gateway_of(rank);
         let sequence_id = Sequence(sequence);
         let memory = &mut self.memory[usize::from(gateway.0)];
-        let data = Self::contribution(rank, sequence, elements);
+        let data = contribution(rank, sequence, given);
         memory.insert(Buffer::Contribution(sequence_id, rank), data);
-        let empty = vec![-1; usize::try_from(elements).expect("small")];
+        let empty = vec![-1; usize::try_from(result).expect("small")];
         memory.insert(Buffer::Result(sequence_id, rank), empty);
         let (weight, timeout) = (1.0, Span::from_secs(60));
-        let post = Post { epoch, sequence: sequence_id, descriptor, weight, timeout };
+        let post = Post { epoch, sequence: sequence_id, descriptor, counts, weight, timeout };
         let now = self.now;
         self.session(gateway).handle_post(rank, post, now);
         self.collect(gateway);
@@ -240,23 +243,10 @@ impl World {
         let memory = &mut self.memory[usize::from(me.0)];
         match &event {
             RankEvent::ResultReady { sequence, .. } => {
-                let result = memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted");
-                let elements = u64::try_from(result.len()).expect("small");
-                let mut sum = vec![0; result.len()];
-                let pattern = self.posted.get(&(rank, sequence.0)).copied().unwrap_or_default();
-                for other in (0..self.fabric.world_size()).map(RankId) {
-                    let theirs = Self::contribution(other, sequence.0, elements);
-                    let gives = match pattern {
-                        Pattern::Broadcast { from } => from == other,
-                        _ => true,
-                    };
-                    let add = |(sum, value): (&mut i64, i64)| *sum += value * i64::from(gives);
-                    sum.iter_mut().zip(theirs).for_each(add);
-                }
-                if matches!(pattern, Pattern::Reduce { to } if to != rank) {
-                    sum.fill(-1);
-                }
-                assert!(*result == sum, "rank {rank} {pattern} {sequence}: a wrong result");
+                let result = memory[&Buffer::Result(*sequence, rank)].clone();
+                let expected =
+                    expected_result(&self.posted, self.fabric.world_size(), rank, sequence.0);
+                assert!(result == expected, "rank {rank} {sequence}: {result:?}, not {expected:?}");
             }
             // From here on both slots are the rank's, and it writes something else there.
             RankEvent::ContributionFree { sequence } => {
@@ -266,11 +256,11 @@ impl World {
             }
             RankEvent::Failed { sequence, .. } => {
                 let slot = Buffer::Contribution(*sequence, rank);
-                if let Some(contribution) = memory.get_mut(&slot) {
-                    let elements = u64::try_from(contribution.len()).expect("small");
-                    let posted = Self::contribution(rank, sequence.0, elements);
-                    assert_eq!(*contribution, posted, "a failed contribution is intact");
-                    contribution.fill(-9);
+                if let Some(kept) = memory.get_mut(&slot) {
+                    let elements = u64::try_from(kept.len()).expect("small");
+                    let posted = contribution(rank, sequence.0, elements);
+                    assert_eq!(*kept, posted, "a failed contribution is intact");
+                    kept.fill(-9);
                     memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
                 }
             }
@@ -514,7 +504,8 @@ impl World {
 /// Returns the descriptor of a sum of 64-bit integers.
 pub(super) fn descriptor(pattern: Pattern, elements: u64) -> Descriptor {
     let (op, dtype, shape) = (ReduceOp::Sum, Dtype::I64, ArrayShape::FLAT);
-    Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern }
+    let counts = AgreedCounts::Even;
+    Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts }
 }
 
 pub(super) fn elements(view: &BufferView) -> std::ops::Range<usize> {
@@ -557,7 +548,7 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }
     // Collectives under an earlier plan go on in its windows.
-    let plans = || plans.earlier_plans().iter().map(|earlier| &earlier.plan).chain([plan]);
+    let plans = || plans.earlier_plans().iter().map(|earlier| &earlier.followed.plan).chain([plan]);
     let memory_of = |plan: &Plan| plan.memory_bound(fabric, me, partials);
     let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
     let relayed = session.transfer.relayed_bytes();

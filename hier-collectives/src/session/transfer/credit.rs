@@ -4,11 +4,12 @@ use super::flow::TransferFlow;
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::plan;
+use crate::plan::{self, Upstream};
 use crate::session::action::Action;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The window of one receiver of grants, shared by all collectives, the oldest first.
@@ -96,36 +97,43 @@ impl Transfer {
         let out = part.and_then(|part| part.out.get(&from));
         let due = out.into_iter().flat_map(|out| out.due.range(segments.clone()));
         let due: Vec<SegmentKey> = due.copied().map(key).collect();
-        let mut relayed = false;
-        for key in due {
-            relayed |= self.handle_receipt(from, key, cx);
-        }
-        if relayed {
-            self.grant_credit(cx.epoch.me(), cx);
-        }
+        let freed: BTreeSet<GatewayId> =
+            due.into_iter().filter_map(|key| self.handle_receipt(from, key, cx)).collect();
+        freed.into_iter().for_each(|to| self.grant_credit(to, cx));
         self.send_ready_segments(from, cx);
     }
 
-    /// Records the first receipt of a segment that was sent. Returns whether memory for relayed
-    /// partials may have become free.
-    fn handle_receipt(&mut self, from: GatewayId, key: SegmentKey, cx: &mut Context<'_>) -> bool {
-        let Some(flow) = self.flows.get_mut(&key.sequence) else { return false };
-        let Some(part) = flow.parts.get_mut(usize::from(key.tree.0)) else { return false };
-        let Some(outbound) = part.out.get_mut(&from) else { return false };
+    /// Records the first receipt of a segment that was sent. Returns the gateway that may have more
+    /// credit by it, since memory here became free: this one, for partials of subtrees, or the one
+    /// above, for what is passed on.
+    fn handle_receipt(
+        &mut self,
+        from: GatewayId,
+        key: SegmentKey,
+        cx: &mut Context<'_>,
+    ) -> Option<GatewayId> {
+        let flow = self.flows.get_mut(&key.sequence)?;
+        let part = flow.parts.get_mut(usize::from(key.tree.0))?;
+        let outbound = part.out.get_mut(&from)?;
         outbound.due.remove(&key.segment.0);
         cx.actions.push(Action::Receipted { from, key });
         self.moved = cx.now;
-        let of_partial = outbound.payload == SegmentPayload::Partial;
-        let (hands_up, relays) = (part.only_sends_partial(), part.needs_partial_task());
+        let is_held = outbound.payload == SegmentPayload::Partial || part.passes_on;
+        let relay = match part.role.upstream {
+            Upstream::Parent(parent) if part.passes_on => Some(parent),
+            _ if part.needs_partial_task() => Some(cx.epoch.me()),
+            _ => None,
+        };
+        let hands_up = part.only_sends_partial();
         let segment = part.segment_mut(key.segment.0);
         segment.receipts_due -= 1;
-        segment.partial_due -= u16::from(of_partial);
+        segment.held_due -= u16::from(is_held);
         if hands_up {
             self.handle_result_in_place(key, cx);
-        } else if of_partial {
+        } else if is_held {
             self.release_partials_if_done(key, cx);
         }
-        of_partial && relays
+        relay.filter(|_| is_held)
     }
 }
 
@@ -145,11 +153,12 @@ impl GrantWindow {
             let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
             let granted = flow.grants_out.get(&(to, tree)).copied().unwrap_or(0);
             let spared = reserved.is_some() && part.is_buffered_here(to, me);
-            let limit = if part.comes_down_from(to) || spared {
+            let limit = if part.lands_in_slot(to) || spared {
                 part.segment_count()
             } else if part.streaming_peer(me) == Some(to) {
                 part.local_prefix
             } else if part.is_buffered_here(to, me) {
+                let all = if part.passes_on { None } else { Some(all) };
                 self.take_tree_share(part, window, all, granted)
             } else {
                 continue;
@@ -162,10 +171,18 @@ impl GrantWindow {
     }
 
     /// Takes one tree's share out of the window, and returns the tree's new limit in segments.
-    /// Each tree gets `window` in proportion to its segments among `all` of the collective;
-    /// `granted` is its limit so far.
-    fn take_tree_share(&mut self, part: &TransferPart, window: u64, all: u64, granted: u32) -> u32 {
-        let share = (window * u64::from(part.segment_count())).div_ceil(all.max(1));
+    /// Each tree gets `window` in proportion to its segments among `all` of the collective, or
+    /// without `all` what trees before it left; `granted` is its limit so far.
+    fn take_tree_share(
+        &mut self,
+        part: &TransferPart,
+        window: u64,
+        all: Option<u64>,
+        granted: u32,
+    ) -> u32 {
+        let in_proportion =
+            |all: u64| (window * u64::from(part.segment_count())).div_ceil(all.max(1));
+        let share = all.map_or(self.left, in_proportion);
         let share = u32::try_from(share).unwrap_or(u32::MAX);
         let first_buffered_segment = part.first_buffered_segment(self.to, self.me);
         let limit = part.segment_count().min(first_buffered_segment.saturating_add(share));

@@ -1,11 +1,10 @@
 //! The bytes of one collective on this gateway.
 
-use super::part::{IncomingSegment, TransferPart, TreeOperation};
-use crate::buffer_part;
-use crate::descriptor::{Descriptor, Pattern};
+use super::part::{IncomingSegment, TransferPart};
+use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
-use crate::plan::Operation;
-use crate::session::action::Buffer;
+use crate::parts::{PartSource, Ranks};
+use crate::session::action::BufferView;
 use crate::session::epoch::state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
@@ -17,8 +16,38 @@ use units::TimeNs;
 #[derive(Debug)]
 pub(in crate::session) struct CollectiveWork {
     pub descriptor: Descriptor,
+    pub counts: KnownCounts,
     /// The local ranks, with their weights.
     pub weights: BTreeMap<RankId, f64>,
+}
+
+impl CollectiveWork {
+    /// Returns the bytes by which the collective is classed: those of its buffer, or where each
+    /// pair of ranks has a count the most that a local rank sends or receives.
+    pub fn bytes(&self) -> u64 {
+        if self.descriptor.counts != AgreedCounts::ByPair {
+            return self.descriptor.bytes();
+        }
+        let most = self.weights.keys().map(|rank| self.counts.elements_at(*rank)).max();
+        most.unwrap_or(0).saturating_mul(self.descriptor.dtype.size())
+    }
+
+    /// Iterates over the local ones of some ranks.
+    pub fn local_ranks_of(&self, ranks: Ranks) -> impl Iterator<Item = RankId> {
+        self.weights.keys().copied().filter(move |rank| ranks.contains(*rank))
+    }
+
+    /// Returns the place of a segment in the slot in which its result is made or lands: that of the
+    /// first local rank that gets it.
+    pub(super) fn result_view(
+        &self,
+        part: &TransferPart,
+        index: u32,
+        sequence: Sequence,
+    ) -> BufferView {
+        let first = self.local_ranks_of(part.receivers(index)).next();
+        part.result_view(index, sequence, first.unwrap_or_default())
+    }
 }
 
 /// The stages of a collective's bytes.
@@ -43,7 +72,7 @@ pub(super) struct TransferFlow {
     pub stage: FlowStage,
     /// Present once it has started.
     pub work: Option<CollectiveWork>,
-    /// One part for each tree of the plan, once it has started.
+    /// Its parts, once it has started.
     pub parts: Vec<TransferPart>,
     pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), IncomingSegment>,
     /// Segments that peers allow us to send.
@@ -63,7 +92,7 @@ pub(super) struct TransferFlow {
 impl TransferFlow {
     /// Returns the size class of the collective's buffer; large until the collective has started.
     pub fn size_class(&self) -> SizeClass {
-        self.work.as_ref().map_or(SizeClass::Large, |work| work.descriptor.size_class())
+        self.work.as_ref().map_or(SizeClass::Large, |work| SizeClass::for_buffer(work.bytes()))
     }
 
     /// Whether several local ranks contribute, so that their partials take gateway memory.
@@ -87,7 +116,17 @@ impl TransferFlow {
     pub fn is_delivered(&self) -> bool {
         self.stage == FlowStage::Moving
             && self.busy == 0
-            && self.parts.iter().all(|part| part.delivered == part.segment_count())
+            && self
+                .parts
+                .iter()
+                .all(|part| part.delivered == part.segment_count() || self.is_on_its_way(part))
+    }
+
+    /// Whether a part of an operation on blocks only goes up from here and has been reduced. Ranks
+    /// here get their own blocks along other parts, and need not wait for its receipts.
+    fn is_on_its_way(&self, part: &TransferPart) -> bool {
+        let has_blocks = self.work.as_ref().is_some_and(|w| w.descriptor.pattern.has_blocks());
+        has_blocks && part.only_sends_partial() && part.next_local == part.segment_count()
     }
 
     /// Whether the result contains contributions of all ranks, so that all must have posted. A part
@@ -97,7 +136,8 @@ impl TransferFlow {
             |part: &TransferPart| part.follows || part.phases.up && !part.only_sends_partial();
         let parts = || self.parts.iter().filter(|part| part.segment_count() > 0);
         let followed = parts().any(|part| part.follows);
-        parts().all(|part| sums(part) || followed && part.only_sends_partial())
+        parts().next().is_some()
+            && parts().all(|part| sums(part) || followed && part.only_sends_partial())
     }
 
     /// Whether some segment was sent that has no receipt yet.
@@ -113,31 +153,8 @@ impl TransferFlow {
 
     /// Returns the bytes of subtrees' partials that this gateway holds, or may come to hold.
     pub fn relayed_bytes(&self, me: GatewayId) -> u64 {
-        let held = |part: &TransferPart| {
-            let done = part.first_buffered_segment(me, me);
-            let rest = if done < part.segment_count() {
-                part.part.segment_range(done).start
-            } else {
-                u64::MAX
-            };
-            part.part.range.end.saturating_sub(rest)
-        };
+        let held = |part: &TransferPart| part.bytes_from(part.first_buffered_segment(me, me));
         self.parts.iter().filter(|part| part.is_buffered_here(me, me)).map(held).sum()
-    }
-
-    /// Returns the local ranks that get the result, which is made in the slot of the first.
-    pub fn result_ranks(&self) -> Vec<RankId> {
-        let Some(CollectiveWork { descriptor, weights }) = &self.work else { return vec![] };
-        match descriptor.pattern {
-            Pattern::Reduce { to } => weights.contains_key(&to).then_some(to).into_iter().collect(),
-            _ => weights.keys().copied().collect(),
-        }
-    }
-
-    /// Returns the slot in which the result is made. Nothing is made where no local rank gets the
-    /// result.
-    pub fn result_slot(&self, sequence: Sequence) -> Buffer {
-        Buffer::Result(sequence, self.result_ranks().first().copied().unwrap_or_default())
     }
 
     /// Builds the grants and receipts that bring a peer up to date.
@@ -173,6 +190,18 @@ impl TransferFlow {
         ranges
     }
 
+    /// Returns the segments that peers send here, by peer and part: those that the collective has
+    /// receipted when it is complete.
+    pub fn expected_segments(&self, me: GatewayId) -> Vec<(GatewayId, TreeIndex, u32)> {
+        let parts = (0..).map(TreeIndex).zip(&self.parts);
+        let parts = parts.filter(|(_, part)| part.segment_count() > 0);
+        let of_part = |(tree, part): (TreeIndex, &TransferPart)| {
+            let count = part.segment_count();
+            part.senders(me).into_iter().map(move |peer| (peer, tree, count)).collect::<Vec<_>>()
+        };
+        parts.flat_map(of_part).collect()
+    }
+
     /// Returns the first peer that sent a segment with our descriptor's digest whose tree, index or
     /// length the plan does not contain.
     pub fn sender_of_invalid_segment(&self, me: GatewayId) -> Option<GatewayId> {
@@ -196,30 +225,29 @@ pub(super) fn part_expects_segment(
     segment: SegmentIndex,
     bytes: u32,
 ) -> bool {
-    let range = part.part.segment_range(segment.0);
     segment.0 < part.segment_count()
         && part.expects_from(from, me)
-        && range.end - range.start == u64::from(bytes)
+        && part.segment_bytes(segment.0) == u64::from(bytes)
 }
 
-/// Builds the parts of a collective on this gateway, one for each tree; none outside an epoch. The
-/// root of a reduction or broadcast is at the top of all trees.
+/// Builds the parts of a collective on this gateway; none outside an epoch.
 pub(super) fn parts_of_collective(
     epoch: &EpochState,
     sequence: Sequence,
     descriptor: &Descriptor,
+    counts: &KnownCounts,
 ) -> Vec<TransferPart> {
     let Some(plans) = epoch.plans() else { return vec![] };
-    let me = epoch.me();
-    let (plan, roles) = plans.plan_of(sequence);
-    let parts = buffer_part::divide_buffer(plan, descriptor.bytes()).into_iter();
-    let operation = descriptor.pattern.over_gateways(epoch.local().fabric());
-    let operation = operation.unwrap_or(Operation::AllReduce);
-    let roles = match operation {
-        Operation::AllReduce | Operation::Barrier => roles.to_vec(),
-        rooted => plan.rooted_for(rooted).roles(me),
+    let (me, fabric) = (epoch.me(), epoch.local().fabric());
+    let followed = plans.plan_of(sequence);
+    let source = PartSource {
+        plan: &followed.plan,
+        owner_trees: &followed.owner_trees,
+        fabric,
+        descriptor,
+        counts,
+        only: Some(me),
     };
-    let operations = plan.trees.iter().map(|tree| TreeOperation::for_tree(operation, tree));
-    let parts = parts.zip(operations).zip(roles);
-    parts.map(|((part, operation), role)| TransferPart::new(part, role, operation, me)).collect()
+    let ranks = &fabric.gateway(me).ranks;
+    source.parts().into_iter().map(|part| TransferPart::new(part, me, ranks)).collect()
 }

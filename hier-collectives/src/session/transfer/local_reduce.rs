@@ -3,9 +3,8 @@
 use super::flow::{FlowStage, TransferFlow};
 use super::part::TransferPart;
 use super::transfer_state::{ReduceTask, Transfer};
-use crate::descriptor::Pattern;
 use crate::ids::{SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Buffer, ReduceInput};
+use crate::session::action::{Action, ReduceInput};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::SegmentKey;
@@ -50,25 +49,13 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&sequence) else { return false };
-        let (slot, class) = (flow.result_slot(sequence), flow.size_class());
+        let class = flow.size_class();
         let TransferFlow { work: Some(work), parts, busy, .. } = flow else { return false };
         let part = &mut parts[usize::from(tree.0)];
         let index = part.next_local;
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
-        if let Pattern::Broadcast { from } = work.descriptor.pattern {
-            part.next_local += 1;
-            if work.weights.contains_key(&from) {
-                let from = part.segment_view(index, Buffer::Contribution(sequence, from));
-                let to = part.segment_view(index, slot);
-                part.segment_mut(index).combining = true;
-                *busy += 1;
-                let task = self.handles.begin_task(key, ReduceTask::Result);
-                cx.actions.push(Action::Copy { task, from, to: vec![to] });
-            }
-            return true;
-        }
         let contributions = work.weights.iter().map(|(rank, weight)| ReduceInput {
-            view: part.segment_view(index, Buffer::Contribution(sequence, *rank)),
+            view: part.contribution_view(index, sequence, *rank),
             weight: *weight,
         });
         let mut inputs: Vec<ReduceInput> = contributions.collect();
@@ -78,8 +65,7 @@ impl Transfer {
             self.advance_segment(key, cx);
             return true;
         }
-        let range = part.part.segment_range(index);
-        let bytes = range.end - range.start;
+        let bytes = part.segment_bytes(index);
         if !has_partial_memory(self.partials, class, self.partial_bytes[class as usize], bytes) {
             return false;
         }

@@ -80,10 +80,9 @@ fn missing_in_part(
     part: &TransferPart,
     is_missing: impl Fn(u32) -> bool,
 ) -> impl Iterator<Item = MissingSegment> {
-    (0..part.segment_count()).filter(move |index| is_missing(*index)).map(move |segment| {
-        let range = part.part.segment_range(segment);
-        MissingSegment { tree, segment, bytes: range.end - range.start }
-    })
+    (0..part.segment_count())
+        .filter(move |index| is_missing(*index))
+        .map(move |segment| MissingSegment { tree, segment, bytes: part.segment_bytes(segment) })
 }
 
 /// Describes segments as "12 segments (3145728 bytes; the first is 4 of tree 0)"; none without

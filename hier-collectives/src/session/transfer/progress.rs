@@ -4,7 +4,7 @@ use super::flow::{FlowStage, TransferFlow};
 use super::transfer_state::{ReduceTask, Transfer, send_receipt};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::Upstream;
-use crate::session::action::{Action, Buffer, BufferView, ReduceInput, TaskId};
+use crate::session::action::{Action, BufferView, ReduceInput, TaskId};
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
@@ -112,17 +112,22 @@ impl Transfer {
     /// before the local ranks had posted.
     fn take_parent_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
-        let slot = flow.result_slot(key.sequence);
+        let Some(work) = &flow.work else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let Upstream::Parent(parent) = part.role.upstream else { return };
         let incoming = flow.incoming.get(&(parent, key.tree, key.segment));
         let Some(from) = incoming.filter(|i| i.landed).and_then(|i| i.landed_in.clone()) else {
             return;
         };
-        if from.buffer == slot {
+        if part.passes_on {
+            part.segment_mut(key.segment.0).moved = Some(from);
             return self.handle_result_in_place(key, cx);
         }
-        let to = vec![part.segment_view(key.segment.0, slot)];
+        let slot = work.result_view(part, key.segment.0, key.sequence);
+        if from.buffer == slot.buffer {
+            return self.handle_result_in_place(key, cx);
+        }
+        let to = vec![slot];
         let segment = part.segment_mut(key.segment.0);
         if !segment.result && !std::mem::replace(&mut segment.combining, true) {
             flow.busy += 1;
@@ -142,7 +147,6 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
-        let slot = flow.result_slot(key.sequence);
         let TransferFlow { work: Some(work), parts, incoming, busy, .. } = flow else { return };
         let part = &mut parts[usize::from(key.tree.0)];
         let segment = &part.segments[key.segment.0 as usize];
@@ -159,12 +163,11 @@ impl Transfer {
             operands.insert(*peer, ReduceInput { view, weight: incoming.weight });
         }
         let out = if purpose == ReduceTask::Partial {
-            let range = part.part.segment_range(key.segment.0);
-            let out = self.handles.new_scratch(range.end - range.start);
+            let out = self.handles.new_scratch(part.segment_bytes(key.segment.0));
             part.segment_mut(key.segment.0).scratch.push(out.clone());
             out
         } else {
-            part.segment_view(key.segment.0, slot)
+            work.result_view(part, key.segment.0, key.sequence)
         };
         part.segment_mut(key.segment.0).combining = true;
         *busy += 1;
@@ -194,11 +197,18 @@ impl Transfer {
         }
     }
 
-    /// Takes a segment's result that is in the first result slot, and copies it to the other local
-    /// ranks. Where no result is due along this tree, the parent has receipted the partial instead.
+    /// Takes a segment whose result is in place, and sends what can leave by it.
     pub(super) fn handle_result_in_place(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+        self.place_result(key, cx);
+        self.send_to_all_peers(cx);
+    }
+
+    /// Takes a segment's result that is in the first result slot, or in a contribution here, and
+    /// copies it to the other local ranks that get it. Where no result is due along this tree, the
+    /// parent has receipted the partial instead.
+    pub(super) fn place_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
-        let ranks = flow.result_ranks();
+        let Some(work) = &flow.work else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
         if std::mem::replace(&mut part.segment_mut(key.segment.0).result, true) {
             return;
@@ -210,10 +220,11 @@ impl Transfer {
         }
         // Results along a tree of their own are in place here as those of the tree before it are.
         let elsewhere = part.only_sends_partial() || part.follows && part.is_at_root();
-        let slot =
-            |rank: RankId| part.segment_view(key.segment.0, Buffer::Result(key.sequence, rank));
-        let mut views = ranks.into_iter().filter(|_| !elsewhere).map(slot);
-        let (from, to) = (views.next(), views.collect::<Vec<BufferView>>());
+        let slot = |rank: RankId| part.result_view(key.segment.0, key.sequence, rank);
+        let receivers = work.local_ranks_of(part.receivers(key.segment.0));
+        let mut views = receivers.filter(|_| !elsewhere).map(slot);
+        let moved = part.segments[key.segment.0 as usize].moved.clone();
+        let (from, to) = (moved.or_else(|| views.next()), views.collect::<Vec<BufferView>>());
         match from {
             Some(from) if !to.is_empty() => {
                 flow.busy += 1;
@@ -227,9 +238,8 @@ impl Transfer {
         let follows = flow.parts.get(usize::from(behind.0)).is_some_and(|part| part.follows);
         self.release_partials_if_done(key, cx);
         if made && follows {
-            return self.handle_result_in_place(SegmentKey { tree: behind, ..key }, cx);
+            self.place_result(SegmentKey { tree: behind, ..key }, cx);
         }
-        self.send_to_all_peers(cx);
     }
 
     /// Frees a segment's partials once its result is here and their receivers have receipted them.
@@ -238,6 +248,11 @@ impl Transfer {
         let (several, class) = (flow.has_partials(), flow.size_class());
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let scratch = part.take_scratch_if_done(key.segment.0);
+        let above = match part.role.upstream {
+            Upstream::Parent(parent) if part.passes_on => Some(parent),
+            _ => None,
+        };
+        let above = above.filter(|_| part.segment_mut(key.segment.0).is_done());
         for view in &scratch {
             cx.actions.release_scratch(view);
         }
@@ -245,5 +260,6 @@ impl Transfer {
             self.partial_bytes[class as usize] -= local.range.end;
             self.start_local_reductions(cx);
         }
+        self.release_inputs(key, above.as_slice(), cx);
     }
 }

@@ -1,9 +1,10 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
-use super::flow::{FlowStage, TransferFlow, part_expects_segment};
+use super::flow::{CollectiveWork, FlowStage, TransferFlow, part_expects_segment};
 use super::part::{IncomingSegment, TransferPart};
 use super::transfer_state::{Transfer, send_receipt};
 use super::unsolicited::UnsolicitedBound;
+use crate::descriptor::AgreedCounts;
 use crate::ids::{GatewayId, Sequence};
 #[cfg(feature = "mutants")]
 use crate::mutant::{self, Mutant};
@@ -52,10 +53,18 @@ impl Transfer {
         };
         let flow = self.flow_or_new(key.sequence);
         let part = flow.parts.get(usize::from(key.tree.0));
-        if part.is_some_and(|part| {
-            !part_expects_segment(part, from, epoch.me(), key.segment, header.bytes)
-        }) {
-            return Err(no_such);
+        let is_due = |part: &TransferPart| {
+            part_expects_segment(part, from, epoch.me(), key.segment, header.bytes)
+        };
+        if let Some(work) = &flow.work
+            && !part.is_some_and(is_due)
+        {
+            // Ranks give counts by pair at both ends. Their posts name the two that differ.
+            return if work.descriptor.counts == AgreedCounts::ByPair {
+                Ok(Arrival::Discard(Discard::Disagreement))
+            } else {
+                Err(no_such)
+            };
         }
         let shape = (header.bytes, header.digest, header.parity > 0);
         let (bytes, digest, parity) = shape;
@@ -93,16 +102,17 @@ impl Transfer {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let granted = flow.grants_out.get(&(from, key.tree)).copied().unwrap_or(0);
-        let slot = flow.result_slot(key.sequence);
         let TransferFlow { work, parts, incoming, busy, .. } = flow;
         let Some(incoming) = incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let part = parts.get(usize::from(key.tree.0));
-        let result = |part: &TransferPart| part.segment_view(key.segment.0, slot);
         let local = part
             .filter(|part| part.streaming_peer(epoch.me()) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
+        let result = |part: &TransferPart, work: &CollectiveWork| {
+            work.result_view(part, key.segment.0, key.sequence)
+        };
         let arrival = match (part, local, work) {
             // A stream that began while the operand was missing goes on into scratch.
             (Some(part), Some(local), Some(work))
@@ -112,15 +122,15 @@ impl Transfer {
                     lease,
                     op: work.descriptor.op,
                     dtype: work.descriptor.dtype,
-                    local: received_stream_operand(local, result(part), incoming),
+                    local: received_stream_operand(local, result(part, work), incoming),
                     net_weight: incoming.weight,
                     net_first: from < epoch.me(),
-                    out: result(part),
+                    out: result(part, work),
                 }
             }
-            (Some(part), _, _) if part.comes_down_from(from) => {
+            (Some(part), _, Some(work)) if part.lands_in_slot(from) => {
                 // A segment that began before the post goes on where it began.
-                let into = incoming.landed_in.get_or_insert_with(|| result(part)).clone();
+                let into = incoming.landed_in.get_or_insert_with(|| result(part, work)).clone();
                 Arrival::Land { lease, into }
             }
             _ => {

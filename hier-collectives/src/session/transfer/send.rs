@@ -1,12 +1,12 @@
 //! Segments out: each within its grant or the peer's unsolicited window.
 
-use super::flow::FlowStage;
+use super::flow::{CollectiveWork, FlowStage};
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_state::Transfer;
-use super::unsolicited::UnsolicitedWindow;
+use super::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
 use crate::fec::parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Buffer, Priority, ReduceInput, TailParity};
+use crate::session::action::{Action, Priority, ReduceInput, TailParity};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{SegmentHeader, SegmentKey};
@@ -37,22 +37,26 @@ impl Transfer {
         let window = UnsolicitedWindow::kept_by(cx.epoch, to);
         let protection = self.tail_protection(class, to, window.tail_bytes, cx);
         let window = class.usable_window(window.bytes);
+        let charge = UnsolicitedBound::for_peer(cx.epoch, to);
         for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
-            let slot = flow.result_slot(*sequence);
-            let Some(work) = flow.work.as_ref().filter(|w| w.descriptor.size_class() == class)
-            else {
+            if flow.size_class() != class {
                 continue;
-            };
+            }
+            let Some(work) = flow.work.as_ref() else { continue };
             let digest = work.descriptor.digest();
+            // Blocks may be many and short; the receiver counts each as a page.
+            let charge = charge.as_ref().filter(|_| work.descriptor.pattern.has_blocks());
             for (tree, part) in flow.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = flow.grants_in.get(&(to, tree)).copied().unwrap_or(0);
-                while let Some((index, source)) = next_ready_segment(part, to, slot) {
+                while let Some((index, source)) = next_ready_segment(part, to, *sequence, work) {
                     let segment = SegmentIndex(index);
                     let key = SegmentKey { sequence: *sequence, tree, segment };
                     let bytes = source.view.range.end - source.view.range.start;
                     let solicited = index < granted;
-                    if !solicited && !self.unsolicited.reserve_window(to, key, bytes, window) {
+                    let charged = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    let charged = charge.map_or(bytes, |bound| bound.charged_bytes(charged));
+                    if !solicited && !self.unsolicited.reserve_window(to, key, charged, window) {
                         break;
                     }
                     let left = u64::from(part.segment_count() - index) * bytes;
@@ -133,15 +137,16 @@ fn segment_depth(index: u32, count: u32) -> u32 {
 fn next_ready_segment(
     part: &TransferPart,
     to: GatewayId,
-    slot: Buffer,
+    sequence: Sequence,
+    work: &CollectiveWork,
 ) -> Option<(u32, ReduceInput)> {
     let outbound = part.out.get(&to)?;
     let segment = part.segments.get(outbound.next as usize)?;
     let source = match outbound.payload {
         SegmentPayload::Partial => segment.partial.clone()?,
         SegmentPayload::Result if segment.result => {
-            let view = part.segment_view(outbound.next, slot);
-            ReduceInput { view, weight: 1.0 }
+            let placed = || work.result_view(part, outbound.next, sequence);
+            ReduceInput { view: segment.moved.clone().unwrap_or_else(placed), weight: 1.0 }
         }
         SegmentPayload::Result => return None,
     };

@@ -2,7 +2,7 @@
 
 use super::flow::{CollectiveWork, FlowStage, parts_of_collective};
 use super::transfer_state::Transfer;
-use crate::ids::{GatewayId, Sequence};
+use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::Action;
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
@@ -21,7 +21,7 @@ impl Transfer {
         work: CollectiveWork,
         cx: &mut Context<'_>,
     ) -> Result<(), GatewayId> {
-        let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor);
+        let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor, &work.counts);
         let digest = work.descriptor.digest();
         let flow = self.flow_or_new(sequence);
         flow.parts = parts;
@@ -32,6 +32,7 @@ impl Transfer {
         if let Some(from) = self.flow_or_new(sequence).sender_of_invalid_segment(cx.epoch.me()) {
             return Err(from);
         }
+        self.start_moves(sequence, cx);
         self.start_local_reductions(cx);
         let arrived = self.flow_or_new(sequence).incoming.iter().filter(|(_, i)| i.landed);
         let key = |tree, segment| SegmentKey { sequence, tree, segment };
@@ -41,6 +42,25 @@ impl Transfer {
         }
         self.send_to_all_peers(cx);
         Ok(())
+    }
+
+    /// Begins the parts of a collective whose bytes are in a contribution here: they can leave, and
+    /// are copied to the local ranks that get them.
+    fn start_moves(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+        let Some(flow) = self.flows.get_mut(&sequence) else { return };
+        let Some(work) = &flow.work else { return };
+        let mut begun = Vec::new();
+        for (tree, part) in (0..).map(TreeIndex).zip(&mut flow.parts) {
+            for index in 0..if part.is_source() { part.segment_count() } else { 0 } {
+                let Some(rank) = work.local_ranks_of(part.contributors(index)).next() else {
+                    continue;
+                };
+                let view = part.contribution_view(index, sequence, rank);
+                part.segment_mut(index).moved = Some(view);
+                begun.push(SegmentKey { sequence, tree, segment: SegmentIndex(index) });
+            }
+        }
+        begun.into_iter().for_each(|key| self.place_result(key, cx));
     }
 
     /// Forgets segments that came before the local posts under another descriptor. The peer's

@@ -1,13 +1,11 @@
 //! The state of all transfers of a job on this gateway.
 
-use super::flow::{FlowStage, TransferFlow, parts_of_collective};
+use super::flow::{FlowStage, TransferFlow};
 use super::unsolicited::UnsolicitedUse;
-use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::session::action::{Action, Buffer, BufferView, LeaseId, ScratchId, TaskId};
 use crate::session::action_queue::ActionQueue;
-use crate::session::context::Context;
 use crate::session::epoch::state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
@@ -206,24 +204,14 @@ impl Transfer {
         self.flows.remove(&sequence);
     }
 
-    /// Repeats all receipts of a collective that is complete here. The peer still announces the
-    /// collective, so the receipts that would end it there were lost.
-    pub fn repeat_receipts(
+    /// Returns the segments that peers sent for a collective, by peer and part. Once it is complete
+    /// here, all of them have receipts.
+    pub fn expected_segments(
         &self,
-        to: GatewayId,
         sequence: Sequence,
-        descriptor: &Descriptor,
-        cx: &mut Context<'_>,
-    ) {
-        let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
-        for (tree, part) in
-            (0..).map(TreeIndex).zip(parts_of_collective(cx.epoch, sequence, descriptor))
-        {
-            if part.expects_from(to, me) && part.segment_count() > 0 {
-                let segments = 0..part.segment_count();
-                cx.actions.push_message(to, Message::Receipt { epoch, sequence, tree, segments });
-            }
-        }
+        me: GatewayId,
+    ) -> Vec<(GatewayId, TreeIndex, u32)> {
+        self.flows.get(&sequence).map_or_else(Vec::new, |flow| flow.expected_segments(me))
     }
 }
 

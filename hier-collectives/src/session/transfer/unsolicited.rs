@@ -69,7 +69,7 @@ impl UnsolicitedBound {
         Some(Self {
             window: UnsolicitedWindow::kept_for(epoch, peer),
             charge_min: PAGE_BYTES.min(plans.plan().segment.get()),
-            trees: plans.roles().len() as u64,
+            trees: plans.plan().trees.len() as u64,
         })
     }
 

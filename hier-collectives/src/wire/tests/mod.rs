@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::codec::DecodeError;
-use crate::descriptor::{ArrayShape, DIMENSIONS_MAX, Descriptor, Dtype, Pattern, ReduceOp};
+use crate::descriptor::{
+    AgreedCounts, ArrayShape, DIMENSIONS_MAX, Descriptor, Dtype, Pattern, ReduceOp,
+};
 use crate::fec::parity_max;
 use crate::ids::{
     BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -63,19 +65,25 @@ fn link_states() -> impl Strategy<Value = LinkState> {
 }
 
 fn descriptors() -> impl Strategy<Value = Descriptor> {
-    let pattern = (1u8..5, any::<u32>().prop_map(RankId)).prop_map(|(code, rank)| {
+    let pattern = (1u8..10, any::<u32>().prop_map(RankId)).prop_map(|(code, rank)| {
         let with_rank = Pattern::from_code(code, rank);
         with_rank.or(Pattern::from_code(code, RankId(0))).expect("known")
     });
     let shape = 0..DIMENSIONS_MAX;
-    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), shape, pattern).prop_map(
-        |(op, dtype, elements, layout_hash, ones, pattern)| Descriptor {
+    let counts = prop_oneof![
+        Just(AgreedCounts::Even),
+        any::<u64>().prop_map(|digest| AgreedCounts::ByRank { digest }),
+        Just(AgreedCounts::ByPair),
+    ];
+    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), shape, pattern, counts).prop_map(
+        |(op, dtype, elements, layout_hash, ones, pattern, counts)| Descriptor {
             op: ReduceOp::ALL[op],
             dtype: Dtype::ALL[dtype],
             elements,
             layout_hash,
             shape: ArrayShape::new(&[&vec![1; ones][..], &[elements]].concat()).expect("few"),
             pattern,
+            counts,
         },
     )
 }
@@ -128,13 +136,14 @@ fn messages() -> impl Strategy<Value = Message> {
                 None => Message::Paused { epoch, change, from },
             }
         ),
-        (pair.clone(), any::<u32>(), descriptor, any::<bool>()).prop_map(
-            |((epoch, sequence), rank, descriptor, all)| Message::Announce {
+        (pair.clone(), any::<u32>(), descriptor, any::<bool>(), any::<Vec<u64>>()).prop_map(
+            |((epoch, sequence), rank, descriptor, all, sent)| Message::Announce {
                 epoch,
                 sequence,
                 rank: RankId(rank),
                 descriptor,
-                all
+                all,
+                sent: (descriptor.counts == AgreedCounts::ByPair).then(|| sent.into()),
             }
         ),
         (pair.clone(), any::<u16>(), any::<u32>()).prop_map(|((epoch, sequence), tree, limit)| {

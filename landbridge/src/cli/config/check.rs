@@ -136,10 +136,12 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
         .gateways()
         .map(|gateway| {
             let ranks = &file.fabric().fabric().gateway(gateway.id).ranks;
-            match ranks.len() {
-                1 => format!("{} (rank {})", gateway.name, ranks.start),
-                _ => format!("{} (ranks {}-{})", gateway.name, ranks.start, ranks.end - 1),
-            }
+            let ranks = match ranks.len() {
+                1 => format!("rank {}", ranks.start),
+                _ => format!("ranks {}-{}", ranks.start, ranks.end - 1),
+            };
+            let attach = gateway.attach.map(|at| format!(", other hosts at tls://{at}"));
+            format!("{} ({ranks}{})", gateway.name, attach.unwrap_or_default())
         })
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();

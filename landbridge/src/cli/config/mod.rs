@@ -52,6 +52,10 @@ struct TrainerGateway {
     socket: String,
     /// The user as whom it runs, if the file says; a name or a number.
     user: Option<String>,
+    /// The TCP address at which it serves trainers of other hosts, if it does.
+    attach: Option<String>,
+    /// Path of the certificate of its CA.
+    ca: String,
 }
 
 /// A job whose ranks may attach.
@@ -100,7 +104,9 @@ fn trainer_config(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
     let fabric = file.fabric().fabric();
     let gateways = file.gateways().map(|gateway| {
         let (name, user) = (gateway.name.clone(), gateway.user.as_ref().map(ToString::to_string));
-        utf8_path(&gateway.socket).map(|socket| TrainerGateway { gateway: name, socket, user })
+        let (socket, ca) = (utf8_path(&gateway.socket)?, utf8_path(&gateway.ca)?);
+        let attach = gateway.attach.map(|address| address.to_string());
+        Ok(TrainerGateway { gateway: name, socket, user, attach, ca })
     });
     let jobs = file.jobs().map(|job| {
         let name = job.name.clone();

@@ -14,6 +14,7 @@ use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
+use gateway::wan::connect::tls::{CredentialsError, OwnCertificateError};
 use signal_hook::consts::SIGXFSZ;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
@@ -114,7 +115,10 @@ pub(crate) enum CommandError {
     },
     /// Certificates cannot be used.
     #[error(transparent)]
-    Credentials(#[from] gateway::wan::connect::tls::CredentialsError),
+    Credentials(#[from] CredentialsError),
+    /// Peers would refuse the gateway's own certificate.
+    #[error(transparent)]
+    OwnCertificate(#[from] OwnCertificateError),
     /// The gateway did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -164,6 +168,7 @@ impl CommandError {
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Start(StartError::Plan(_))
             | Self::Credentials(_) => Exit::Usage,
+            Self::OwnCertificate(error) if !error.may_pass() => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
                 Exit::NothingAnswers
             }
@@ -174,6 +179,7 @@ impl CommandError {
             // Another program has the socket or the port.
             Self::Listen(ListenError::Held { .. } | ListenError::Taken { .. })
             | Self::Address { .. }
+            | Self::OwnCertificate(_)
             | Self::Start(_)
             | Self::Bench(_)
             | Self::Quickstart(_)

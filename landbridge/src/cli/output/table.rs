@@ -22,12 +22,32 @@ pub(crate) fn render_table<const COLUMNS: usize>(
     render_table_within(output_columns(), header, rows)
 }
 
-/// Returns a table as text that is at most `columns` wide.
+/// 12 characters of a word in a cell stand in one line. A table that is too narrow for that is
+/// printed as lists.
+const WORD_CHARS_MIN: usize = 12;
+
+/// Returns a table as text that is at most `columns` wide. Where the columns would break short
+/// words, each row is a list of fields instead.
 fn render_table_within<const COLUMNS: usize>(
     columns: u16,
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
 ) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].as_str());
+        let words = cells.chain([header[column]]).flat_map(str::split_whitespace);
+        words.map(|word| word.chars().count()).max().unwrap_or(0).min(WORD_CHARS_MIN)
+    };
+    let needed = (0..COLUMNS).map(width).sum::<usize>() + 2 * COLUMNS.saturating_sub(1);
+    if needed > columns.into() {
+        let list = |row: &[String; COLUMNS]| {
+            let fields: Vec<[String; 2]> = std::iter::zip(header, row)
+                .map(|(name, cell)| [name.to_uppercase(), cell.clone()])
+                .collect();
+            space_columns(&mut plain_table(&fields, columns))
+        };
+        return rows.iter().map(list).collect::<Vec<_>>().join("\n");
+    }
     let mut table = plain_table(rows, columns);
     table.set_header(header.map(str::to_uppercase));
     space_columns(&mut table)
@@ -81,6 +101,22 @@ mod tests {
         let text = render_table_within(80, ["file", "kind", "summary"], &rows);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.lines().count() > 3 && text.matches("14 ranks").count() > 5, "{text}");
+    }
+
+    #[test]
+    fn tables_of_any_width_break_no_short_word() {
+        let header = ["peer", "region", "lanes", "rtt", "sent", "state"];
+        let row = ["west-0", "west", "1 of 4", "80.2 ms", "13.4 GiB", "1 of 4 ports answer"];
+        let rows = [row.map(str::to_owned), row.map(str::to_owned)];
+        for columns in [20, 24, 40, 45, 60, 80, 200, u16::MAX] {
+            let text = render_table_within(columns, header, &rows);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns.into()), "{columns}:\n{text}");
+            for word in row.iter().flat_map(|cell| cell.split(' ')) {
+                assert!(text.split_whitespace().any(|found| found == word), "{word}:\n{text}");
+            }
+            assert!(text.contains("PEER") && text.contains("STATE"), "{text}");
+        }
     }
 
     #[test]

@@ -87,6 +87,11 @@ fn pattern_of_operation(fabric: &Fabric, operation: Operation) -> Pattern {
         Operation::Reduce { to } => Pattern::Reduce { to: first(to) },
         Operation::Broadcast { from } => Pattern::Broadcast { from: first(from) },
         Operation::Barrier => Pattern::Barrier,
+        Operation::AllGather => Pattern::AllGather,
+        Operation::ReduceScatter => Pattern::ReduceScatter,
+        Operation::Gather { to } => Pattern::Gather { to: first(to) },
+        Operation::Scatter { from } => Pattern::Scatter { from: first(from) },
+        Operation::AllToAll => Pattern::AllToAll,
     }
 }
 

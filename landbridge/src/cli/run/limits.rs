@@ -4,9 +4,11 @@ use crate::cli::output::exit::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{descriptors_needed, process_memory_needs, raise_descriptor_limit};
+use gateway::host::{Host, RealHost};
 use gateway::limits::memory::limit_below_needs;
 use gateway::limits::process::reserve_processor_time;
-use tracing::warn;
+use gateway::warn_if_due;
+use gateway::warnings::{WarningCause, Warnings};
 
 /// 5 s of processor time: a gateway at its limit needs less to end cleanly before it is killed.
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
@@ -21,6 +23,7 @@ const PROCESSOR_SECONDS_TO_END: u64 = 5;
 pub(super) fn check_system_limits(
     region: &RegionFile,
     config: &GatewayConfig,
+    warnings: &Warnings,
 ) -> Result<(), CommandError> {
     let networks = region.fabric().count_lane_networks(config.id);
     let fabric = region.fabric().fabric();
@@ -32,12 +35,17 @@ pub(super) fn check_system_limits(
         )));
     }
     let of = (region.jobs().count(), networks);
-    let needed = descriptors_needed(fabric, config.id, of);
+    let needed = descriptors_needed(fabric, config.id, of, config.attach.is_some());
     if let Err(error) = raise_descriptor_limit(needed) {
-        warn!(target: LOG_TARGET, "{error}");
+        warn_if_due!(
+            warnings.is_due(WarningCause::Limit, "descriptors", RealHost.now()),
+            target: LOG_TARGET,
+            "{error}"
+        );
     }
     if let Some(seconds) = reserve_processor_time(PROCESSOR_SECONDS_TO_END) {
-        warn!(
+        warn_if_due!(
+            warnings.is_due(WarningCause::Limit, "processor time", RealHost.now()),
             target: LOG_TARGET,
             "this gateway ends after {seconds} s of processor time: remove the limit (ulimit -t, or \
              LimitCPU= of its service)"

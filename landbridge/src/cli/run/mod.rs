@@ -6,7 +6,6 @@
 
 mod engine_runtime;
 mod limits;
-mod own_certificate;
 mod reload;
 mod secrets;
 mod service_manager;
@@ -22,6 +21,7 @@ use gateway::access::{own_user, unix_user_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
 use gateway::host::RealHost;
+use gateway::local::remote::listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
@@ -74,15 +74,19 @@ impl RunCommand {
         })?;
         let region = self.gateway.load_region()?;
         let config = self.gateway.choose(&region)?;
-        limits::check_system_limits(&region, config)?;
+        limits::check_system_limits(&region, config, &metrics.warnings)?;
         // Read before they are loaded, so that a change in between is noticed.
         let credentials = reload::read_credential_files(config);
         let socket = socket_spec(config)?;
         secrets::check_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
-        let files = RunningFiles { region: &region, config, credentials, jobs: spec.jobs.clone() };
-        let fabric = region.fabric().fabric().name();
-        own_certificate::warn_of_own_certificate(&spec.credentials, config, fabric);
+        let files = RunningFiles {
+            region: &region,
+            config,
+            credentials,
+            jobs: spec.jobs.clone(),
+            warnings: metrics.warnings.clone(),
+        };
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         RealHost.start_threads()?;
@@ -103,20 +107,24 @@ async fn run_gateway(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut out_of_time = signal(SignalKind::from_raw(SIGXCPU))?;
     let hangup = signal(SignalKind::hangup())?;
-    let trainers = UnixSocketListener::open(socket)?;
+    let trainers = UnixSocketListener::open(socket, metrics.warnings.clone())?;
     let socket_problem = trainers.problem();
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let (status, status_requests) = StatusHandle::new();
     let engine = status.clone();
-    let manager = ServiceManager::from_environment();
+    let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
-    let observed = Observed { metrics: Arc::clone(&metrics), status, socket_problem, fabric };
+    let attach = config.attach.map(|address| address.to_string());
+    let observed =
+        Observed { metrics: Arc::clone(&metrics), status, socket_problem, attach, fabric };
     let observability = Observability { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
-    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {}", config.name, config.socket.display());
+    let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
+    let (socket, over_tls) = (config.socket.display(), over_tls.unwrap_or_default());
+    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {socket}{over_tls}", config.name);
     manager.tell_ready(&config.name);
     let mut serving = pin!(async {
         tokio::select! {
@@ -167,7 +175,7 @@ fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
         );
         return Err(CommandError::Usage(text));
     }
-    Ok(SocketSpec { path: config.socket.clone(), group: config.group_id()? })
+    Ok(SocketSpec::new(config.socket.clone(), config.group_id()?, config.mode))
 }
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric
@@ -189,7 +197,11 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: secrets::load_credentials(config)?,
+        credentials: secrets::load_credentials(config, fabric.name())?,
+        attach: config.attach.map(|address| {
+            let trainers_ca = config.trainers_ca.clone();
+            AttachSpec { address, trainers_ca }
+        }),
         jobs: region.jobs().map(reload::job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,

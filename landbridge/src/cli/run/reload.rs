@@ -6,14 +6,18 @@
 use super::secrets;
 use crate::cli::output::exit::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
+use gateway::access::read_credential_file;
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::Gateway;
+use gateway::host::{Host, RealHost};
 use gateway::local::job::JobSpec;
 use gateway::local::token_file;
+use gateway::warn_if_due;
+use gateway::warnings::{WarningCause, Warnings};
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::signal::unix::Signal;
-use tracing::{info, warn};
+use tracing::info;
 
 /// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
 /// effect after this time at most, without a signal.
@@ -32,11 +36,20 @@ pub(super) struct RunningFiles<'a> {
     pub credentials: CredentialFiles,
     /// The jobs that are served now.
     pub jobs: Vec<JobSpec>,
+    /// Decides which log lines are warnings.
+    pub warnings: Warnings,
+}
+
+impl RunningFiles<'_> {
+    /// Counts a line about the files, and returns whether it is a warning.
+    fn is_warning_due(&self, cause: WarningCause, subject: &str) -> bool {
+        self.warnings.is_due(cause, subject, RealHost.now())
+    }
 }
 
 /// Reads certificate, key and CA, to notice when a file changes.
 pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
-    [&config.certificate, &config.key, &config.ca].map(|path| std::fs::read(path).ok())
+    [&config.certificate, &config.key, &config.ca].map(|path| read_credential_file(path).ok())
 }
 
 /// Returns the specification of a job, with its token loaded.
@@ -52,6 +65,7 @@ pub(super) async fn follow_files(
     mut files: RunningFiles<'_>,
     mut hangup: Signal,
 ) -> Infallible {
+    let mut refusal = None;
     loop {
         let signalled = tokio::select! {
             biased;
@@ -62,22 +76,31 @@ pub(super) async fn follow_files(
             reload_jobs(gateway, &mut files).await;
         }
         let found = read_credential_files(files.config);
-        if found != files.credentials || signalled {
+        let has_changed = found != files.credentials || signalled;
+        // A certificate that is not valid yet will be.
+        if has_changed || refusal.is_some() {
             files.credentials = found;
-            renew_certificates(gateway, files.config);
+            let refused = renew_certificates(gateway, &files).err();
+            if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
+                warn_if_due!(
+                    files.is_warning_due(WarningCause::Certificate, text),
+                    target: LOG_TARGET,
+                    "certificates were not replaced: {text}"
+                );
+            }
+            refusal = refused;
         }
     }
 }
 
-/// Loads renewed certificates into the gateway.
-fn renew_certificates(gateway: &Gateway, config: &GatewayConfig) {
-    match secrets::load_credentials(config) {
-        Ok(credentials) => {
-            gateway.renew_credentials(credentials);
-            info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
-        }
-        Err(error) => warn!(target: LOG_TARGET, "certificates were not replaced: {error}"),
-    }
+/// Loads renewed certificates into the gateway. The error is the reason why the old ones stay.
+fn renew_certificates(gateway: &Gateway, files: &RunningFiles<'_>) -> Result<(), String> {
+    let fabric = files.region.fabric().fabric().name();
+    let credentials =
+        secrets::load_credentials(files.config, fabric).map_err(|error| error.to_string())?;
+    gateway.renew_credentials(credentials);
+    info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
+    Ok(())
 }
 
 /// Reads the region file again, gives the gateway its jobs, and names what needs a restart. A file
@@ -94,7 +117,11 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
         Err(error) => {
             // Each fault is a line; control characters would be escaped in one line of the log.
             for fault in error.to_string().lines() {
-                warn!(target: LOG_TARGET, "jobs were not read again: {fault}");
+                warn_if_due!(
+                    files.is_warning_due(WarningCause::Files, fault),
+                    target: LOG_TARGET,
+                    "jobs were not read again: {fault}"
+                );
             }
             return;
         }
@@ -106,7 +133,11 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
     info!(target: LOG_TARGET, "jobs read again from {}: {changes}", path.display());
     if !restart_needed.is_empty() {
         let keys = restart_needed.join(", ");
-        warn!(target: LOG_TARGET, "changed in the files, and taken up by a restart only: {keys}");
+        warn_if_due!(
+            files.is_warning_due(WarningCause::Files, &keys),
+            target: LOG_TARGET,
+            "changed in the files, and taken up by a restart only: {keys}"
+        );
     }
 }
 
@@ -129,6 +160,9 @@ fn changes_for_a_restart(
         ("socket", now.socket != config.socket),
         ("user", now.user != config.user),
         ("group", now.group != config.group),
+        ("mode", now.mode != config.mode),
+        ("attach", now.attach != config.attach),
+        ("trainers_ca", now.trainers_ca != config.trainers_ca),
         ("status", now.status != config.status),
         ("certificate", now.certificate != config.certificate),
         ("key", now.key != config.key),

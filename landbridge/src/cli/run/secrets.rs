@@ -1,4 +1,5 @@
-//! The secret files of a gateway, which it loads only where nobody else can read them.
+//! The secret files of a gateway, which it loads only where nobody else can read them and its peers
+//! accept them.
 //!
 //! `run` checks them at the start, and [`super::reload`] whenever it reads them again. The doctor
 //! judges by the same rules.
@@ -8,13 +9,19 @@ use gateway::access::check_secret_file;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::wan::connect::tls::Credentials;
 
-/// Loads certificate, key and CA of a gateway whose key only its user can read.
+/// Loads certificate, key and CA of a gateway of `fabric`. Only its user can read the key, and peers
+/// accept the certificate.
 ///
 /// # Errors
-/// Others may read the key, or a file cannot be used.
-pub(super) fn load_credentials(config: &GatewayConfig) -> Result<Credentials, CommandError> {
+/// Others may read the key, peers refuse the certificate, or a file cannot be used.
+pub(super) fn load_credentials(
+    config: &GatewayConfig,
+    fabric: &str,
+) -> Result<Credentials, CommandError> {
     check_secret_file(&config.key, None)?;
-    Ok(Credentials::load(&config.certificate, &config.key, &config.ca)?)
+    let credentials = Credentials::load(&config.certificate, &config.key, &config.ca)?;
+    credentials.check_as_gateway(&config.name, fabric)?;
+    Ok(credentials)
 }
 
 /// Checks that only those who may can read the tokens of all jobs. `config` is the gateway's table,

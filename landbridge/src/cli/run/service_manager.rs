@@ -4,6 +4,9 @@
 //! says that the engine still answers. Nothing is sent where no service manager has set variables.
 
 use crate::cli::output::logging::LOG_TARGET;
+use gateway::host::{Host, RealHost};
+use gateway::warn_if_due;
+use gateway::warnings::{WarningCause, Warnings};
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +14,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
-use tracing::warn;
 
 /// 4 pings in the time after which the manager acts: three may be lost or late.
 /// Tested by `pings_follow_the_answers_of_the_engine`.
@@ -27,33 +29,36 @@ pub(super) struct ServiceManager {
     channel: Option<(UnixDatagram, SocketAddr)>,
     /// Time without a ping after which the manager ends this process.
     watchdog: Option<Duration>,
+    warnings: Warnings,
 }
 
 impl ServiceManager {
     /// Returns the service manager that the environment names. A variable that cannot be used is
     /// logged, and then nothing is sent.
-    pub(super) fn from_environment() -> Self {
+    pub(super) fn from_environment(warnings: Warnings) -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let own = std::process::id().to_string();
         // The variables of a parent are inherited, and are not for this process.
         let is_watched = variable("WATCHDOG_PID").is_none_or(|pid| *pid == *own);
         let watchdog = variable("WATCHDOG_USEC").filter(|_| is_watched);
         let Some(address) = variable("NOTIFY_SOCKET") else {
-            return Self { channel: None, watchdog: None };
+            return Self { channel: None, watchdog: None, warnings };
         };
-        Self::connect(&address, watchdog.as_deref()).unwrap_or_else(|error| {
-            warn!(
+        let connected = Self::connect(&address, watchdog.as_deref(), warnings.clone());
+        connected.unwrap_or_else(|error| {
+            warn_if_due!(
+                warnings.is_due(WarningCause::ServiceManager, "variables", RealHost.now()),
                 target: LOG_TARGET,
                 "the service manager hears nothing of this gateway: NOTIFY_SOCKET={address:?}, \
                  WATCHDOG_USEC={watchdog:?}: {error}"
             );
-            Self { channel: None, watchdog: None }
+            Self { channel: None, watchdog: None, warnings }
         })
     }
 
     /// Makes a socket for messages to `address`: a path, or `@` and an abstract name. `watchdog` is
     /// a number of microseconds.
-    fn connect(address: &OsStr, watchdog: Option<&OsStr>) -> io::Result<Self> {
+    fn connect(address: &OsStr, watchdog: Option<&OsStr>, warnings: Warnings) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(address)?,
@@ -67,7 +72,7 @@ impl ServiceManager {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-        Ok(Self { channel: Some((socket, address)), watchdog })
+        Ok(Self { channel: Some((socket, address)), watchdog, warnings })
     }
 
     /// Says that trainers may attach at the gateway, and that units ordered after it may start.
@@ -96,7 +101,11 @@ impl ServiceManager {
     fn send(&self, message: &str) {
         let Some((socket, address)) = &self.channel else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            warn!(target: LOG_TARGET, "the service manager did not take {message:?}: {error}");
+            warn_if_due!(
+                self.warnings.is_due(WarningCause::ServiceManager, "messages", RealHost.now()),
+                target: LOG_TARGET,
+                "the service manager did not take {message:?}: {error}; it may restart this gateway"
+            );
         }
     }
 }
@@ -119,7 +128,8 @@ mod tests {
         let listening = UnixDatagram::bind(&path).expect("free");
         listening.set_nonblocking(true).expect("ours");
         let watchdog = Some(OsStr::new("8000000"));
-        let manager = ServiceManager::connect(path.as_os_str(), watchdog).expect("valid");
+        let manager = ServiceManager::connect(path.as_os_str(), watchdog, Warnings::default())
+            .expect("valid");
         (manager, listening, folder)
     }
 
@@ -166,7 +176,8 @@ mod tests {
         let listening = UnixDatagram::bind_addr(&address).expect("free");
         listening.set_nonblocking(true).expect("ours");
         let named = format!("@{name}");
-        let manager = ServiceManager::connect(OsStr::new(&named), None).expect("valid");
+        let manager =
+            ServiceManager::connect(OsStr::new(&named), None, Warnings::default()).expect("valid");
         manager.tell_ready("east-0");
         assert_eq!(messages(&listening).len(), 1);
     }
@@ -174,7 +185,11 @@ mod tests {
     #[test]
     fn variables_that_mean_nothing_are_refused() {
         let connect = |address: &str, time: &str| {
-            ServiceManager::connect(OsStr::new(address), Some(OsStr::new(time)))
+            ServiceManager::connect(
+                OsStr::new(address),
+                Some(OsStr::new(time)),
+                Warnings::default(),
+            )
         };
         assert!(connect("/run/notify", "1000").is_ok());
         for (address, time) in [("notify", "1000"), ("vsock:2:1", "1000"), ("/run/notify", "0")] {

@@ -38,7 +38,7 @@ impl StatusCommand {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         if self.watch {
-            return watch_status(gateway.status, self.json);
+            return Err(watch_status(gateway.status, self.json));
         }
         let status = fetch_status(gateway.status)?;
         if self.json {

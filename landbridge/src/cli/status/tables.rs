@@ -8,6 +8,9 @@ use units::{BitRate, ByteCount, Span};
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
 pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> String {
     let mut text = describe_readiness(status, usize::MAX);
+    if let Some(attach) = &status.attach {
+        text += &format!("trainers of other hosts attach at tls://{attach}\n");
+    }
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(

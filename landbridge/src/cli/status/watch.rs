@@ -3,7 +3,7 @@
 //! On a terminal the overview is drawn over the last one. Elsewhere each one is a block of its own.
 
 use super::overview::describe_overview;
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::exit::CommandError;
 use crate::cli::output::print::{print_json, print_text};
 use gateway::host::current_thread_runtime;
 use gateway::observe::fetch::fetch_status_async;
@@ -13,7 +13,6 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use terminal_size::{Height, Width, terminal_size};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 /// 1 s: the time between two overviews.
@@ -22,22 +21,16 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// 10 s: rates are those since the oldest status that is kept, so many intervals ago.
 const RATE_INTERVALS: usize = 10;
 
-/// Shows the status of a gateway each second until SIGINT. With `json` prints one JSON object a
-/// line instead.
+/// Shows the status of a gateway each second until the process ends. With `json` prints one JSON
+/// object a line instead.
 ///
-/// # Errors
-/// No gateway answers the first time, or stdout takes no more. A gateway that is away later is
-/// waited for.
-pub(super) fn watch_status(address: SocketAddr, json: bool) -> Result<Exit, CommandError> {
-    let runtime = current_thread_runtime()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            biased;
-            _ = interrupt.recv() => Ok(Exit::Interrupted),
-            error = show_each_second(address, json) => Err(error),
-        }
-    })
+/// Returns the error that ends it: no gateway answers the first time, or stdout takes no more. A
+/// gateway that is away later is waited for.
+pub(super) fn watch_status(address: SocketAddr, json: bool) -> CommandError {
+    match current_thread_runtime() {
+        Ok(runtime) => runtime.block_on(show_each_second(address, json)),
+        Err(error) => error.into(),
+    }
 }
 
 /// Shows the status each second, until an error ends it.

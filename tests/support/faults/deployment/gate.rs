@@ -71,7 +71,7 @@ impl TrainerListener for GatedDoor {
                 Poll::Pending
             })
             .await;
-            let IncomingConnection { user, handshake } = knock?;
+            let IncomingConnection { source, handshake } = knock?;
             let handshake = Box::pin(async move {
                 let AcceptedConnection { stream, memory } = handshake.await?;
                 Ok(AcceptedConnection {
@@ -79,7 +79,7 @@ impl TrainerListener for GatedDoor {
                     memory,
                 })
             });
-            Ok(IncomingConnection { user, handshake })
+            Ok(IncomingConnection { source, handshake })
         })
     }
 }

@@ -44,6 +44,7 @@ fn exec_at_site(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Lab
     }
     let namespace = namespace_name(home.namespace_prefix(), site);
     check_namespace_entry(&namespace)?;
+    stdio::stop_in_background()?;
     // Returns only where it failed.
     let source = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
     match source.kind() {

@@ -4,6 +4,7 @@ use super::args::UpArgs;
 use super::failure::LabFailure;
 use super::home::LabHome;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
+use crate::cli::interrupt::watch_interrupts;
 use crate::cli::json::{JSON_VERSION, counters_json, fidelity_json};
 use crate::cli::output::print_report;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
@@ -54,9 +55,7 @@ pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     let lock = home.try_lock()?.ok_or(LabFailure::Up)?;
     lock.become_stdin()?;
     // Before anything is made, so that an early signal removes it again.
-    let (interrupted, signal) = UnixStream::pair()?;
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
+    let interrupted = watch_interrupts()?;
     let recorder = match &args.record {
         None => None,
         Some(path) => {

@@ -5,9 +5,10 @@ use super::control::RelayControl;
 use super::report::{announce_listening, print_report};
 use super::settings::RelaySettings;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
+use crate::cli::interrupt::watch_interrupts;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::recording::Recorder;
-use crate::relay::{self, ForwardError, Relay, RelayCounters, RelayError, RelaySpec};
+use crate::relay::{Relay, RelayCounters, RelayError, RelaySpec};
 use crate::{CapacitySourceError, Conditions, ConditionsError, SpecError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,10 +34,12 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
                 RelayFailure::Spec(_)
                 | RelayFailure::Capacity(_)
                 | RelayFailure::Conditions(_)
-                | RelayFailure::Forward(_)
                 | RelayFailure::Seeds
                 | RelayFailure::Record { .. }
-                | RelayFailure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
+                | RelayFailure::Relay(
+                    RelayError::Listen { .. } | RelayError::Target { .. } | RelayError::Loop(_),
+                ) => EXIT_USAGE,
+                RelayFailure::Relay(RelayError::Unreachable { .. }) => EXIT_FAILED,
                 RelayFailure::Relay(RelayError::System(_)) | RelayFailure::Io(_) => EXIT_FAILED,
             }
         }
@@ -54,8 +57,6 @@ enum RelayFailure {
     #[error("give one seed: by --seed, or in --netem")]
     Seeds,
     #[error("{0}")]
-    Forward(#[from] ForwardError),
-    #[error("{0}")]
     Relay(#[from] RelayError),
     #[error("cannot record into {path}: {source}", path = .path.display())]
     Record { path: PathBuf, source: io::Error },
@@ -69,7 +70,6 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     // Each flow has a socket. As many as may be; the relay counts what it then cannot serve.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
-    relay::check_no_loop(&args.forwards)?;
     let seed = relay_seed_from_flags(args)?;
     let conditions = relay_conditions(args, seed)?;
     let settings = RelaySettings::new(args, &conditions);
@@ -77,9 +77,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     conditions.check(&forward)?;
     conditions.check(&backward)?;
     // Before the relay runs, so that an early signal ends it cleanly.
-    let (interrupted, signal) = UnixStream::pair()?;
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
-    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
+    let interrupted = watch_interrupts()?;
     let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, conditions, seed };
     let relay = match &args.record {
         None => Relay::start(&spec)?,

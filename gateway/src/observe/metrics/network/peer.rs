@@ -1,7 +1,8 @@
 //! The metrics of one peer.
 
 use crate::observe::metrics::description::{Exposition, MetricDescription};
-use crate::observe::metrics::labels::{PayloadLabel, PeerInfoLabel, PeerLabel};
+use crate::observe::metrics::labels::{LossLabel, PayloadLabel, PeerInfoLabel, PeerLabel};
+use congestion_model::LossCounts;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -30,6 +31,8 @@ pub struct PeerMetrics {
     pub sent_packets: Counter,
     /// Packets that the lanes declared lost.
     pub lost_packets: Counter,
+    /// Bytes lost on a `shared` link: at random, by a queue, and in outages.
+    lost_bytes: [Counter; 3],
     /// Fraction of packets lost in the last 10 s, from 0 to 1.
     pub loss_ratio: RealGauge,
     /// 1 while the loss exceeds what the fabric file expects, else 0.
@@ -65,12 +68,26 @@ pub(in crate::observe::metrics) struct PeerFamilies {
     restored_segments: Family<PeerLabel, Counter>,
     sent_packets: Family<PeerLabel, Counter>,
     lost_packets: Family<PeerLabel, Counter>,
+    lost_bytes: Family<LossLabel, Counter>,
     loss_ratio: Family<PeerLabel, RealGauge>,
     loss_alarm: Family<PeerLabel, Gauge>,
     loss_alarms: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
     lanes_missing: Family<PeerLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
+}
+
+/// The kinds of loss, in the order of the counters of [`PeerMetrics`].
+const LOSS_KINDS: [&str; 3] = ["random", "queue", "outage"];
+
+impl PeerMetrics {
+    /// Counts the bytes lost since the start, by kind.
+    pub(crate) fn count_losses(&self, losses: LossCounts) {
+        let bytes = [losses.random_bytes, losses.queue_bytes, losses.outage_bytes];
+        for (counter, bytes) in self.lost_bytes.iter().zip(bytes) {
+            counter.inc_by(bytes.saturating_sub(counter.get()));
+        }
+    }
 }
 
 impl PeerFamilies {
@@ -82,6 +99,10 @@ impl PeerFamilies {
             let label = PayloadLabel { peer: peer.clone(), direction };
             self.payload_bytes.get_or_create_owned(&label)
         };
+        let lost_bytes = LOSS_KINDS.map(|kind| {
+            let label = LossLabel { peer: peer.clone(), kind };
+            self.lost_bytes.get_or_create_owned(&label)
+        });
         let label = PeerLabel { peer: peer.clone() };
         self.info.get_or_create_owned(&PeerInfoLabel { peer: peer.clone(), region, link }).set(1);
         PeerMetrics {
@@ -92,6 +113,7 @@ impl PeerFamilies {
             restored_segments: self.restored_segments.get_or_create_owned(&label),
             sent_packets: self.sent_packets.get_or_create_owned(&label),
             lost_packets: self.lost_packets.get_or_create_owned(&label),
+            lost_bytes,
             loss_ratio: self.loss_ratio.get_or_create_owned(&label),
             loss_alarm: self.loss_alarm.get_or_create_owned(&label),
             loss_alarms: self.loss_alarms.get_or_create_owned(&label),
@@ -183,6 +205,14 @@ impl PeerFamilies {
             "See `landbridge_loss_alarm`",
         );
         exposition.add(lost, self.lost_packets.clone());
+        let kinds = MetricDescription {
+            name: "landbridge_lost_bytes",
+            unit: "bytes",
+            labels: &["peer", "kind"],
+            meaning: "Bytes lost on a `shared` link, by kind: `random`, `queue` or `outage`",
+            advice: "Much `queue` means that others fill the link; much `random` that it is faulty",
+        };
+        exposition.add(kinds, self.lost_bytes.clone());
         let ratio = peer_metric(
             ["landbridge_loss_ratio", ""],
             "Fraction of packets lost in the last 10 s, from 0 to 1",

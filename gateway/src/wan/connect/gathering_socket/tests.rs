@@ -10,6 +10,7 @@ use crate::observe::metrics::LaneMetrics;
 use crate::sync::lock;
 use crate::wan::congestion::window::LanePath;
 use crate::wan::link::policy::ControllerKind;
+use crate::warnings::Warnings;
 use bytes::Bytes;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::Link;
@@ -304,7 +305,7 @@ async fn packets_leave_one_by_one_on_request() {
 async fn the_kernel_takes_full_calls_of_any_packet_size() {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     for packet_bytes in [1200, 1310, 1472, 8972, 16_376, 32_753, 65_507] {
-        let bind = || RealHost.bind_udp(loopback, 1 << 20).expect("a socket");
+        let bind = || RealHost.bind_udp(loopback, 1 << 20, &Warnings::default()).expect("a socket");
         let (to, inner) = (bind(), bind());
         let wrapped =
             gather_packets(inner, &TokioRuntime, packet_bytes, false, LaneMetrics::default());
@@ -363,9 +364,11 @@ fn endpoints() -> (Endpoint, Endpoint, LaneMetrics, ClientConfig) {
         lanes: 1,
         segment_bytes: 1 << 20,
         receive_window_max: 1 << 30,
+        memory: Arc::default(),
+        probe_seed: 0,
     };
     let pinned = PacketSize::Pinned { bytes: 1472 };
-    let transport = Arc::new(lane_transport_config(&path, ControllerKind::LinkShare, pinned));
+    let transport = Arc::new(lane_transport_config(&path, ControllerKind::Dedicated, pinned));
     let mut server = ServerConfig::with_crypto(west.server_config().expect("TLS"));
     server.transport_config(Arc::clone(&transport));
     let mut client = ClientConfig::new(east.client_config().expect("TLS"));

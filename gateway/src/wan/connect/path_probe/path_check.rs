@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use crate::host::VirtualHost;
     use crate::simulate::{KeyFolder, run_in_virtual_time};
+    use crate::warnings::Warnings;
     use hier_collectives::ids::GatewayId;
     use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
     use quinn::{Endpoint, EndpointConfig, ServerConfig};
@@ -262,7 +263,7 @@ mod tests {
             net.set_mtu(OWN, lane(0).ip(), path_mtu).expect("a link");
             let host = VirtualHost::new(net, 1);
             let serve = |number: &u16| {
-                let socket = host.bind_udp(lane(*number), 0).expect("free");
+                let socket = host.bind_udp(lane(*number), 0, &Warnings::default()).expect("free");
                 let (config, runtime) = (EndpointConfig::default(), host.quic_runtime());
                 let server = Some(server.clone());
                 Endpoint::new_with_abstract_socket(config, server, socket, runtime)

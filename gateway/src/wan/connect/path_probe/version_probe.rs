@@ -8,6 +8,7 @@
 //! way back. [`super::path_check`] calls it on the caller's executor.
 
 use crate::host::Host;
+use crate::warnings::Warnings;
 use quinn::AsyncUdpSocket;
 use quinn::udp::{RecvMeta, Transmit};
 use std::future::poll_fn;
@@ -57,7 +58,8 @@ impl<'h> VersionProber<'h> {
     /// # Errors
     /// The address is not one of this host.
     pub fn bind(host: &'h dyn Host, from: IpAddr, rtt: Span) -> io::Result<Self> {
-        let socket = host.bind_udp(SocketAddr::new(from, 0), SOCKET_BUFFER_BYTES)?;
+        let socket =
+            host.bind_udp(SocketAddr::new(from, 0), SOCKET_BUFFER_BYTES, &Warnings::default())?;
         let rounds = Span::from_ns(rtt.ns().saturating_mul(ANSWER_ROUNDS));
         Ok(Self { host, socket, timeout: rounds + ANSWER_TIMEOUT_MIN })
     }

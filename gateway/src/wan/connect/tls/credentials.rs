@@ -1,5 +1,6 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
+use crate::access::read_credential_file;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
@@ -19,6 +20,9 @@ pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
 /// The ALPN protocol of a [path probe](crate::wan::connect::path_probe), which carries no
 /// collective.
 pub const PROBE_ALPN: &[u8] = b"landbridge-probe/1";
+
+/// The ALPN protocol of a trainer's connection to the gateway of another host, with its version.
+pub const ATTACH_ALPN: &[u8] = b"landbridge-attach/1";
 
 /// The certificate and key of a gateway, and the CA that it trusts. They were valid when loaded.
 #[derive(Debug)]
@@ -74,20 +78,15 @@ impl Credentials {
     /// # Errors
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
-        let chain = read_tls_certificate_chain(certificate)?;
-        let key_der = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| unreadable_credentials(key, &error))?;
-        let mut roots = RootCertStore::empty();
+        let (chain, key_der) = read_certificate_and_key(certificate, key)?;
         let authorities = read_tls_certificate_chain(ca)?;
         let expiry = CertificateExpiry {
             own: chain.first().and_then(expires_at),
             ca: authorities.iter().filter_map(expires_at).max(),
         };
-        for root in authorities {
-            roots.add(root).map_err(|source| refused_credentials(ca, source))?;
-        }
+        let roots = root_store(ca, authorities)?;
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
-        let credentials = Self { chain, key: key_der, roots: Arc::new(roots), expiry, files };
+        let credentials = Self { chain, key: key_der, roots, expiry, files };
         // A key that does not fit is found here, not at the first connection.
         credentials.server_config()?;
         Ok(credentials)
@@ -129,6 +128,32 @@ impl Credentials {
         let verifier = self.dialler_verifier().map_err(|error| {
             refused_credentials(&self.files.ca, rustls::Error::General(error.to_string()))
         })?;
+        self.server_settings(verifier, &[GATEWAY_ALPN, PROBE_ALPN], has_aes)
+    }
+
+    /// Makes rustls's settings of the gateway's side of connections of trainers on other hosts. They
+    /// must show a certificate of `trainers` where that is given.
+    ///
+    /// # Errors
+    /// TLS refuses the certificate, the key or the CA of the trainers.
+    pub fn attach_acceptor_config(
+        &self,
+        trainers: Option<&Authorities>,
+    ) -> Result<rustls::ServerConfig, CredentialsError> {
+        let verifier = match trainers {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(trainers) => trainers.client_verifier()?,
+        };
+        self.server_settings(verifier, &[ATTACH_ALPN], cpu_has_aes())
+    }
+
+    /// Makes rustls's settings of an accepting side, which speaks one of `protocols` (ALPN).
+    fn server_settings(
+        &self,
+        verifier: Arc<dyn ClientCertVerifier>,
+        protocols: &[&[u8]],
+        has_aes: bool,
+    ) -> Result<rustls::ServerConfig, CredentialsError> {
         let mut config = rustls::ServerConfig::builder_with_provider(tls_cipher_provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
@@ -136,7 +161,7 @@ impl Credentials {
                 builder.with_single_cert(self.chain.clone(), self.key.clone_key())
             })
             .map_err(|source| refused_credentials(&self.files.certificate, source))?;
-        config.alpn_protocols = vec![GATEWAY_ALPN.to_vec(), PROBE_ALPN.to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // No tickets: each connection proves its name anew, and no session outlives a certificate.
         config.send_tls13_tickets = 0;
         // Without AES instructions here, ChaCha20 is used even if the dialler prefers AES.
@@ -196,10 +221,72 @@ impl Credentials {
         self.expiry
     }
 
+    /// Returns the file of the own certificate.
+    pub(super) fn certificate_file(&self) -> &Path {
+        &self.files.certificate
+    }
+
+    /// Returns the file of the CA's certificate.
+    pub(super) fn ca_file(&self) -> &Path {
+        &self.files.ca
+    }
+
     /// Returns the certificate chain, own certificate first.
     pub fn certificate_chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
+}
+
+/// Certificates of CAs that one side of a connection trusts.
+#[derive(Debug, Clone)]
+pub struct Authorities {
+    file: PathBuf,
+    pub(super) roots: Arc<RootCertStore>,
+}
+
+impl Authorities {
+    /// Loads the certificates of a PEM file.
+    ///
+    /// # Errors
+    /// The file is missing, is not PEM, or holds something else.
+    pub fn load(file: &Path) -> Result<Self, CredentialsError> {
+        let roots = root_store(file, read_tls_certificate_chain(file)?)?;
+        Ok(Self { file: file.to_owned(), roots })
+    }
+
+    /// Makes the verifier of clients' certificates.
+    fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CredentialsError> {
+        let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
+        WebPkiClientVerifier::builder_with_provider(roots, provider).build().map_err(|error| {
+            refused_credentials(&self.file, rustls::Error::General(error.to_string()))
+        })
+    }
+}
+
+/// Collects the certificates of CAs that are in `file`.
+fn root_store(
+    file: &Path,
+    authorities: Vec<CertificateDer<'static>>,
+) -> Result<Arc<RootCertStore>, CredentialsError> {
+    let mut roots = RootCertStore::empty();
+    for root in authorities {
+        roots.add(root).map_err(|source| refused_credentials(file, source))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// Reads a certificate chain and its private key from PEM files.
+///
+/// # Errors
+/// A file is missing or is not PEM.
+pub(super) fn read_certificate_and_key(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
+    let chain = read_tls_certificate_chain(certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&read_pem(key)?)
+        .map_err(|error| unreadable_credentials(key, &error))?;
+    Ok((chain, key))
 }
 
 /// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
@@ -223,8 +310,8 @@ fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig>
 fn read_tls_certificate_chain(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let certificates = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let certificates = CertificateDer::pem_slice_iter(&read_pem(file)?)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable_credentials(file, &error))?;
     if certificates.is_empty() {
         let problem = "holds no certificate in PEM".to_owned();
@@ -233,13 +320,18 @@ fn read_tls_certificate_chain(
     Ok(certificates)
 }
 
+/// Reads a file with certificates or a key.
+fn read_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
+    read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
+}
+
 /// Makes the error about a certificate or key file that cannot be read.
-fn unreadable_credentials(file: &Path, error: &rustls::pki_types::pem::Error) -> CredentialsError {
+fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> CredentialsError {
     CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
 }
 
 /// Makes the error about a certificate file that TLS refuses.
-fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
+pub(super) fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
     CredentialsError::Refused { file: file.to_owned(), source }
 }
 
@@ -255,19 +347,19 @@ pub(super) fn tls_cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
 
 /// Returns whether the CPU has instructions for AES-GCM.
 #[cfg(target_arch = "x86_64")]
-fn cpu_has_aes() -> bool {
+pub(super) fn cpu_has_aes() -> bool {
     std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
 }
 
 /// Returns whether the CPU has instructions for AES-GCM.
 #[cfg(target_arch = "aarch64")]
-fn cpu_has_aes() -> bool {
+pub(super) fn cpu_has_aes() -> bool {
     std::arch::is_aarch64_feature_detected!("aes")
 }
 
 /// Returns whether the CPU has instructions for AES-GCM; false on architectures that are not
 /// checked.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn cpu_has_aes() -> bool {
+pub(super) fn cpu_has_aes() -> bool {
     false
 }

@@ -50,18 +50,32 @@ pub fn check_gateway_name(
     }
 }
 
+/// Returns whether a certificate proves the name of a gateway of any fabric: of `gateway`, or of any
+/// gateway without it.
+pub(super) fn proves_a_gateway(certificate: &CertificateDer<'_>, gateway: Option<&str>) -> bool {
+    let names = dns_names(certificate).unwrap_or_default();
+    names.iter().any(|name| {
+        let labels: Vec<&str> = name.split('.').collect();
+        let [named, _fabric, "landbridge"] = labels[..] else { return false };
+        gateway.is_none_or(|gateway| gateway == named)
+    })
+}
+
 /// Returns the DNS names of a certificate, for messages.
 pub fn certificate_dns_names(certificate: &CertificateDer<'_>) -> String {
-    let unreadable = || "names that cannot be read".to_owned();
-    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
-        return unreadable();
+    let Some(names) = dns_names(certificate) else {
+        return "names that cannot be read".to_owned();
     };
-    let Ok(Some(names)) = parsed.subject_alternative_name() else {
-        return unreadable();
-    };
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the DNS names of a certificate; `None` if they cannot be read.
+fn dns_names(certificate: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
     let names = names.value.general_names.iter().filter_map(|name| match name {
-        x509_parser::extensions::GeneralName::DNSName(name) => Some(format!("`{name}`")),
+        x509_parser::extensions::GeneralName::DNSName(name) => Some((*name).to_owned()),
         _ => None,
     });
-    names.collect::<Vec<_>>().join(", ")
+    Some(names.collect())
 }

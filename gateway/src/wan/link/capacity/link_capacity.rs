@@ -139,6 +139,8 @@ const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 #[derive(Debug)]
 pub struct LinkCapacity {
     link: Link,
+    /// Whether the lanes of the link find its rate and limit themselves, on a shared link.
+    is_found_by_lanes: bool,
     /// The begin of the current span, and the counters then.
     span_begin: Option<(TimeNs, LinkTraffic)>,
     /// The least RTT of the current span.
@@ -204,6 +206,7 @@ impl LinkCapacity {
     pub fn new(link: Link) -> Self {
         Self {
             link,
+            is_found_by_lanes: false,
             span_begin: None,
             span_min_rtt: None,
             rtts: VecDeque::new(),
@@ -223,10 +226,25 @@ impl LinkCapacity {
         }
     }
 
+    /// Creates the estimate of one direction of a shared link, whose rate its lanes find.
+    pub fn found_by_lanes(link: Link) -> Self {
+        Self { is_found_by_lanes: true, ..Self::new(link) }
+    }
+
+    /// Takes the rate that the lanes of a pair of gateways have found together, in bits per second, of
+    /// which the pair has its `share`.
+    pub fn set_found(&mut self, bits_per_second: f64, share: PairShare) {
+        if let Some(rate) = share.link_rate_for(bits_per_second) {
+            let configured = self.link.rate.bits_per_second() as f64;
+            self.reduced = Some(rate).filter(|rate| *rate < NOMINAL_RATE_FRACTION * configured);
+        }
+    }
+
     /// Returns the rate limit to apply to the link: the probed rate or the capacity. `None` while
-    /// the capacity is the configured rate.
+    /// the capacity is the configured rate, and where lanes limit themselves.
     pub fn rate_limit(&self) -> Option<BitRate> {
-        self.probed.or(self.reduced).map(capacity_bit_rate)
+        let limit = self.probed.or(self.reduced).filter(|_| !self.is_found_by_lanes);
+        limit.map(capacity_bit_rate)
     }
 
     /// Returns the measured capacity of the link; `None` while it is the configured rate.
@@ -282,7 +300,7 @@ impl LinkCapacity {
         self.span_begin = Some((now, traffic));
         let min_rtt = self.span_min_rtt.take();
         self.note_inflation(min_rtt, has_packets);
-        if self.reduced.is_none() {
+        if self.reduced.is_none() || self.is_found_by_lanes {
             self.used_at = now;
         } else if now.since(self.used_at) > UNUSED_CAPACITY_LIFETIME {
             (self.reduced, self.probed, self.used_at) = (None, None, now);
@@ -292,7 +310,11 @@ impl LinkCapacity {
         if let Some(delivery_rate) = share.link_rate_for(bits / span.as_secs_f64()) {
             let lost_packets = traffic.lost_packets - before.lost_packets;
             let sample = SpanSample { sent_packets, lost_packets, delivery_rate, min_rtt };
-            self.evaluate_span(&sample, limit.bits_per_second() as f64, now);
+            if self.is_found_by_lanes {
+                self.note_loss(&sample);
+            } else {
+                self.evaluate_span(&sample, limit.bits_per_second() as f64, now);
+            }
         }
         remember_span(&mut self.rtts, min_rtt);
     }
@@ -344,11 +366,16 @@ impl LinkCapacity {
         if is_congested || self.evidence.is_some() && self.is_queued(sample) {
             return self.note_evidence(sample, limit, now);
         }
+        self.note_loss(sample);
+        self.correct_capacity(sample, limit, now);
+        self.probe_capacity(sample, now);
+    }
+
+    /// Adds the loss of a span to the random loss, unless most was lost.
+    fn note_loss(&mut self, sample: &SpanSample) {
         if sample.lost_packets < sample.sent_packets / 2 {
             remember_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
         }
-        self.correct_capacity(sample, limit, now);
-        self.probe_capacity(sample, now);
     }
 
     /// Lowers a capacity that is a little too high. Before a standing queue the delivery rate is

@@ -1,23 +1,29 @@
-//! The state of one tree's part of a collective, segment by segment.
+//! The state of one part of a collective, segment by segment.
 
+mod block_table;
 mod segment;
 
+use block_table::BlockTable;
 pub(super) use segment::{IncomingSegment, OutboundSegments, SegmentPayload, SegmentState};
 
-use crate::buffer_part::BufferPart;
-use crate::ids::GatewayId;
-use crate::plan::{Operation, Phases, Role, Tree, Upstream};
+use crate::ids::{GatewayId, RankId, Sequence};
+use crate::parts::{OperationPart, Ranks};
+use crate::plan::{Phases, Role, Upstream};
 use crate::session::action::{Buffer, BufferView, ReduceInput};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-/// The part of a buffer that one tree carries, while the collective runs.
+/// One part of a collective on this gateway, while the collective runs.
 #[derive(Debug)]
 pub(super) struct TransferPart {
-    pub part: BufferPart,
+    blocks: BlockTable,
     pub role: Role,
     pub phases: Phases,
-    /// The root's results are those of the tree before this one.
+    /// The root's results are those of the part before this one.
     pub follows: bool,
+    /// No local rank gets the bytes that come down: they wait here in gateway memory until the
+    /// gateways below have them.
+    pub passes_on: bool,
     pub segments: Vec<SegmentState>,
     /// The first segment whose local reduction has not begun.
     pub next_local: u32,
@@ -33,34 +39,21 @@ pub(super) struct TransferPart {
     pub delivered: u32,
 }
 
-/// The phases that a collective has along a tree.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TreeOperation {
-    phases: Phases,
-    follows: bool,
-}
-
-impl TreeOperation {
-    /// Returns the phases that an operation has along a tree, and whether its results follow those
-    /// of the tree before.
-    pub fn for_tree(operation: Operation, tree: &Tree) -> Self {
-        let phases = operation.phases_along(tree);
-        let follows = phases.down && !phases.up && operation.has_up_phase();
-        Self { phases, follows }
-    }
-}
-
 impl TransferPart {
     /// Creates the state of a part before anything has moved, with the segments to send to each
-    /// peer.
-    pub fn new(part: BufferPart, role: Role, operation: TreeOperation, me: GatewayId) -> Self {
-        let TreeOperation { phases, follows } = operation;
-        let part = if phases.up || phases.down { part } else { part.without_bytes() };
+    /// peer. `ranks` are those of this gateway.
+    pub fn new(part: OperationPart<'_>, me: GatewayId, ranks: &Range<u32>) -> Self {
+        let OperationPart { tree, phases, follows, blocks } = part;
+        // A gateway outside a pruned tree has nothing to do with the part.
+        let takes_part = tree.roots.contains(&me) || tree.parents.contains_key(&me);
+        let blocks = BlockTable::new(if takes_part { blocks } else { vec![] });
+        let role = tree.role(me);
         let mut out = BTreeMap::new();
         let mut add = |peer, payload| {
             out.insert(peer, OutboundSegments { payload, next: 0, due: BTreeSet::new() });
         };
         match &role.upstream {
+            _ if !takes_part => {}
             Upstream::Parent(parent) if phases.up => add(*parent, SegmentPayload::Partial),
             Upstream::RootSet(roots) if phases.up => {
                 roots
@@ -70,22 +63,26 @@ impl TransferPart {
             }
             Upstream::Parent(_) | Upstream::RootSet(_) => {}
         }
-        if phases.down {
+        if phases.down && takes_part {
             role.children.iter().for_each(|child| add(*child, SegmentPayload::Result));
         }
+        let is_below = matches!(role.upstream, Upstream::Parent(_));
+        let passes_on = phases.down && is_below && !blocks.reaches_one_of(ranks);
         let due = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-        let partials = out.values().filter(|outbound| outbound.payload == SegmentPayload::Partial);
-        let (receipts_due, partial_due) = (due(out.len()), due(partials.count()));
-        let segment = SegmentState { receipts_due, partial_due, ..SegmentState::default() };
-        let part_segments = part.segment_count();
+        let held =
+            |outbound: &&OutboundSegments| passes_on || outbound.payload == SegmentPayload::Partial;
+        let (receipts_due, held_due) = (due(out.len()), due(out.values().filter(held).count()));
+        let segment = SegmentState { receipts_due, held_due, ..SegmentState::default() };
+        let part_segments = blocks.segment_count();
         let segments = vec![segment; usize::try_from(part_segments).unwrap_or(0)];
         Self {
-            part,
+            blocks,
             role,
             phases,
             follows,
-            // Results of another tree have no local contribution.
-            next_local: if follows { part_segments } else { 0 },
+            passes_on,
+            // Only what goes up is reduced here.
+            next_local: if phases.up { 0 } else { part_segments },
             segments,
             local_prefix: 0,
             result_prefix: 0,
@@ -93,6 +90,11 @@ impl TransferPart {
             out,
             delivered: 0,
         }
+    }
+
+    /// Whether the blocks of this part begin at this gateway, unreduced.
+    pub fn is_source(&self) -> bool {
+        !self.phases.up && !self.follows && self.is_at_root()
     }
 
     /// Whether this gateway is in the tree's root set, where the result is made.
@@ -162,6 +164,16 @@ impl TransferPart {
         self.segments[index as usize].partial.as_ref()
     }
 
+    /// Returns the peers from which segments of this part come.
+    pub fn senders(&self, me: GatewayId) -> Vec<GatewayId> {
+        let above: &[GatewayId] = match &self.role.upstream {
+            Upstream::Parent(parent) => std::slice::from_ref(parent),
+            Upstream::RootSet(roots) => roots,
+        };
+        let near = above.iter().chain(&self.role.children).copied();
+        near.filter(|peer| self.expects_from(*peer, me)).collect()
+    }
+
     /// Whether segments of this tree come from a peer.
     pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
         match &self.role.upstream {
@@ -178,14 +190,14 @@ impl TransferPart {
             return self.needs_partial_task();
         }
         self.expects_from(peer, me)
-            && !self.comes_down_from(peer)
+            && !self.lands_in_slot(peer)
             && self.streaming_peer(me) != Some(peer)
     }
 
     /// Returns the index of the first segment, of a peer or our own, that waits here or may come to
     /// wait.
     pub fn first_buffered_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
-        if peer == me { self.done_prefix } else { self.result_prefix }
+        if peer == me || self.passes_on { self.done_prefix } else { self.result_prefix }
     }
 
     /// Whether results come down this tree from a peer.
@@ -193,8 +205,41 @@ impl TransferPart {
         self.phases.down && self.role.upstream == Upstream::Parent(peer)
     }
 
-    /// Returns the view of a segment's bytes in a buffer.
-    pub fn segment_view(&self, index: u32, buffer: Buffer) -> BufferView {
-        BufferView { buffer, range: self.part.segment_range(index) }
+    /// Whether what comes down from a peer lands in the result slot of a local rank.
+    pub fn lands_in_slot(&self, peer: GatewayId) -> bool {
+        self.comes_down_from(peer) && !self.passes_on
+    }
+
+    /// Returns the number of bytes of a segment.
+    pub fn segment_bytes(&self, index: u32) -> u64 {
+        let range = self.blocks.contribution_range(index);
+        range.end - range.start
+    }
+
+    /// Returns the bytes of all segments from one on.
+    pub fn bytes_from(&self, index: u32) -> u64 {
+        (index..self.segment_count()).map(|index| self.segment_bytes(index)).sum()
+    }
+
+    /// Returns the ranks that contribute to a segment.
+    pub fn contributors(&self, index: u32) -> Ranks {
+        self.blocks.block_of(index).map_or(Ranks::All, |block| block.contributors)
+    }
+
+    /// Returns the ranks that get a segment.
+    pub fn receivers(&self, index: u32) -> Ranks {
+        self.blocks.block_of(index).map_or(Ranks::All, |block| block.receivers)
+    }
+
+    /// Returns the view of a segment's bytes in a rank's contribution.
+    pub fn contribution_view(&self, index: u32, sequence: Sequence, rank: RankId) -> BufferView {
+        let buffer = Buffer::Contribution(sequence, rank);
+        BufferView { buffer, range: self.blocks.contribution_range(index) }
+    }
+
+    /// Returns the view of a segment's bytes in a rank's result.
+    pub fn result_view(&self, index: u32, sequence: Sequence, rank: RankId) -> BufferView {
+        let buffer = Buffer::Result(sequence, rank);
+        BufferView { buffer, range: self.blocks.result_range(index) }
     }
 }

@@ -16,8 +16,12 @@ pub(in crate::session::transfer) struct SegmentState {
     pub combining: bool,
     /// Receipts that are missing.
     pub receipts_due: u16,
-    /// Receipts for the partial that are missing.
-    pub partial_due: u16,
+    /// Receipts that are missing for bytes in gateway memory: the partial, or a block that is passed
+    /// on.
+    pub held_due: u16,
+    /// The bytes to send on, where they are not in the result slot of a local rank: the
+    /// contribution of a rank here, or gateway memory.
+    pub moved: Option<BufferView>,
     /// Scratch to release once the result and the receipts for the partial are in.
     pub scratch: Vec<BufferView>,
 }
@@ -72,6 +76,6 @@ impl IncomingSegment {
 impl SegmentState {
     /// Whether the segment needs no memory of this gateway any more.
     pub fn is_done(&self) -> bool {
-        self.result && self.partial_due == 0
+        self.result && self.held_due == 0
     }
 }

@@ -1,9 +1,14 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
+pub(super) mod handover;
+mod remote;
+
+pub use handover::GatewayAddress;
+pub use remote::{NoTlsAddress, TlsAddress, TlsGateway};
+
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{Connection, read_events, write_requests};
-use super::handover::{ArenaHandover, GatewayAddress};
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
 use crate::local::listener::{ConnectError, Duplex};
@@ -12,7 +17,10 @@ use crate::local::protocol::{
 };
 use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
+use crate::wan::connect::tls::CredentialsError;
+use handover::{ArenaHandover, HandoverError};
 use hier_collectives::ids::RankId;
+use remote::distrust;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -77,6 +85,13 @@ pub enum AttachError {
     /// This user may not connect, or a third user may listen there. No token was sent.
     #[error(transparent)]
     Access(#[from] SocketAccessError),
+    /// A file of CA, certificate or key cannot be used. The caller's fault.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The program that answers proves no gateway's name, or refuses this trainer's certificate. No
+    /// token was sent to another program than a gateway of the CA.
+    #[error("no trust: {0}")]
+    Untrusted(String),
     /// The gateway refused the rank, for good or until [`AttachOptions::gateway_timeout`].
     #[error("the gateway refused: {0}")]
     Refused(Refusal),
@@ -106,6 +121,44 @@ impl fmt::Display for EpochTimeout {
         let why = self.why.as_deref().unwrap_or("some gateway is missing");
         let timeout = self.timeout;
         write!(f, "attached, but no epoch began within {timeout}: {why}; see `landbridge status`")
+    }
+}
+
+impl From<HandoverError> for AttachError {
+    /// Converts the error of an arena that cannot be handed over.
+    fn from(error: HandoverError) -> Self {
+        match error {
+            HandoverError::Memory(error) => Self::Memory(error),
+            HandoverError::Credentials(error) => Self::Credentials(error),
+        }
+    }
+}
+
+impl AttachError {
+    /// Converts the error of a connection to the gateway at `address`.
+    pub(super) fn of_connect(error: ConnectError, address: impl Fn() -> String) -> Self {
+        match error {
+            ConnectError::Access(error) => Self::Access(error),
+            ConnectError::Untrusted(why) => Self::Untrusted(why),
+            ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
+                Some(limit) => Self::Memory(limit),
+                None => Self::NoGateway { address: address(), source },
+            },
+        }
+    }
+}
+
+impl TlsGateway {
+    /// Connects to the gateway, which has proved its name then, and attaches nothing: for checks of a
+    /// deployment.
+    ///
+    /// # Errors
+    /// Nothing answers, the gateway proves no name, or a file cannot be used.
+    pub async fn connect_unattached(&self) -> Result<Box<dyn Duplex>, AttachError> {
+        match self.connect(&self.load()?).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(AttachError::of_connect(error, || self.address.to_string())),
+        }
     }
 }
 
@@ -198,13 +251,9 @@ impl Client {
     ) -> Result<Self, AttachError> {
         let trusted = TrustedUsers::new(options.gateway_user);
         let handover = &arena.handover;
-        let mut stream = handover.connect(trusted).await.map_err(|error| match error {
-            ConnectError::Access(error) => AttachError::Access(error),
-            ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
-                Some(limit) => AttachError::Memory(limit),
-                None => AttachError::NoGateway { address: handover.address(), source },
-            },
-        })?;
+        let connected = handover.connect(trusted).await;
+        let mut stream =
+            connected.map_err(|error| AttachError::of_connect(error, || handover.address()))?;
         let world_size = send_attach_request(&mut stream, options).await?;
         let connection = start_connection(stream, arena, options, world_size);
         let epoch_timeout = options.epoch_timeout;
@@ -237,9 +286,18 @@ async fn send_attach_request(
         rank: options.rank,
         arena_bytes: options.arena_bytes,
     });
-    let lost = |error: io::Error| AttachError::Lost(error.to_string());
-    write_local_message(stream, &request.encode()).await.map_err(lost)?;
-    let answer = read_local_message(stream).await.map_err(lost)?;
+    // In TLS 1.3 a client hears only now that its certificate was refused.
+    let lost = |error: io::Error| match distrust(&error) {
+        Some(why) => AttachError::Untrusted(why),
+        None => AttachError::Lost(error.to_string()),
+    };
+    let sent = write_local_message(stream, &request.encode()).await;
+    // A gateway that has closed the connection may have said why.
+    let answer = match (read_local_message(stream).await, sent) {
+        (Ok(answer), _) => answer,
+        (Err(error), _) if distrust(&error).is_some() => return Err(lost(error)),
+        (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
+    };
     match Response::decode(&answer) {
         Ok(Response::Attached { world_size, .. }) => Ok(world_size),
         Ok(Response::Refused(refusal)) => Err(AttachError::Refused(refusal)),

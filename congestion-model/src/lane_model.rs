@@ -1,0 +1,463 @@
+//! [`LaneModel`]: the phases of a lane, driven by its acknowledgements.
+
+use crate::loss::{LossCounts, LossKind};
+use crate::phase::{Phase, Reason, Rivals};
+use crate::rate_filter::RateFilter;
+use crate::round::{Counters, Round, RoundSample};
+use crate::round_trip::MinRtt;
+use units::{Span, TimeNs};
+
+/// The terms of a lane: the facts about its path before anything is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneTerms {
+    /// The RTT to assume until one is measured.
+    pub rtt: Span,
+    /// The most that the lane may send, in bytes per second.
+    pub rate_max: f64,
+    /// Bytes of a packet.
+    pub packet_bytes: u64,
+    /// The seed of the pauses between probes. Both ends of a lane should have different ones.
+    pub seed: u64,
+}
+
+/// The findings of a lane about its path. A new lane of the path begins with them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FoundPath {
+    /// The delivery rate in bytes per second.
+    pub rate: f64,
+    /// The RTT without a queue.
+    pub min_rtt: Span,
+}
+
+/// A change of a lane's phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// The phase before.
+    pub from: Phase,
+    /// The phase after.
+    pub to: Phase,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// The model of one lane. The module above has the drawing of its phases.
+#[derive(Debug, Clone)]
+pub struct LaneModel {
+    terms: LaneTerms,
+    phase: Phase,
+    /// Rounds that ended in this phase.
+    phase_rounds: u32,
+    rates: RateFilter,
+    min_rtt: MinRtt,
+    round: Round,
+    /// When the last packet left.
+    last_sent: TimeNs,
+    /// Whether nothing is acknowledged yet since the begin, or since idle time.
+    is_resuming: bool,
+    counters: Counters,
+    in_flight: u64,
+    /// Bytes in flight before the last acknowledgement.
+    in_flight_before_ack: u64,
+    latest_rtt: Span,
+    /// Consecutive packets whose RTT shows a queue.
+    queued_packets: u32,
+    /// The rate of the last round, in bytes per second, if a queue stood all the time.
+    queued_rate: Option<f64>,
+    /// The window of the startup, in bytes.
+    startup_window: f64,
+    /// The rate from which growth is counted, in bytes per second.
+    growth_base: f64,
+    rounds_without_growth: u32,
+    /// Probes of more so far.
+    probes: u64,
+    /// Times in a row that a queue stood although the lane had drained its own.
+    drains_in_vain: u32,
+    /// Rounds for which rivals still count as present.
+    rivals_rounds: u32,
+    /// The least RTT of the present probe of it.
+    probed_rtt: Option<Span>,
+    losses: LossCounts,
+    transition: Option<Transition>,
+}
+
+impl LaneModel {
+    /// Creates the model of a lane that begins at `now`. It cruises at the rate that another lane of
+    /// the path has `found`; without one it starts from little.
+    pub fn new(terms: LaneTerms, found: Option<FoundPath>, now: TimeNs) -> Self {
+        let packets = (STARTUP_WINDOW_PACKETS_MAX * terms.packet_bytes) as f64;
+        let rate = STARTUP_RATE_MAX.min(terms.rate_max);
+        let mut rates = RateFilter::default();
+        if let Some(found) = found {
+            rates.push(found.rate);
+        }
+        let mut min_rtt = MinRtt::new(terms.rtt, now);
+        if let Some(found) = found {
+            min_rtt.replace(found.min_rtt, now);
+        }
+        let counters = Counters { at: now, newest_sent: now, ..Counters::default() };
+        let mut model = Self {
+            terms,
+            phase: if found.is_some() { Phase::Cruise } else { Phase::Startup },
+            phase_rounds: 0,
+            rates,
+            min_rtt,
+            round: Round::new(counters, now),
+            last_sent: now,
+            is_resuming: true,
+            counters,
+            in_flight: 0,
+            in_flight_before_ack: 0,
+            latest_rtt: Span::ZERO,
+            queued_packets: 0,
+            queued_rate: None,
+            startup_window: 0.0,
+            growth_base: 0.0,
+            rounds_without_growth: 0,
+            probes: 0,
+            drains_in_vain: 0,
+            rivals_rounds: 0,
+            probed_rtt: None,
+            losses: LossCounts::default(),
+            transition: None,
+        };
+        model.startup_window = packets.min(rate * model.rtt_seconds()).max(model.window_min());
+        model
+    }
+
+    /// Takes the sending of `bytes` bytes. Time since the last acknowledgement does not count if it was
+    /// idle: nothing was in flight, or only what nobody acknowledges.
+    pub fn note_sent(&mut self, now: TimeNs, bytes: u64) {
+        let silence = now.since(self.counters.at);
+        let silence_max = Span::from_ns(SILENT_ROUNDS * self.min_rtt().ns()) + SILENCE_MIN;
+        if self.in_flight == 0 && silence > Span::ZERO || silence > silence_max {
+            self.min_rtt.skip(silence);
+            (self.counters.at, self.is_resuming) = (now, true);
+        }
+        self.last_sent = now;
+        self.in_flight += bytes;
+    }
+
+    /// Takes the acknowledgement of a packet of `bytes` bytes that left at `sent`.
+    pub fn note_acked(&mut self, now: TimeNs, sent: TimeNs, bytes: u64) {
+        if !self.is_resuming
+            && let Some(sample) = self.round.end_before(now, self.last_sent)
+        {
+            self.end_round(&sample);
+        }
+        let rtt = now.since(sent);
+        self.latest_rtt = rtt;
+        self.min_rtt.note(rtt, now);
+        self.round.add_packet(sent, rtt);
+        self.counters.delivered += bytes;
+        self.counters.newest_sent = self.counters.newest_sent.max(sent);
+        let is_queued = self.min_rtt.shows_queue(rtt);
+        self.queued_packets = if is_queued { self.queued_packets.saturating_add(1) } else { 0 };
+        if self.phase == Phase::ProbeRtt && self.phase_rounds >= PROBE_RTT_ROUNDS_BEFORE {
+            self.probed_rtt = self.probed_rtt.into_iter().chain([rtt]).min();
+        }
+        let is_full = 2 * self.in_flight >= self.startup_window as u64;
+        if self.phase == Phase::Startup && is_full && !is_queued {
+            self.startup_window += bytes as f64;
+        }
+    }
+
+    /// Ends the acknowledgements of one packet of the peer. `in_flight` bytes are left; `is_held` says
+    /// whether window or pace hold the sender, which has more to send.
+    pub fn end_acks(&mut self, now: TimeNs, in_flight: u64, is_held: bool) {
+        (self.in_flight_before_ack, self.in_flight) = (self.in_flight, in_flight);
+        self.counters.at = now;
+        self.counters.acks += 1;
+        self.counters.held_acks += u64::from(is_held);
+        self.round.add_counters(self.counters);
+        // A round begins with what comes back: nothing does so for a round trip.
+        if std::mem::take(&mut self.is_resuming) {
+            self.round = Round::new(self.counters, self.last_sent);
+        }
+        if self.queued_packets >= QUEUED_PACKETS_MIN {
+            self.note_queue();
+        }
+        let drained = self.phase.drained_gain() * self.rate() * self.rtt_seconds();
+        let is_drained = in_flight as f64 <= drained;
+        match self.phase {
+            Phase::Drain if is_drained && self.phase_rounds > 0 => {
+                self.enter(Phase::Cruise, Reason::Drained);
+            }
+            Phase::ProbeDown if is_drained => self.enter(Phase::Cruise, Reason::Drained),
+            _ => {}
+        }
+    }
+
+    /// Takes an ECN CE mark, which shows a queue.
+    pub fn note_marked(&mut self) {
+        self.round.add_mark();
+        self.note_queue();
+    }
+
+    /// Takes the loss of `bytes` bytes at once, and returns its kind.
+    pub fn note_lost(&mut self, bytes: u64) -> LossKind {
+        let in_flight = self.in_flight.max(self.in_flight_before_ack);
+        let queued = self.min_rtt.shows_queue(self.latest_rtt);
+        let kind = LossKind::judge(bytes, in_flight, queued);
+        self.losses.add(kind, bytes);
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        kind
+    }
+
+    /// Changes the most that the lane may send, in bytes per second.
+    pub fn set_rate_max(&mut self, rate_max: f64) {
+        self.terms.rate_max = rate_max;
+    }
+
+    /// Changes the bytes of a packet.
+    pub fn set_packet_bytes(&mut self, packet_bytes: u64) {
+        self.terms.packet_bytes = packet_bytes;
+    }
+
+    /// Returns the congestion window: the most bytes that may be in flight.
+    pub fn window(&self) -> u64 {
+        self.target_window().max(self.window_min()) as u64
+    }
+
+    /// Returns the pacing rate in bytes per second.
+    pub fn pacing_rate(&self) -> f64 {
+        let rate = match self.phase {
+            Phase::Startup => STARTUP_PACING_GAIN * self.startup_window / self.rtt_seconds(),
+            phase => phase.pacing_gain() * self.rate(),
+        };
+        rate.max(self.window_min() / self.rtt_seconds()).min(self.terms.rate_max)
+    }
+
+    /// Returns the delivery rate in bytes per second: at first what the startup sends.
+    pub fn rate(&self) -> f64 {
+        self.rates.max().unwrap_or(self.startup_window / self.rtt_seconds())
+    }
+
+    /// Returns the RTT without a queue.
+    pub fn min_rtt(&self) -> Span {
+        self.min_rtt.get()
+    }
+
+    /// Returns the present phase.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Returns whether others seem to fill the queue.
+    pub fn rivals(&self) -> Rivals {
+        if self.rivals_rounds > 0 { Rivals::Present } else { Rivals::Absent }
+    }
+
+    /// Returns the lost bytes by kind.
+    pub fn losses(&self) -> LossCounts {
+        self.losses
+    }
+
+    /// Returns what the lane has found out; `None` while it does not know the rate.
+    pub fn found(&self) -> Option<FoundPath> {
+        let rate = self.rates.max().filter(|_| self.phase != Phase::Startup)?;
+        Some(FoundPath { rate, min_rtt: self.min_rtt() })
+    }
+
+    /// Returns the last change of the phase that was not taken yet.
+    pub fn take_transition(&mut self) -> Option<Transition> {
+        self.transition.take()
+    }
+
+    /// Ends a round: takes its rate, and goes on to the next phase where it is time.
+    fn end_round(&mut self, sample: &RoundSample) {
+        let now = self.counters.at;
+        self.phase_rounds += 1;
+        self.rivals_rounds = self.rivals_rounds.saturating_sub(1);
+        let is_queued = self.min_rtt.shows_queue(sample.min_rtt);
+        if !is_queued {
+            self.drains_in_vain = 0;
+        }
+        self.take_rate(sample, is_queued);
+        match self.phase {
+            Phase::Startup => self.look_for_end_of_growth(sample),
+            Phase::ProbeUp if self.phase_rounds >= PROBE_UP_ROUNDS => {
+                if !is_queued && sample.rate >= PROBE_GROWTH * self.growth_base {
+                    self.enter(Phase::Startup, Reason::Growth);
+                } else {
+                    self.enter(Phase::ProbeDown, Reason::RoundsPassed);
+                }
+            }
+            Phase::ProbeRtt if self.phase_rounds >= PROBE_RTT_ROUNDS_BEFORE + PROBE_RTT_ROUNDS => {
+                if let Some(rtt) = self.probed_rtt.take() {
+                    self.min_rtt.replace(rtt, now);
+                }
+                self.enter(Phase::ProbeDown, Reason::RoundsPassed);
+            }
+            Phase::ProbeDown if self.phase_rounds >= PROBE_DOWN_ROUNDS_MAX => {
+                self.enter(Phase::Cruise, Reason::RoundsPassed);
+            }
+            Phase::Cruise | Phase::ProbeDown if self.min_rtt.is_unseen(now) => {
+                self.enter(Phase::ProbeRtt, Reason::RttUnseen);
+            }
+            Phase::Cruise if is_queued && sample.is_limited && self.rivals() == Rivals::Absent => {
+                self.note_standing_queue();
+            }
+            Phase::Cruise if sample.is_limited && self.phase_rounds >= self.cruise_rounds() => {
+                self.enter(Phase::ProbeUp, Reason::RoundsPassed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the rate of a round. The better of two with a queue all the time measures the capacity.
+    fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
+        if matches!(self.phase, Phase::ProbeRtt | Phase::ProbeDown) {
+            return;
+        }
+        if self.phase == Phase::Drain {
+            return self.rates.replace(sample.rate);
+        }
+        let shows_capacity = is_queued && sample.is_limited && self.rivals() == Rivals::Absent;
+        let before =
+            std::mem::replace(&mut self.queued_rate, Some(sample.rate).filter(|_| shows_capacity));
+        let known = self.rates.max().unwrap_or(0.0);
+        if shows_capacity && sample.rate < FALLEN_FRACTION * known {
+            self.rates.replace(sample.rate);
+        } else if let (Some(before), true) = (before, shows_capacity) {
+            self.rates.replace(sample.rate.max(before));
+        } else if sample.is_limited || sample.rate > known {
+            self.rates.push(sample.rate);
+        }
+    }
+
+    /// Ends the startup after two rounds in which the rate did not grow by a quarter.
+    fn look_for_end_of_growth(&mut self, sample: &RoundSample) {
+        if sample.rate >= STARTUP_GROWTH * self.growth_base {
+            (self.growth_base, self.rounds_without_growth) = (sample.rate, 0);
+        } else if sample.is_limited {
+            self.rounds_without_growth += 1;
+            if self.rounds_without_growth >= STARTUP_ROUNDS_WITHOUT_GROWTH {
+                self.enter(Phase::Drain, Reason::NoGrowth);
+            }
+        }
+    }
+
+    /// Ends a phase that fills the link, because a queue stands.
+    fn note_queue(&mut self) {
+        match self.phase {
+            Phase::Startup => self.enter(Phase::Drain, Reason::Queue),
+            Phase::ProbeUp if self.rivals() == Rivals::Absent && self.phase_rounds > 0 => {
+                self.enter(Phase::ProbeDown, Reason::Queue);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drains a queue that stood for a whole round of cruise. One that stands right after a drain, and
+    /// again after the next, is another's.
+    fn note_standing_queue(&mut self) {
+        let after_drain = self.phase_rounds <= ROUNDS_AFTER_DRAIN;
+        self.drains_in_vain = if after_drain { self.drains_in_vain + 1 } else { 0 };
+        if self.drains_in_vain >= DRAINS_IN_VAIN_MAX {
+            (self.drains_in_vain, self.rivals_rounds) = (0, RIVALS_ROUNDS);
+        } else {
+            self.enter(Phase::ProbeDown, Reason::Queue);
+        }
+    }
+
+    /// Goes to another phase.
+    fn enter(&mut self, to: Phase, reason: Reason) {
+        debug_assert!(self.phase.may_lead_to(to), "{:?} to {to:?}", self.phase);
+        match to {
+            Phase::Startup => {
+                self.probes = 0;
+                self.startup_window = self.rate() * self.rtt_seconds();
+                (self.growth_base, self.rounds_without_growth) = (self.rate(), 0);
+            }
+            // A round from now on brings back what is in flight, with a queue all the time.
+            Phase::Drain => self.round = Round::new(self.counters, self.last_sent),
+            Phase::ProbeUp => (self.growth_base, self.probes) = (self.rate(), self.probes + 1),
+            _ => {}
+        }
+        self.transition = Some(Transition { from: self.phase, to, reason });
+        (self.phase, self.phase_rounds, self.queued_packets) = (to, 0, 0);
+    }
+
+    /// Returns the rounds until the next probe of more. They vary, since the probes of both ends leave
+    /// queues that delay the acknowledgements of the other.
+    /// The first comes soon: the start may have ended at a queue that was the peer's.
+    fn cruise_rounds(&self) -> u32 {
+        if self.probes == 0 {
+            return FIRST_CRUISE_ROUNDS;
+        }
+        // The multiplier of SplitMix64 spreads the seed over the upper bits.
+        let mixed = (self.terms.seed ^ (self.probes << 32)).wrapping_add(1);
+        let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        CRUISE_ROUNDS_MIN + (mixed % u64::from(CRUISE_ROUNDS_SPREAD)) as u32
+    }
+
+    /// Returns the window of the phase in bytes, without a least one.
+    fn target_window(&self) -> f64 {
+        if self.phase == Phase::Startup {
+            return self.startup_window;
+        }
+        let rtt = self.phase.window_gain(self.rivals()) * self.rtt_seconds();
+        // Phases that drain leave no room for late acknowledgements.
+        let drains = matches!(self.phase, Phase::Drain | Phase::ProbeDown | Phase::ProbeRtt);
+        let slack = if drains { 0.0 } else { WINDOW_SLACK.as_secs_f64() };
+        self.rate() * (rtt + slack)
+    }
+
+    /// Returns the least window in bytes.
+    fn window_min(&self) -> f64 {
+        (WINDOW_PACKETS_MIN * self.terms.packet_bytes) as f64
+    }
+
+    /// Returns the RTT without a queue, in seconds.
+    fn rtt_seconds(&self) -> f64 {
+        self.min_rtt.get().max(Span::from_ns(1)).as_secs_f64()
+    }
+}
+
+/// 1,250,000 bytes per second (10 Mbit/s): a lane starts at no more. Most links carry it, and ten
+/// round trips of doubling are 10 Gbit/s.
+const STARTUP_RATE_MAX: f64 = 1_250_000.0;
+/// 64 packets: a lane starts with no more in a round trip, so that a long thin link has no queue of
+/// hundreds.
+const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
+/// 2: the startup sends a window twice in a round trip, since the window doubles within it.
+const STARTUP_PACING_GAIN: f64 = 2.0;
+/// 1.25: the startup goes on while a round brings a quarter more. Below capacity it brings twice.
+const STARTUP_GROWTH: f64 = 1.25;
+/// 2 rounds without growth end the startup. One may have lost its time to something else.
+const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 2;
+/// 8 packets in a row whose RTT shows a queue: fewer may have waited for a late timer.
+const QUEUED_PACKETS_MIN: u32 = 8;
+/// 2 rounds until the first probe of more.
+const FIRST_CRUISE_ROUNDS: u32 = 2;
+/// 6 rounds at least between two probes of more. A probe costs a tenth of a round trip.
+const CRUISE_ROUNDS_MIN: u32 = 6;
+/// 5: the rounds between two probes are 6 to 10, by the seed.
+const CRUISE_ROUNDS_SPREAD: u32 = 5;
+/// 2 rounds of sending more: the second brings acknowledgements of the first.
+const PROBE_UP_ROUNDS: u32 = 2;
+/// 2 rounds at most to drain: what is left then is not the lane's, or waits on the way back.
+const PROBE_DOWN_ROUNDS_MAX: u32 = 2;
+/// 1.08: a probe that brings so much more has found capacity. It sends 1.15 times the rate.
+const PROBE_GROWTH: f64 = 1.08;
+/// 2 rounds until the RTT shows what the drain before has left.
+const ROUNDS_AFTER_DRAIN: u32 = 2;
+/// 2 drains that leave a queue: it is another's. The first one may have used a rate that was too high.
+const DRAINS_IN_VAIN_MAX: u32 = 2;
+/// 24 rounds: rivals count as present for so long, two cycles of probes.
+const RIVALS_ROUNDS: u32 = 24;
+/// 0.6: a round with a queue that brings less shows at once that the capacity fell. The peer's probes
+/// delay acknowledgements by less.
+const FALLEN_FRACTION: f64 = 0.6;
+/// 2 rounds of a probe of the RTT until little is in flight, and its packets come back.
+const PROBE_RTT_ROUNDS_BEFORE: u32 = 2;
+/// 1 round in which the RTT is measured.
+const PROBE_RTT_ROUNDS: u32 = 1;
+/// 4 packets: the least window, with which acknowledgements still come.
+const WINDOW_PACKETS_MIN: u64 = 4;
+/// 3 round trips and [`SILENCE_MIN`] without an acknowledgement: the lane was idle, or its path out.
+const SILENT_ROUNDS: u64 = 3;
+/// 100 ms: added to [`SILENT_ROUNDS`], since a peer may delay an acknowledgement by 25 ms.
+const SILENCE_MIN: Span = Span::from_ms(100);
+/// 2 ms: room in the window for late acknowledgements, two steps of a timer.
+const WINDOW_SLACK: Span = Span::from_ms(2);

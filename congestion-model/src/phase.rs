@@ -1,0 +1,136 @@
+//! The phases of a lane, their gains, and the transitions between them.
+
+/// A phase of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The rate doubles each round trip, until a queue stands or no more arrives.
+    Startup,
+    /// The queue that the start left empties.
+    Drain,
+    /// The lane's own queue empties.
+    ProbeDown,
+    /// The lane sends at its delivery rate.
+    Cruise,
+    /// The lane sends more, to see whether more arrives.
+    ProbeUp,
+    /// The lane sends half, to see the RTT without a queue.
+    ProbeRtt,
+}
+
+/// Whether others seem to fill the queue of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rivals {
+    /// No queue stands while the lane has drained its own.
+    Absent,
+    /// A queue stood while the lane had drained its own, in one of the last 24 rounds.
+    Present,
+}
+
+/// The reason for a transition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A queue stands before the link.
+    Queue,
+    /// The delivery rate grew no more.
+    NoGrowth,
+    /// The delivery rate grew, and no queue stands.
+    Growth,
+    /// No more is in flight than the phase is to leave.
+    Drained,
+    /// The rounds of the phase have passed.
+    RoundsPassed,
+    /// The min RTT was not seen for a while.
+    RttUnseen,
+}
+
+impl Phase {
+    /// Returns the name of the phase in logs, status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup",
+            Self::Drain => "drain",
+            Self::ProbeDown => "probe-down",
+            Self::Cruise => "cruise",
+            Self::ProbeUp => "probe-up",
+            Self::ProbeRtt => "probe-rtt",
+        }
+    }
+
+    /// Returns whether a lane may go from this phase to `next`.
+    pub const fn may_lead_to(self, next: Self) -> bool {
+        match self {
+            Self::Startup => matches!(next, Self::Drain),
+            Self::Drain => matches!(next, Self::Cruise),
+            Self::Cruise => matches!(next, Self::ProbeUp | Self::ProbeDown | Self::ProbeRtt),
+            Self::ProbeUp => matches!(next, Self::ProbeDown | Self::Startup),
+            Self::ProbeDown => matches!(next, Self::Cruise | Self::ProbeRtt),
+            Self::ProbeRtt => matches!(next, Self::ProbeDown),
+        }
+    }
+
+    /// Returns the factor on the delivery rate at which the lane sends. Startup has a rate of its
+    /// own.
+    pub(crate) const fn pacing_gain(self) -> f64 {
+        match self {
+            Self::ProbeUp => PROBE_UP_GAIN,
+            Self::ProbeDown => PROBE_DOWN_GAIN,
+            _ => 1.0,
+        }
+    }
+
+    /// Returns the part of the BDP in flight at which a phase that drains has done so.
+    pub(crate) const fn drained_gain(self) -> f64 {
+        match self {
+            Self::Drain => 1.0,
+            _ => DRAINED_GAIN,
+        }
+    }
+
+    /// Returns the factor on the BDP in the congestion window. Startup has a window of its own.
+    pub(crate) const fn window_gain(self, rivals: Rivals) -> f64 {
+        match (self, rivals) {
+            (Self::Drain, _) => 1.0,
+            (Self::ProbeDown, _) => PROBE_DOWN_WINDOW_GAIN,
+            (Self::ProbeRtt, _) => PROBE_RTT_WINDOW_GAIN,
+            (_, Rivals::Absent) => WINDOW_GAIN,
+            (_, Rivals::Present) => RIVALS_WINDOW_GAIN,
+        }
+    }
+}
+
+impl Reason {
+    /// Returns the reason in words, for logs.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Queue => "a queue stands before the link",
+            Self::NoGrowth => "no more arrives",
+            Self::Growth => "more arrives, and no queue stands",
+            Self::Drained => "the queue is drained",
+            Self::RoundsPassed => "its round trips have passed",
+            Self::RttUnseen => "the least RTT was not seen for a while",
+        }
+    }
+}
+
+/// 1.15: how much more than its delivery rate a lane sends to see whether more arrives. More would
+/// delay the acknowledgements of the other direction: with 1.25, both ways together carried 2 % less.
+/// Tested by `data_both_ways_costs_little`.
+const PROBE_UP_GAIN: f64 = 1.15;
+/// 0.75: the part of its delivery rate that a lane sends to drain a queue, in less than the two round
+/// trips of the probe that left it.
+const PROBE_DOWN_GAIN: f64 = 0.75;
+/// 1.25 BDP: the window of a lane that drains a queue. A longer queue stops it; one of the peer's
+/// probes, in which acknowledgements wait, does not.
+const PROBE_DOWN_WINDOW_GAIN: f64 = 1.25;
+/// 0.95 BDP in flight: a lane that drains its queue goes on so far below, since its rate may be a
+/// little too high.
+const DRAINED_GAIN: f64 = 0.95;
+/// 0.5 BDP in flight while the RTT without a queue is measured. It lets rivals of one's own kind drain
+/// as well, and costs half a round trip in 10 s.
+const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;
+/// 1.5 BDP: the window of a lane alone. One part is the probe's, the rest is for acknowledgements that
+/// come late.
+const WINDOW_GAIN: f64 = 1.5;
+/// 2 BDP: the window of a lane beside others that fill the queue. It is that of BBR, whose share beside
+/// CUBIC is known.
+const RIVALS_WINDOW_GAIN: f64 = 2.0;

@@ -1,0 +1,139 @@
+//! Rounds of a lane: what arrived between two acknowledgements a round trip apart.
+//!
+//! Acknowledgements come in batches of one instant, since timers have steps and receivers answer many
+//! packets at once. A round therefore ends with the last one of an instant, which is known when the
+//! next one comes later. Bytes over time between two such ends have no error at any size of batches.
+
+use units::{Span, TimeNs};
+
+/// The counters of a lane at one acknowledgement.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub at: TimeNs,
+    /// When the newest packet left of those acknowledged so far.
+    pub newest_sent: TimeNs,
+    /// Bytes acknowledged so far.
+    pub delivered: u64,
+    /// Acknowledgements so far.
+    pub acks: u64,
+    /// Acknowledgements at which window or pace held the sender.
+    pub held_acks: u64,
+}
+
+/// The measurements of a round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RoundSample {
+    /// The delivery rate in bytes per second.
+    pub rate: f64,
+    /// The least RTT of the packets acknowledged.
+    pub min_rtt: Span,
+    /// Whether window or pace held the sender at half of the acknowledgements, so that no more could
+    /// arrive.
+    pub is_limited: bool,
+    /// Whether an ECN CE mark came.
+    pub is_marked: bool,
+}
+
+/// The round under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    begin: Counters,
+    last: Counters,
+    min_rtt: Option<Span>,
+    is_marked: bool,
+    /// When the last packet left before the begin.
+    last_sent: TimeNs,
+    /// Whether that packet or a later one is acknowledged.
+    is_complete: bool,
+}
+
+impl Round {
+    /// Begins a round at these counters; the last packet left at `last_sent`.
+    pub fn new(begin: Counters, last_sent: TimeNs) -> Self {
+        let (min_rtt, is_marked, is_complete) = (None, false, false);
+        Self { begin, last: begin, min_rtt, is_marked, last_sent, is_complete }
+    }
+
+    /// Ends the round if it is complete and no acknowledgement of its instant can follow by `now`, and
+    /// begins the next one. The last packet left at `last_sent`.
+    pub fn end_before(&mut self, now: TimeNs, last_sent: TimeNs) -> Option<RoundSample> {
+        let took = self.last.at.since(self.begin.at);
+        if !self.is_complete || now <= self.last.at || took < ROUND_MIN {
+            return None;
+        }
+        // Acknowledgements that waited behind the peer's data come faster than their packets left.
+        let sending = self.last.newest_sent.since(self.begin.newest_sent);
+        let (acks, held) =
+            (self.last.acks - self.begin.acks, self.last.held_acks - self.begin.held_acks);
+        let sample = self.min_rtt.map(|min_rtt| RoundSample {
+            rate: (self.last.delivered - self.begin.delivered) as f64
+                / took.max(sending).as_secs_f64(),
+            min_rtt,
+            is_limited: 2 * held >= acks,
+            is_marked: self.is_marked,
+        });
+        *self = Self::new(self.last, last_sent);
+        sample
+    }
+
+    /// Adds a packet that was sent at `sent` and acknowledged after `rtt`.
+    pub fn add_packet(&mut self, sent: TimeNs, rtt: Span) {
+        self.min_rtt = self.min_rtt.into_iter().chain([rtt]).min();
+        self.is_complete |= sent >= self.last_sent;
+    }
+
+    /// Adds the counters after an acknowledgement.
+    pub fn add_counters(&mut self, counters: Counters) {
+        self.last = counters;
+    }
+
+    /// Adds an ECN CE mark.
+    pub fn add_mark(&mut self) {
+        self.is_marked = true;
+    }
+}
+
+/// 1 ms: the least time of a round, the step of a timer.
+const ROUND_MIN: Span = Span::from_ms(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Batches of 10 kB each 1 ms are 10 MB/s, wherever rounds of 3.5 ms end.
+    #[test]
+    fn batches_of_acknowledgements_do_not_blur_the_rate() {
+        let at = |ms: u64| TimeNs::from_ns(ms * MS);
+        let mut round = Round::new(Counters::default(), TimeNs::default());
+        let mut rates = Vec::new();
+        for ms in 1..50 {
+            for part in 1..=5 {
+                rates.extend(round.end_before(at(ms), at(ms)).map(|sample| sample.rate));
+                let sent = TimeNs::from_ns((ms * MS).saturating_sub(3_500_000));
+                round.add_packet(sent, Span::from_ms(3));
+                let delivered = (ms - 1) * 10_000 + part * 2_000;
+                let counters = Counters { at: at(ms), delivered, ..Counters::default() };
+                round.add_counters(Counters { newest_sent: sent, ..counters });
+            }
+        }
+        assert!(rates.len() >= 10, "{rates:?}");
+        assert!(rates.iter().all(|rate| (rate / 1e7 - 1.0).abs() < 1e-9), "{rates:?}");
+    }
+
+    #[test]
+    fn a_round_is_limited_if_the_sender_was_held() {
+        for (held_acks, is_limited) in [(4, false), (5, true)] {
+            let mut round = Round::new(Counters::default(), TimeNs::default());
+            round.add_packet(TimeNs::from_ns(1), Span::from_ms(9));
+            let at = TimeNs::from_ns(10 * MS);
+            let newest_sent = TimeNs::from_ns(MS);
+            let counters = Counters { at, newest_sent, delivered: 1000, acks: 10, held_acks };
+            round.add_counters(counters);
+            assert_eq!(round.end_before(at, at), None, "more may follow");
+            let sample = round.end_before(TimeNs::from_ns(11 * MS), at).expect("complete");
+            assert_eq!((sample.rate, sample.is_limited), (1e5, is_limited));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Lanes of the model before a bottleneck: alone, as it changes, and beside others.
+
+mod alone;
+mod changes;
+mod network;
+mod shared;

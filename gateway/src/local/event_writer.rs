@@ -1,0 +1,101 @@
+//! Writes messages and results to one trainer.
+//!
+//! A trainer's task may stop waiting for a write at any byte, and then has a last message to send.
+//! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
+
+use super::listener::Duplex;
+use super::protocol::{Response, frame_local_message};
+use super::remote::pieces::{append_result_piece, piece_ranges};
+use crate::memory::mem_slice::MemSlice;
+use hier_collectives::ids::Sequence;
+use std::io;
+use tokio::io::{AsyncWriteExt, WriteHalf};
+
+/// The gateway's end of a trainer's connection, for writing.
+pub(super) struct EventWriter {
+    stream: WriteHalf<Box<dyn Duplex>>,
+    /// Whole messages, of which the first `written` bytes are written.
+    pending: Vec<u8>,
+    written: usize,
+}
+
+impl EventWriter {
+    /// Makes the writer of a stream.
+    pub fn new(stream: WriteHalf<Box<dyn Duplex>>) -> Self {
+        Self { stream, pending: Vec::new(), written: 0 }
+    }
+
+    /// Adds a message, which [`EventWriter::flush`] writes.
+    pub fn queue(&mut self, response: &Response) {
+        self.pending.extend(frame_local_message(&response.encode()));
+    }
+
+    /// Writes the bytes of a result in pieces, of which one at a time is held beside the arena.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn send_result(&mut self, sequence: Sequence, result: &MemSlice) -> io::Result<()> {
+        for range in piece_ranges(result.len()) {
+            append_result_piece(&mut self.pending, sequence, result, range);
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that was added. A call that is dropped can be repeated.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        while self.written < self.pending.len() {
+            let written = self.stream.write(&self.pending[self.written..]).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.written += written;
+        }
+        self.pending.clear();
+        self.written = 0;
+        self.stream.flush().await
+    }
+
+    /// Says that nothing follows.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn shut_down(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::protocol::{PIECE_BYTES_MAX, read_local_message};
+    use crate::local::refusal::{Refusal, RefusalReason};
+    use crate::memory::arena::Arena;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupted_result_ends_before_the_last_message() {
+        let (ours, mut theirs) = tokio::io::duplex(1000);
+        let (_reader, writer) = tokio::io::split(Box::new(ours) as Box<dyn Duplex>);
+        let mut writer = EventWriter::new(writer);
+        let arena = Arena::anonymous(2 * u64::from(PIECE_BYTES_MAX)).expect("memory");
+        let result = MemSlice::whole(&arena);
+        let sending = writer.send_result(Sequence(7), &result);
+        let unread = tokio::time::timeout(Duration::from_secs(1), sending).await;
+        assert!(unread.is_err(), "the trainer does not read");
+        writer.queue(&Response::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
+        let reading = async {
+            let first = Response::decode(&read_local_message(&mut theirs).await.expect("one"));
+            let Ok(Response::ResultPiece { bytes, .. }) = first else { panic!("{first:?}") };
+            theirs.read_exact(&mut vec![0; bytes as usize]).await.expect("whole");
+            Response::decode(&read_local_message(&mut theirs).await.expect("another"))
+        };
+        let (flushed, last) = tokio::join!(writer.flush(), reading);
+        flushed.expect("read");
+        assert!(matches!(last, Ok(Response::Refused(_))), "{last:?}");
+    }
+}

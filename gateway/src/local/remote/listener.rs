@@ -1,0 +1,175 @@
+//! Accepts the connections of trainers on other hosts, with TLS 1.3 over TCP.
+//!
+//! The gateway's certificate proves its name. Renewed certificates serve from the next connection on.
+//! A handshake is part of the time in which a connection must attach, and holds an admission slot.
+
+use crate::host::BoxFuture;
+use crate::local::listener::{
+    AcceptedConnection, ConnectionSource, IncomingConnection, ReceivedArena, TrainerListener,
+};
+use crate::sync::lock;
+use crate::wan::connect::tls::{ATTACH_ALPN, Authorities, Credentials, CredentialsError};
+use rustix::net::sockopt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+/// 15 s without a byte, after which the system asks whether the other host is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// 5 s between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// 6 questions without an answer end a connection, 45 s after the last byte. A process that is stopped
+/// answers by its system, so slow is not dead.
+const KEEPALIVE_QUESTIONS: u32 = 6;
+
+/// The settings of a gateway that serves trainers on other hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachSpec {
+    /// The TCP address at which it listens.
+    pub address: SocketAddr,
+    /// The CA whose certificates trainers must show; without it their job's token alone admits them.
+    pub trainers_ca: Option<PathBuf>,
+}
+
+/// Why a gateway cannot serve trainers on other hosts.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachListenError {
+    /// The address is in use, or is not one of this host.
+    #[error("cannot listen at the `attach` address {address}: {source}")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A certificate or the CA of the trainers cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+/// A listening TCP socket, before it belongs to an executor.
+#[derive(Debug)]
+pub struct AttachSocket {
+    socket: std::net::TcpListener,
+    trainers: Option<Authorities>,
+}
+
+impl AttachSocket {
+    /// Binds the address, and checks that the certificates can be used.
+    ///
+    /// # Errors
+    /// [`AttachListenError`]: nothing listens then.
+    pub fn bind(spec: &AttachSpec, credentials: &Credentials) -> Result<Self, AttachListenError> {
+        let trainers = spec.trainers_ca.as_deref().map(Authorities::load).transpose()?;
+        credentials.attach_acceptor_config(trainers.as_ref())?;
+        let at_fault = |source| AttachListenError::Address { address: spec.address, source };
+        let socket = std::net::TcpListener::bind(spec.address).map_err(at_fault)?;
+        socket.set_nonblocking(true).map_err(at_fault)?;
+        Ok(Self { socket, trainers })
+    }
+
+    /// Makes a listener for the executor that calls this, with the certificates of each moment.
+    ///
+    /// # Errors
+    /// The system refuses to watch the socket.
+    pub fn listen(
+        self,
+        credentials: watch::Receiver<Arc<Credentials>>,
+    ) -> io::Result<TlsTrainerListener> {
+        let socket = Arc::new(TcpListener::from_std(self.socket)?);
+        let trainers = self.trainers;
+        Ok(TlsTrainerListener { socket, credentials, trainers, settings: Mutex::new(None) })
+    }
+}
+
+/// A listener for trainers on other hosts.
+pub struct TlsTrainerListener {
+    socket: Arc<TcpListener>,
+    credentials: watch::Receiver<Arc<Credentials>>,
+    trainers: Option<Authorities>,
+    /// The credentials of the last connection, and the settings that follow from them.
+    settings: Mutex<Option<(Arc<Credentials>, TlsAcceptor)>>,
+}
+
+impl TlsTrainerListener {
+    /// Returns TLS with the certificates of this moment.
+    fn acceptor(&self) -> io::Result<TlsAcceptor> {
+        let now = Arc::clone(&self.credentials.borrow());
+        let mut settings = lock(&self.settings);
+        if let Some((_, acceptor)) = settings.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &now)) {
+            return Ok(acceptor.clone());
+        }
+        let config =
+            now.attach_acceptor_config(self.trainers.as_ref()).map_err(io::Error::other)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        *settings = Some((now, acceptor.clone()));
+        Ok(acceptor)
+    }
+}
+
+impl TrainerListener for TlsTrainerListener {
+    /// Waits for the next TCP connection. Its handshake is that of TLS.
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
+        let acceptor = self.acceptor();
+        let socket = Arc::clone(&self.socket);
+        Box::pin(async move {
+            let acceptor = acceptor?;
+            let (stream, peer) = socket.accept().await?;
+            let handshake = Box::pin(async move {
+                prepare_attach_socket(&stream)?;
+                let stream = acceptor.accept(stream).await?;
+                if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
+                    let text = "a client that does not ask for the protocol of trainers";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                }
+                let memory = Some(ReceivedArena::Streamed);
+                Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
+            });
+            Ok(IncomingConnection { source: source_of(peer.ip()), handshake })
+        })
+    }
+}
+
+/// Sets up a TCP connection between trainer and gateway, at either end: small messages leave at once,
+/// and the end of the other host is noticed.
+///
+/// # Errors
+/// The connection is gone.
+pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = stream.as_fd();
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_QUESTIONS)?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
+}
+
+/// Returns the host for which a connection counts. One host has a whole IPv6 network of 64 bits.
+fn source_of(peer: IpAddr) -> ConnectionSource {
+    /// The bits of an IPv6 address that tell networks apart.
+    const NETWORK: u128 = !(u64::MAX as u128);
+    ConnectionSource::Host(match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
+        address => address,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_network_are_one_source() {
+        let source = |text: &str| source_of(text.parse().expect("an address"));
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+    }
+}

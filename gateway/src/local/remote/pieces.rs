@@ -1,0 +1,184 @@
+//! Contributions and results on a connection without shared memory, cut into pieces.
+//!
+//! A piece is a frame and the bytes that it announces. The trainer's task and the client both send and
+//! receive pieces. What arrives is copied into an arena without ever being interpreted.
+
+use crate::local::protocol::{PIECE_BYTES_MAX, Request, Response, frame_local_message};
+use crate::memory::mem_slice::MemSlice;
+use hier_collectives::descriptor::Pattern;
+use hier_collectives::ids::{RankId, Sequence};
+use std::io;
+use std::ops::Range;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// 64 KiB: the bytes of a piece that are read at once, before they are copied into the arena. A read
+/// of four TLS records costs little more than one of them.
+const READ_BYTES: usize = 1 << 16;
+
+/// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent.
+pub fn is_contribution_read(pattern: Pattern, rank: RankId) -> bool {
+    !matches!(pattern, Pattern::Broadcast { from } if from != rank)
+}
+
+/// Returns whether the gateway writes the result of `rank`, so that its bytes come back.
+pub fn is_result_written(pattern: Pattern, rank: RankId) -> bool {
+    !matches!(pattern, Pattern::Reduce { to } if to != rank)
+}
+
+/// Returns the pieces of a slot of `bytes` bytes, as ranges from its first byte.
+pub fn piece_ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let length = u64::from(PIECE_BYTES_MAX);
+    (0..bytes.div_ceil(length)).map(move |at| at * length..((at + 1) * length).min(bytes))
+}
+
+/// Appends the piece `range` of a contribution to `out`. The slot begins at `slot_offset` in the arena.
+pub fn append_contribution_piece(
+    out: &mut Vec<u8>,
+    contribution: &MemSlice,
+    slot_offset: u64,
+    range: Range<u64>,
+) {
+    let (offset, bytes) = (slot_offset + range.start, piece_bytes(&range));
+    let frame = Request::ContributionPiece { offset, bytes }.encode();
+    append_piece(out, &frame, &contribution.slice(range));
+}
+
+/// Appends the piece `range` of the result of a collective to `out`.
+pub fn append_result_piece(
+    out: &mut Vec<u8>,
+    sequence: Sequence,
+    result: &MemSlice,
+    range: Range<u64>,
+) {
+    let (offset, bytes) = (range.start, piece_bytes(&range));
+    let frame = Response::ResultPiece { sequence, offset, bytes }.encode();
+    append_piece(out, &frame, &result.slice(range));
+}
+
+/// Returns the length of a piece.
+fn piece_bytes(range: &Range<u64>) -> u32 {
+    u32::try_from(range.end - range.start).expect("a piece is short")
+}
+
+/// Appends a frame and the bytes that follow it.
+fn append_piece(out: &mut Vec<u8>, frame: &[u8], bytes: &MemSlice) {
+    out.extend(frame_local_message(frame));
+    let start = out.len();
+    out.resize(start + bytes.len() as usize, 0);
+    bytes.copy_to(&mut out[start..]);
+}
+
+/// Receives the bytes of pieces from one connection.
+#[derive(Debug, Default)]
+pub struct PieceReceiver {
+    /// Made for the first piece.
+    buffer: Vec<u8>,
+}
+
+impl PieceReceiver {
+    /// Makes a receiver, which takes no memory before the first piece.
+    pub fn new() -> Self {
+        Self { buffer: Vec::new() }
+    }
+
+    /// Reads the `bytes` bytes of one piece. Calls `put` for each part of them, with its offset in the
+    /// piece.
+    ///
+    /// # Errors
+    /// The connection ended first. A part of the bytes may have been put.
+    pub async fn receive(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        bytes: u32,
+        mut put: impl FnMut(u64, &[u8]),
+    ) -> io::Result<()> {
+        self.buffer.resize(READ_BYTES, 0);
+        let (mut at, bytes) = (0, bytes as usize);
+        while at < bytes {
+            let wanted = self.buffer.len().min(bytes - at);
+            let read = stream.read(&mut self.buffer[..wanted]).await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            put(at as u64, &self.buffer[..read]);
+            at += read;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::protocol::read_local_message;
+    use crate::memory::arena::Arena;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_used_slots_of_a_rank_are_streamed() {
+        let (own, other) = (RankId(1), RankId(2));
+        let used = |pattern| (is_contribution_read(pattern, own), is_result_written(pattern, own));
+        assert_eq!(used(Pattern::AllReduce), (true, true));
+        assert_eq!(used(Pattern::Broadcast { from: own }), (true, true));
+        assert_eq!(used(Pattern::Broadcast { from: other }), (false, true));
+        assert_eq!(used(Pattern::Reduce { to: own }), (true, true));
+        assert_eq!(used(Pattern::Reduce { to: other }), (true, false));
+    }
+
+    /// Sends a whole contribution in pieces, cuts the stream after `kept` bytes, and receives what is
+    /// left. Returns the error, or the contribution as it arrived.
+    async fn send_and_cut(bytes: &[u8], kept: usize) -> io::Result<Vec<u8>> {
+        let (from, to) = (arena_with(bytes), arena_with(&vec![0; bytes.len()]));
+        let mut sent = Vec::new();
+        for range in piece_ranges(from.len()) {
+            append_contribution_piece(&mut sent, &from, 64, range);
+        }
+        let mut stream = &sent[..kept.min(sent.len())];
+        let (mut receiver, mut arrived) = (PieceReceiver::new(), 0);
+        while arrived < to.len() {
+            let message = read_local_message(&mut stream).await?;
+            let Ok(Request::ContributionPiece { offset, bytes }) = Request::decode(&message) else {
+                panic!("another request")
+            };
+            let start = offset - 64;
+            assert_eq!(start, arrived);
+            let place = to.slice(start..start + u64::from(bytes));
+            let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
+            receiver.receive(&mut stream, bytes, put).await?;
+            arrived += place.len();
+        }
+        assert!(stream.is_empty());
+        Ok(to.to_vec())
+    }
+
+    fn arena_with(bytes: &[u8]) -> MemSlice {
+        let arena = Arena::anonymous(bytes.len().max(1) as u64).expect("memory");
+        let slice = MemSlice::whole(&arena).slice(0..bytes.len() as u64);
+        slice.copy_from_bytes(0, bytes);
+        slice
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_slot_arrives_whole_or_not_at_all(
+            length in 0usize..3 * PIECE_BYTES_MAX as usize,
+            kept in 0usize..4 * PIECE_BYTES_MAX as usize,
+        ) {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
+            // 17 bytes go before each piece: length, type, offset and number of bytes.
+            let whole = length + 17 * piece_ranges(length as u64).count();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("one");
+            match runtime.block_on(send_and_cut(&bytes, kept)) {
+                Ok(arrived) => {
+                    prop_assert!(kept >= whole);
+                    prop_assert_eq!(arrived, bytes);
+                }
+                Err(error) => {
+                    prop_assert!(kept < whole);
+                    prop_assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+                }
+            }
+        }
+    }
+}

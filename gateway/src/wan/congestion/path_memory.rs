@@ -1,0 +1,24 @@
+//! The findings of lanes about their path, which outlive connections.
+//!
+//! The models of lanes write them (`shared_lane.rs`), on threads of lanes; a model of a new lane begins
+//! with them.
+
+use crate::sync::lock;
+use congestion_model::FoundPath;
+use std::sync::Mutex;
+
+/// The findings of the lanes to one peer about their path. They outlive connections.
+#[derive(Debug, Default)]
+pub struct PathMemory(Mutex<Option<FoundPath>>);
+
+impl PathMemory {
+    /// Returns the last findings.
+    pub(super) fn found(&self) -> Option<FoundPath> {
+        *lock(&self.0)
+    }
+
+    /// Keeps the findings of a lane.
+    pub(super) fn set_found(&self, found: FoundPath) {
+        *lock(&self.0) = Some(found);
+    }
+}

@@ -1,0 +1,147 @@
+//! A lane of a shared link: the [`LaneModel`] in quinn's times, and what its lanes have found so far.
+//!
+//! The congestion controller feeds it (`lane_controller.rs`), on the lane's thread. Its window goes to
+//! [`InFlight`](super::in_flight::InFlight), its pacing rate to the lane's pace (`telemetry.rs`). The
+//! engine reads its state for plans, status and metrics.
+
+use super::path_memory::PathMemory;
+use super::window::LanePath;
+use congestion_model::{FoundPath, LaneModel, LaneTerms, LossCounts, Phase, Rivals, Transition};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::debug;
+use units::{Span, TimeNs};
+
+/// The log target of a line for each change of a lane's phase.
+const PHASE_LOG_TARGET: &str = "landbridge::phase";
+/// 1 h: the model's time at which a lane begins, so that packets that left before have a time too.
+const BEGIN: TimeNs = TimeNs::from_ns(3600 * 1_000_000_000);
+
+/// The model of one lane.
+#[derive(Debug)]
+pub(crate) struct SharedLane {
+    model: LaneModel,
+    memory: Arc<PathMemory>,
+    begin: Instant,
+}
+
+/// The state of a lane of a shared link.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedLaneView {
+    /// Its phase.
+    pub phase: Phase,
+    /// Whether others seem to fill the queue of the link.
+    pub rivals: Rivals,
+    /// The rate and RTT that it has found; `None` during the start.
+    pub found: Option<FoundPath>,
+    /// The lost bytes by kind.
+    pub losses: LossCounts,
+}
+
+impl SharedLane {
+    /// Creates the model of a lane on `path` that begins at `now`, with packets of `mtu` bytes of UDP
+    /// payload.
+    pub fn new(path: &LanePath, mtu: u16, now: Instant) -> Self {
+        let terms = LaneTerms {
+            rtt: path.link.rtt,
+            rate_max: path.link.rate.bytes_per_second(),
+            packet_bytes: mtu.into(),
+            seed: path.probe_seed,
+        };
+        let memory = Arc::clone(&path.memory);
+        Self { model: LaneModel::new(terms, memory.found(), BEGIN), memory, begin: now }
+    }
+
+    /// Takes the sending of a packet.
+    pub fn note_sent(&mut self, now: Instant, bytes: u64) {
+        self.model.note_sent(self.time(now), bytes);
+    }
+
+    /// Takes the acknowledgement of a packet.
+    pub fn note_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.model.note_acked(self.time(now), self.time(sent), bytes);
+    }
+
+    /// Ends the acknowledgements of a packet of the peer; `is_held` says whether the sender waits for
+    /// window or pace.
+    pub fn end_acks(&mut self, now: Instant, in_flight: u64, is_held: bool) {
+        self.model.end_acks(self.time(now), in_flight, is_held);
+        self.follow_transition();
+    }
+
+    /// Takes a loss of `bytes` bytes at once, or an ECN CE mark, which quinn reports as none.
+    pub fn note_congestion(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.model.note_lost(bytes);
+        } else {
+            self.model.note_marked();
+            self.follow_transition();
+        }
+    }
+
+    /// Changes the packet size, in bytes of UDP payload.
+    pub fn set_mtu(&mut self, mtu: u16) {
+        self.model.set_packet_bytes(mtu.into());
+    }
+
+    /// Changes the most that the lane may send.
+    pub fn set_path(&mut self, path: &LanePath) {
+        self.model.set_rate_max(path.link.rate.bytes_per_second());
+    }
+
+    /// Returns the congestion window in bytes.
+    pub fn window(&self) -> u64 {
+        self.model.window()
+    }
+
+    /// Returns the pacing rate in bytes per second.
+    pub fn pacing_rate(&self) -> f64 {
+        self.model.pacing_rate()
+    }
+
+    /// Returns the delivery rate in bytes per second.
+    pub fn rate(&self) -> f64 {
+        self.model.rate()
+    }
+
+    /// Returns the state of the lane.
+    pub fn view(&self) -> SharedLaneView {
+        let model = &self.model;
+        SharedLaneView {
+            phase: model.phase(),
+            rivals: model.rivals(),
+            found: model.found(),
+            losses: model.losses(),
+        }
+    }
+
+    /// Logs a change of the phase, and keeps what is found by then.
+    fn follow_transition(&mut self) {
+        let Some(Transition { from, to, reason }) = self.model.take_transition() else { return };
+        if let Some(found) = self.model.found() {
+            self.memory.set_found(found);
+        }
+        debug!(
+            target: PHASE_LOG_TARGET,
+            from = from.name(),
+            to = to.name(),
+            rate_bits_per_second = (8.0 * self.model.rate()) as u64,
+            min_rtt = %self.model.min_rtt(),
+            rivals = ?self.model.rivals(),
+            "phase {} after {}: {}",
+            to.name(),
+            from.name(),
+            reason.text()
+        );
+    }
+
+    /// Returns the model's time of an instant.
+    fn time(&self, at: Instant) -> TimeNs {
+        let span = |duration: Duration| {
+            Span::from_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let before = span(self.begin.saturating_duration_since(at));
+        let after = span(at.saturating_duration_since(self.begin));
+        TimeNs::from_ns(BEGIN.ns().saturating_sub(before.ns())) + after
+    }
+}

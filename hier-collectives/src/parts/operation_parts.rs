@@ -1,0 +1,255 @@
+//! The list of parts of each operation.
+
+use super::block::{Block, Ranks};
+use crate::buffer_part::{BufferPart, divide_buffer};
+use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
+use crate::ids::{GatewayId, RankId};
+use crate::operation::{Operation, Phases};
+use crate::plan::{Plan, Tree};
+use crate::topology::Fabric;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// One part of an operation: a tree and the blocks that travel along it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationPart<'a> {
+    /// The tree, without gateways that have nothing to do with the part.
+    pub tree: Cow<'a, Tree>,
+    /// Whether partials go up, and whether results come down.
+    pub phases: Phases,
+    /// Whether the root's results are those of the part before this one.
+    pub follows: bool,
+    /// The blocks, in the order in which they travel.
+    pub blocks: Vec<Block>,
+}
+
+/// The facts from which the parts of one operation follow.
+#[derive(Debug, Clone, Copy)]
+pub struct PartSource<'a> {
+    /// The plan that the operation follows.
+    pub plan: &'a Plan,
+    /// The tree of each gateway: [`Plan::owner_trees`].
+    pub owner_trees: &'a [Tree],
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// The operation, as ranks posted it.
+    pub descriptor: &'a Descriptor,
+    /// Its counts.
+    pub counts: &'a KnownCounts,
+    /// Some gateway, whose parts alone are needed; other parts then have no blocks.
+    pub only: Option<GatewayId>,
+}
+
+impl OperationPart<'_> {
+    /// Returns a part that has nothing to carry.
+    fn empty(owner: &Tree) -> Self {
+        let tree = Cow::Owned(owner.pruned_to([]));
+        Self { tree, phases: Phases { up: false, down: false }, follows: false, blocks: vec![] }
+    }
+}
+
+impl<'a> PartSource<'a> {
+    /// Returns the parts of the operation, in one order on all gateways.
+    ///
+    /// Operations on a whole buffer have one part for each tree of the plan. Operations on blocks
+    /// have one for each gateway, or for each pair of gateways in an all-to-all.
+    pub fn parts(&self) -> Vec<OperationPart<'a>> {
+        let gateway = |rank| self.fabric.gateway_of(rank).unwrap_or_default();
+        match self.descriptor.pattern {
+            Pattern::AllReduce => self.whole_buffer(Operation::AllReduce, Ranks::All, Ranks::All),
+            Pattern::Barrier => self.whole_buffer(Operation::Barrier, Ranks::All, Ranks::All),
+            Pattern::Reduce { to } => {
+                let operation = Operation::Reduce { to: gateway(to) };
+                self.whole_buffer(operation, Ranks::All, Ranks::One(to))
+            }
+            Pattern::Broadcast { from } => {
+                let operation = Operation::Broadcast { from: gateway(from) };
+                self.whole_buffer(operation, Ranks::One(from), Ranks::All)
+            }
+            Pattern::AllGather => self.by_gateway(|of| self.gathered(of, Ranks::All)),
+            Pattern::Gather { to } => self.by_gateway(|of| self.gathered(of, Ranks::One(to))),
+            Pattern::ReduceScatter => self.by_gateway(|of| self.scattered(of, Ranks::All)),
+            Pattern::Scatter { from } => self.by_gateway(|of| self.scattered(of, Ranks::One(from))),
+            Pattern::AllToAll => self.exchanged(),
+        }
+    }
+
+    /// Returns the parts of an operation on a whole buffer: one for each tree of the plan.
+    fn whole_buffer(
+        &self,
+        operation: Operation,
+        contributors: Ranks,
+        receivers: Ranks,
+    ) -> Vec<OperationPart<'a>> {
+        let parts = divide_buffer(self.plan, self.descriptor.bytes());
+        let part = |(tree, part): (&'a Tree, BufferPart)| {
+            let tree = match operation.root() {
+                Some(root) => Cow::Owned(tree.rooted_at(root)),
+                None => Cow::Borrowed(tree),
+            };
+            let phases = operation.phases_along(&tree);
+            let follows = phases.down && !phases.up && operation.has_up_phase();
+            let part = if phases.up || phases.down { part } else { part.without_bytes() };
+            let result_start = part.range.start;
+            let blocks = vec![Block { part, result_start, contributors, receivers }];
+            OperationPart { tree, phases, follows, blocks }
+        };
+        self.plan.trees.iter().zip(parts).map(part).collect()
+    }
+
+    /// Returns one part for each gateway.
+    fn by_gateway(&self, part: impl Fn(GatewayId) -> OperationPart<'a>) -> Vec<OperationPart<'a>> {
+        self.fabric.gateway_ids().map(part).collect()
+    }
+
+    /// Returns the part with the blocks that the ranks of one gateway have, for `receivers`.
+    fn gathered(&self, owner: GatewayId, receivers: Ranks) -> OperationPart<'a> {
+        let offsets = self.rank_offsets();
+        let block = |rank: u32| {
+            let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
+            self.block(0..end - start, start, Ranks::One(RankId(rank)), receivers)
+        };
+        let blocks = self.fabric.gateway(owner).ranks.clone().filter_map(block).collect();
+        self.moved(owner, receivers, blocks)
+    }
+
+    /// Returns the part with the blocks that the ranks of one gateway get, from `contributors`:
+    /// reduced where all ranks contribute, else moved from the one.
+    fn scattered(&self, receiver: GatewayId, contributors: Ranks) -> OperationPart<'a> {
+        let offsets = self.rank_offsets();
+        let block = |rank: u32| {
+            let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
+            self.block(start..end, 0, contributors, Ranks::One(RankId(rank)))
+        };
+        let blocks: Vec<Block> =
+            self.fabric.gateway(receiver).ranks.clone().filter_map(block).collect();
+        match contributors {
+            Ranks::All => {
+                let tree = Cow::Borrowed(self.owner_tree(receiver));
+                let phases = Phases { up: true, down: false };
+                OperationPart { tree, phases, follows: false, blocks }
+            }
+            Ranks::One(from) => {
+                let owner = self.fabric.gateway_of(from).unwrap_or_default();
+                let first = blocks.first().map_or(contributors, |block| block.receivers);
+                self.moved(owner, first, blocks)
+            }
+        }
+    }
+
+    /// Returns one part for each pair of gateways, by sender and then by receiver: the blocks from
+    /// the ranks of the one to those of the other.
+    fn exchanged(&self) -> Vec<OperationPart<'a>> {
+        let ranks = || 0..self.fabric.world_size();
+        let count = |from, to| self.bytes_between(RankId(from), RankId(to));
+        let mut columns: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut parts = Vec::new();
+        for owner in self.fabric.gateway_ids() {
+            let mut rows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+            for receiver in self.fabric.gateway_ids() {
+                let tree = self.owner_tree(owner);
+                if self.only.is_some_and(|only| !tree.leads_through(only, receiver)) {
+                    parts.push(OperationPart::empty(tree));
+                    continue;
+                }
+                let mut blocks = Vec::new();
+                for from in self.fabric.gateway(owner).ranks.clone() {
+                    let row = || offsets_of(ranks().map(|to| count(from, to)));
+                    let row = rows.entry(from).or_insert_with(row);
+                    for to in self.fabric.gateway(receiver).ranks.clone() {
+                        let column = || offsets_of(ranks().map(|from| count(from, to)));
+                        let column = columns.entry(to).or_insert_with(column);
+                        let start = row[to as usize];
+                        let bytes = start..start + count(from, to);
+                        let ends = [from, to].map(|rank| Ranks::One(RankId(rank)));
+                        blocks.extend(self.block(bytes, column[from as usize], ends[0], ends[1]));
+                    }
+                }
+                if blocks.is_empty() {
+                    blocks.extend(self.empty_block_for_relay(owner, receiver));
+                }
+                let first = blocks.first().map_or(Ranks::All, |block| block.receivers);
+                parts.push(self.moved(owner, first, blocks));
+            }
+        }
+        parts
+    }
+
+    /// Returns a block without bytes, for a gateway that waits for the counts of the owner's ranks
+    /// since it passes their blocks on; none for other gateways. The owner keeps the collective,
+    /// and repeats its counts, until the block has its receipt.
+    fn empty_block_for_relay(&self, owner: GatewayId, receiver: GatewayId) -> Option<Block> {
+        let passes_on = self.owner_tree(owner).parents.values().any(|parent| *parent == receiver);
+        let waits =
+            passes_on && owner != receiver && self.descriptor.counts == AgreedCounts::ByPair;
+        let first =
+            |id| self.fabric.gateway(id).ranks.clone().next().map(|rank| Ranks::One(RankId(rank)));
+        let (contributors, receivers) = (first(owner)?, first(receiver)?);
+        let part = BufferPart::of_block(0..0, self.plan).announced();
+        waits.then_some(Block { part, result_start: 0, contributors, receivers })
+    }
+
+    /// Returns the part that moves blocks from one gateway to the gateways of `receivers`.
+    fn moved(&self, owner: GatewayId, receivers: Ranks, blocks: Vec<Block>) -> OperationPart<'a> {
+        let tree = self.owner_tree(owner);
+        if blocks.is_empty() {
+            return OperationPart::empty(tree);
+        }
+        let tree = match receivers {
+            Ranks::All => Cow::Borrowed(tree),
+            Ranks::One(rank) => Cow::Owned(tree.pruned_to(self.fabric.gateway_of(rank))),
+        };
+        OperationPart { tree, phases: Phases { up: false, down: true }, follows: false, blocks }
+    }
+
+    /// Returns a block of these bytes of each contribution; none without bytes.
+    fn block(
+        &self,
+        contribution: Range<u64>,
+        result_start: u64,
+        contributors: Ranks,
+        receivers: Ranks,
+    ) -> Option<Block> {
+        let part = BufferPart::of_block(contribution, self.plan);
+        (part.segment_count() > 0).then_some(Block { part, result_start, contributors, receivers })
+    }
+
+    /// Returns the tree of a gateway.
+    fn owner_tree(&self, owner: GatewayId) -> &'a Tree {
+        &self.owner_trees[usize::from(owner.0)]
+    }
+
+    /// Returns the first byte of each rank's block in a buffer of all blocks, and its end.
+    fn rank_offsets(&self) -> Vec<u64> {
+        let ranks = self.fabric.world_size();
+        let size = self.descriptor.dtype.size();
+        let even = self.descriptor.elements / u64::from(ranks).max(1);
+        let listed = self.counts.by_rank();
+        let count =
+            |rank: u32| listed.map_or(even, |list| list.get(rank as usize).copied().unwrap_or(0));
+        offsets_of((0..ranks).map(|rank| count(rank).saturating_mul(size)))
+    }
+
+    /// Returns the bytes from one rank to another in an all-to-all. A count that this gateway does
+    /// not know is of a block that does not pass it.
+    fn bytes_between(&self, from: RankId, to: RankId) -> u64 {
+        let ranks = u64::from(self.fabric.world_size()).max(1);
+        let count = match self.descriptor.counts {
+            AgreedCounts::ByPair => self.counts.between(from, to).unwrap_or(0),
+            _ => self.descriptor.elements / ranks,
+        };
+        count.saturating_mul(self.descriptor.dtype.size())
+    }
+}
+
+/// Returns the start of each of several consecutive ranges of these lengths, and the end of the
+/// last.
+fn offsets_of(lengths: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut end = 0u64;
+    let ends = lengths.map(|length| {
+        end = end.saturating_add(length);
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}

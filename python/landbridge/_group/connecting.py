@@ -1,0 +1,153 @@
+"""Attaching a rank: ``connect``, by the config of a deployment or by the address of a gateway."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import errors
+from .._arguments import check_integer, check_timeout
+from .._config.region_file import (
+    GatewayLocation,
+    RankChoice,
+    parse_bytes,
+    read_location,
+    read_token,
+)
+from .._memory.arena import Arena
+from .._operation import DEFAULT_TIMEOUT_S
+from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
+from .group import Group
+
+
+def connect(
+    address: str | None = None,
+    *,
+    config: str | Path | None = None,
+    rank: int | None = None,
+    region: str | None = None,
+    local_rank: int | None = None,
+    gateway: str | None = None,
+    job: str | None = None,
+    ca: str | Path | None = None,
+    token: str | Path | None = None,
+    identity: tuple[str | Path, str | Path] | None = None,
+    arena: int | str = "256 MiB",
+    timeout: float = DEFAULT_TIMEOUT_S,
+) -> Group:
+    """Attaches a rank to its gateway, and waits until all ranks are attached.
+
+    Without ``address`` the gateway is the one on this host, whose memory the trainer shares. With
+    ``"tls://HOST:PORT"`` it is on another host of the site, and has ``attach`` in its region file.
+
+    It tries until its timeout while the gateway does not run, starts, ends or refuses for a
+    while. An error that lasts, such as a wrong token, ends it at once.
+
+    Args:
+        address: The address of a gateway on another host. Its certificate must prove the name of a
+            gateway: of ``gateway`` if that is given.
+        config: The path of the region file, as for ``landbridge run``. The ``landbridge`` program
+            reads it, from this package's environment, the PATH, or ``LANDBRIDGE_BIN``. With
+            ``address`` it may be left out: then ``rank``, ``job``, ``ca`` and ``token`` are needed,
+            and batches cannot be split by the speeds of ranks.
+        rank: The number of this rank, from 0. Ranks are numbered through the regions of the
+            fabric in alphabetical order, so a new region may change the numbers of others.
+        region: The name of this rank's region, instead of ``rank`` and with ``local_rank``.
+        local_rank: The number of this rank in its region, from 0. It stays as it is when the
+            fabric gets another region.
+        gateway: The name of the gateway, where the region file has several and none of them
+            serves this rank.
+        job: The name of the job, where the region file has several.
+        ca: The certificate of the deployment's CA, with ``address``; by default the ``ca`` of the
+            gateway in ``config``.
+        token: The file with the job's token, by default that in ``config``.
+        identity: The files of a certificate and its key, both PEM, for a gateway that asks for one
+            (``trainers_ca``).
+        arena: The size of the memory for contributions and results: bytes, or a text such as
+            ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
+            from ``Group.empty``. The call touches every page, so that no step waits for it.
+        timeout: How long to wait for the gateway and the other ranks, in seconds.
+
+    Returns:
+        The group, attached and in an epoch.
+
+    Raises:
+        ConfigError: A file or an argument cannot be used.
+        AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
+            ``is_final`` says whether to try again makes sense.
+        ArenaFull: A limit, which the text names, leaves too little memory for the arena.
+        LimitReached: This process has no descriptor or thread left, or may start no program.
+        RanksTimedOut: A rank did not connect in time.
+    """
+    check_timeout(timeout)
+    choice = _check_rank_choice(rank, region, local_rank)
+    nbytes = parse_bytes(arena)
+    remote = _RemoteArguments(address, ca, token, identity)
+    location, number = _locate(remote, config, gateway, job, choice)
+    group = Group(location, number, Arena(nbytes))
+    try:
+        group._meet_all_ranks(time.monotonic() + timeout)
+    except BaseException:
+        group.close()
+        raise
+    return group
+
+
+def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
+    """Returns the rank that a caller asks for, by its number or by its region."""
+    by_region = region is not None or local_rank is not None
+    if (rank is not None) == by_region or (region is None) != (local_rank is None):
+        raise errors.ConfigError(
+            f"rank={rank!r}, region={region!r}, local_rank={local_rank!r}: accepted: either "
+            "`rank`, or `region` and `local_rank`"
+        )
+    if not by_region:
+        return RankChoice(check_integer("rank", rank, 1 << 32))
+    if not isinstance(region, str):
+        raise errors.ConfigError(f"region={region!r}: accepted: the name of a region")
+    return RankChoice(None, region, check_integer("local_rank", local_rank, 1 << 32))
+
+
+class _RemoteArguments(NamedTuple):
+    """The arguments of ``connect`` about a gateway on another host, as the caller gave them."""
+
+    address: str | None
+    ca: str | Path | None
+    token: str | Path | None
+    identity: tuple[str | Path, str | Path] | None
+
+
+def _locate(
+    remote: _RemoteArguments,
+    config: str | Path | None,
+    gateway: str | None,
+    job: str | None,
+    choice: RankChoice,
+) -> tuple[GatewayLocation, int]:
+    """Returns where a rank attaches, and its number."""
+    if remote.address is None:
+        if config is None:
+            raise errors.ConfigError("accepted: `config`, or an address such as tls://HOST:PORT")
+        for name in ("ca", "token", "identity"):
+            if getattr(remote, name) is not None:
+                raise errors.ConfigError(f"{name}: accepted with an address only: tls://HOST:PORT")
+        return read_location(config, gateway, job, choice)
+    host, port = parse_tls_address(remote.address)
+    token = None if remote.token is None else read_token(Path(remote.token))
+    if config is not None:
+        location, rank = read_location(config, gateway, job, choice)
+    elif choice.rank is None or job is None or token is None or remote.ca is None:
+        raise errors.ConfigError(
+            f"{remote.address} without `config`: needed: `rank`, `job`, `ca` and `token`"
+        )
+    else:
+        location, rank = GatewayLocation(Path(), job, token, [], []), choice.rank
+    ca = location.ca if remote.ca is None else Path(remote.ca)
+    identity = None
+    if remote.identity is not None:
+        certificate, key = remote.identity
+        identity = Path(certificate), Path(key)
+    tls = TlsGateway(host, port, ca, gateway or location.gateway or None, identity)
+    load_tls_context(tls)  # Files at fault are told before anybody waits.
+    return location._replace(tls=tls, token=token or location.token), rank

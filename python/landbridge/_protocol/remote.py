@@ -1,0 +1,120 @@
+"""The connection to a gateway on another host, which shares no memory with the trainer.
+
+The bytes of a contribution are sent before its post, and those of a result come back before the
+message that it is ready. Both lie at the same offsets of the arenas of trainer and gateway.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+from .. import errors
+from .connection import FIRST_RESPONSE_TIMEOUT_S, Channel, Connection, request_attach
+from .descriptor import CollectiveKind
+from .tls import TlsGateway, connect_tls, distrust, load_tls_context
+from .wire import (
+    PIECE_MAX_BYTES,
+    REQUESTS,
+    Attach,
+    Attached,
+    ContributionPiece,
+    FrameDecoder,
+    Post,
+    Request,
+)
+
+
+class StreamedConnection(Connection):
+    """An attached connection that sends the bytes of contributions."""
+
+    def __init__(
+        self,
+        connected: Channel,
+        attached: Attached,
+        frames: FrameDecoder,
+        rank: int,
+        arena: memoryview,
+    ) -> None:
+        super().__init__(connected, attached, frames)
+        self._rank = rank
+        self._world_size = attached.world_size
+        self._arena = arena
+
+    def send(self, request: Request) -> None:
+        """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError``
+        when the connection is gone."""
+        if isinstance(request, Post):
+            begin = request.contribution_offset
+            elements = _contribution_elements(request, self._rank, self._world_size)
+            end = begin + elements * request.dtype.element_bytes
+            for at in range(begin, end, PIECE_MAX_BYTES):
+                piece = self._arena[at : min(at + PIECE_MAX_BYTES, end)]
+                frame = REQUESTS.encode_frame(ContributionPiece(at, len(piece)))
+                self._socket.sendall(frame)
+                self._socket.sendall(piece)
+        super().send(request)
+
+    def write_to_arena(self, offset: int, part: memoryview) -> None:
+        """Writes bytes of a result to the arena."""
+        self._arena[offset : offset + len(part)] = part
+
+
+def _contribution_elements(post: Post, rank: int, world_size: int) -> int:
+    """Returns how many elements the gateway reads of the contribution of a rank."""
+    kind, is_root = post.operation, post.root == rank
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER):
+        return post.elements if is_root else 0
+    if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER):
+        return post.counts[0][rank] if post.counts else post.elements // world_size
+    if kind is CollectiveKind.ALL_TO_ALL and post.counts:
+        return sum(post.counts[0])
+    return post.elements
+
+
+def attach_remote_rank(
+    gateway: TlsGateway, arena: memoryview, request: Attach, deadline: float
+) -> Connection:
+    """Connects to a gateway on another host, and attaches a rank.
+
+    Args:
+        gateway: The gateway.
+        arena: The memory for contributions and results.
+        request: The rank, and the token that admits it.
+        deadline: The latest return, in seconds of ``time.monotonic``.
+
+    Raises:
+        ConfigError: A file of the CA or of a certificate cannot be used.
+        NoGateway: No gateway answers, or the connection ended without an answer.
+        UntrustedSocket: Whoever answers proves no gateway's name, or refuses this trainer's
+            certificate.
+        Refused: The gateway refused the rank.
+    """
+    context = load_tls_context(gateway)
+    deadline = min(deadline, time.monotonic() + FIRST_RESPONSE_TIMEOUT_S)
+    try:
+        connected = connect_tls(gateway, context, deadline)
+    except errors.AttachError:
+        raise
+    except OSError as error:
+        text = f"no gateway answers at {gateway.address}: {error or type(error).__name__}"
+        raise errors.NoGateway(f"{text}; has its region file an `attach` address?") from error
+    try:
+        frames = FrameDecoder()
+        attached = request_attach(connected, frames, request, deadline)
+        connected.settimeout(None)
+    except errors.AttachError:
+        connected.close()
+        raise
+    except OSError as error:
+        connected.close()
+        # In TLS 1.3 a client hears only now that its certificate was refused.
+        judged = distrust(gateway, error) if isinstance(error, ssl.SSLError) else error
+        if isinstance(judged, errors.AttachError):
+            raise judged from error
+        text = f"the gateway at {gateway.address} ended the connection: {error}"
+        raise errors.NoGateway(f"{text}; is it starting or ending?") from error
+    except BaseException:
+        connected.close()
+        raise
+    return StreamedConnection(connected, attached, frames, request.rank, arena)

@@ -1,0 +1,69 @@
+//! Signals by which a terminal stops or ends the programs that run in it.
+//!
+//! `main` calls [`write_in_background`] before it starts a thread, since each thread inherits the
+//! signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt`].
+
+#![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
+
+use libc::{SIG_BLOCK, SIG_IGN, SIG_UNBLOCK, SIGHUP, SIGTTOU, c_int};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Lets this thread, and those that it starts, write to a terminal whose foreground another program
+/// has. After `stty tostop` the terminal would stop the whole process by SIGTTOU.
+///
+/// # Errors
+/// The system refuses.
+pub fn write_in_background() -> io::Result<()> {
+    change_mask(SIG_BLOCK)
+}
+
+/// Takes [`write_in_background`] back for this thread, before it becomes a program of the user's,
+/// which would inherit it.
+///
+/// # Errors
+/// The system refuses.
+pub fn stop_in_background() -> io::Result<()> {
+    change_mask(SIG_UNBLOCK)
+}
+
+/// Blocks or unblocks SIGTTOU for this thread. A thread that has blocked it writes all the same.
+fn change_mask(how: c_int) -> io::Result<()> {
+    let mut signals = MaybeUninit::uninit();
+    // SAFETY: the first call initialises the set, which the others change or read.
+    let error = unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), SIGTTOU);
+        libc::pthread_sigmask(how, signals.as_ptr(), ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Ends the process with an exit code on SIGINT and SIGTERM. Its files stay as they are.
+///
+/// # Errors
+/// The system refuses a handler.
+pub fn exit_on_interrupt(exit_code: u8) -> io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
+        unsafe {
+            signal_hook::low_level::register(signal, move || {
+                signal_hook::low_level::exit(exit_code.into());
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the caller of this program, such as `nohup`, lets it outlive its terminal.
+/// Whoever handles SIGHUP as an interrupt asks first.
+pub fn is_hangup_ignored() -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the call changes nothing, and writes the action of the signal; zeros are one, too.
+    let action = unsafe {
+        libc::sigaction(SIGHUP, ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == SIG_IGN
+}
