@@ -140,7 +140,7 @@ impl LaneModel {
     /// Takes the acknowledgement of a packet of `bytes` bytes that left at `sent`.
     pub fn note_acked(&mut self, now: TimeNs, sent: TimeNs, bytes: u64) {
         if !self.is_resuming
-            && let Some(sample) = self.round.end_before(now, self.last_sent)
+            && let Some(sample) = self.round.end_before(now, sent, self.last_sent)
         {
             self.end_round(&sample);
         }
@@ -310,7 +310,11 @@ impl LaneModel {
             return;
         }
         if self.phase == Phase::Drain {
-            return self.rates.replace(sample.rate);
+            // What comes back later left while the window was closed.
+            if self.phase_rounds == 1 {
+                self.rates.replace(sample.rate);
+            }
+            return;
         }
         let shows_capacity = is_queued && sample.is_limited && self.rivals() == Rivals::Absent;
         let before =

@@ -55,10 +55,18 @@ impl Round {
     }
 
     /// Ends the round if it is complete and no acknowledgement of its instant can follow by `now`, and
-    /// begins the next one. The last packet left at `last_sent`.
-    pub fn end_before(&mut self, now: TimeNs, last_sent: TimeNs) -> Option<RoundSample> {
+    /// begins the next one. The packet acknowledged now left at `sent`, the last one of all at
+    /// `last_sent`. A round whose last packet is lost ends before the first packet that left later:
+    /// the sender may have waited between them.
+    pub fn end_before(
+        &mut self,
+        now: TimeNs,
+        sent: TimeNs,
+        last_sent: TimeNs,
+    ) -> Option<RoundSample> {
         let took = self.last.at.since(self.begin.at);
-        if !self.is_complete || now <= self.last.at || took < ROUND_MIN {
+        let is_complete = self.is_complete || sent > self.last_sent;
+        if !is_complete || now <= self.last.at || took < ROUND_MIN {
             return None;
         }
         // Acknowledgements that waited behind the peer's data come faster than their packets left.
@@ -110,7 +118,7 @@ mod tests {
         let mut rates = Vec::new();
         for ms in 1..50 {
             for part in 1..=5 {
-                rates.extend(round.end_before(at(ms), at(ms)).map(|sample| sample.rate));
+                rates.extend(round.end_before(at(ms), at(ms), at(ms)).map(|sample| sample.rate));
                 let sent = TimeNs::from_ns((ms * MS).saturating_sub(3_500_000));
                 round.add_packet(sent, Span::from_ms(3));
                 let delivered = (ms - 1) * 10_000 + part * 2_000;
@@ -131,8 +139,8 @@ mod tests {
             let newest_sent = TimeNs::from_ns(MS);
             let counters = Counters { at, newest_sent, delivered: 1000, acks: 10, held_acks };
             round.add_counters(counters);
-            assert_eq!(round.end_before(at, at), None, "more may follow");
-            let sample = round.end_before(TimeNs::from_ns(11 * MS), at).expect("complete");
+            assert_eq!(round.end_before(at, at, at), None, "more may follow");
+            let sample = round.end_before(TimeNs::from_ns(11 * MS), at, at).expect("complete");
             assert_eq!((sample.rate, sample.is_limited), (1e5, is_limited));
         }
     }

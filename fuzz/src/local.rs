@@ -86,6 +86,7 @@ const OPERATOR_REQUEST_BOUND: AllocationBound = AllocationBound { fixed: 1024, p
 /// gateway may allocate. A text is copied once.
 const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 1 };
 
-/// 80 KiB, and 4 bytes for each byte of input: the most memory that reading a trainer's stream may
-/// take at once. It has a buffer of 64 KiB, one message, and the pieces that this target compares.
-const PIECE_STREAM_BOUND: AllocationBound = AllocationBound { fixed: 80 << 10, per_byte: 4 };
+/// 144 KiB, and 4 bytes for each byte of input: the most memory that reading a trainer's stream may
+/// take at once. It has a buffer of 64 KiB, one message of at most 64 KiB, and the pieces that this
+/// target compares.
+const PIECE_STREAM_BOUND: AllocationBound = AllocationBound { fixed: 144 << 10, per_byte: 4 };

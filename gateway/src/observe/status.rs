@@ -317,8 +317,8 @@ pub struct SharedLanesReport {
     pub rivals: bool,
     /// The delivery rate of all lanes in bits per second, in IP bytes; `None` before it is found.
     pub found_bits_per_second: Option<u64>,
-    /// The round-trip time without a queue in milliseconds; `None` before it is found.
-    pub min_rtt_ms: Option<f64>,
+    /// The round-trip time without a queue in seconds; `None` before it is found.
+    pub min_rtt_seconds: Option<f64>,
     /// Bytes lost at random.
     pub random_lost_bytes: u64,
     /// Bytes that a queue dropped.

@@ -145,7 +145,7 @@ impl Peer {
             phase: lanes().next()?.1.phase.name().to_owned(),
             rivals: lanes().any(|(_, view)| view.rivals == Rivals::Present),
             found_bits_per_second: min_rtt.map(|_| found_bits as u64),
-            min_rtt_ms: min_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+            min_rtt_seconds: min_rtt.map(Span::as_secs_f64),
             random_lost_bytes: self.losses.random_bytes,
             queue_lost_bytes: self.losses.queue_bytes,
             outage_lost_bytes: self.losses.outage_bytes,

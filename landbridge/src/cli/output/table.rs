@@ -1,6 +1,6 @@
 //! Tables and lists of fields that fit the terminal, by comfy-table.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use std::io::IsTerminal;
 
 /// 80 columns: the width of printed tables where output is no terminal; terminals are commonly no
@@ -50,6 +50,11 @@ fn render_table_within<const COLUMNS: usize>(
     }
     let mut table = plain_table(rows, columns);
     table.set_header(header.map(str::to_uppercase));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let spaces = if index + 1 < COLUMNS { 2 } else { 0 };
+        let least = u16::try_from(width(index) + spaces).unwrap_or(u16::MAX);
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+    }
     space_columns(&mut table)
 }
 
