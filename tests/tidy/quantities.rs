@@ -94,7 +94,7 @@ fn quantities(line: &str) -> impl Iterator<Item = &str> {
             })
         };
         let in_string = line[..start].matches('"').count() % 2 == 1 || !line[..start].contains('"');
-        (in_string && UNITS.iter().any(|unit| ends(&unit))).then(|| &line[start..=end])
+        (in_string && UNITS.iter().any(ends)).then(|| &line[start..=end])
     })
 }
 
