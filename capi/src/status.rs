@@ -4,6 +4,7 @@ use gateway::client::{ArenaFull, AttachError};
 use gateway::memory::arena::ArenaError;
 use hier_collectives::post::{Failure, FailureCode};
 use std::ffi::CStr;
+use units::ByteCount;
 
 /// The status of a call, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,9 +165,9 @@ impl From<ArenaFull> for CallError {
         Self::new(
             Status::ArenaFull,
             format!(
-                "the arena has no room for {} bytes more: wait for operations whose results were \
+                "the arena has no room for {} more: wait for operations whose results were \
                  not fetched, free memory, or connect with a larger arena_bytes",
-                full.wanted
+                ByteCount::new(full.wanted).rounded()
             ),
         )
     }

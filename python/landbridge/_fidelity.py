@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._quantities import TIMES, round_quantity
+from ._quantities import TIMES, round_percent, round_quantity
 
 #: 5 %: with less of the processors' time idle, processes wait for each other.
 _IDLE_FRACTION_MIN = 0.05
@@ -65,8 +65,8 @@ def judge_fidelity(
         served = after.own - before.own + after.interrupts - before.interrupts
         busy, others = worked / total, max(worked - served, 0) / total
         if 1 - busy < _IDLE_FRACTION_MIN and others > _OTHERS_FRACTION_MAX:
-            text = f"{100 * others:.0f} % with other programs"
-            void.append(f"the machine was {100 * busy:.0f} % busy, {text}")
+            text = f"{round_percent(others)} with other programs"
+            void.append(f"the machine was {round_percent(busy)} busy, {text}")
     return {
         "lateness_p999_seconds": relay["lateness_ns"]["p999"] / 1e9,
         "machine_busy": busy,
@@ -81,7 +81,7 @@ def describe_fidelity(fidelity: dict[str, Any]) -> str:
         return "; ".join(fidelity["void"])
     late = round_quantity(fidelity["lateness_p999_seconds"], TIMES)
     busy = fidelity["machine_busy"]
-    share = "unknown" if busy is None else f"{100 * busy:.0f} %"
+    share = "unknown" if busy is None else round_percent(busy)
     return f"packets late by {late} (p99.9), machine busy: {share}"
 
 

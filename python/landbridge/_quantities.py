@@ -7,15 +7,17 @@ from collections.abc import Sequence
 
 #: Units of printed sizes in bytes, smallest first.
 SIZES: Sequence[tuple[str, float]] = (
-    ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)
+    ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30),
+    ("TiB", 1 << 40), ("PiB", 1 << 50), ("EiB", 1 << 60)
 )  # fmt: skip
 #: Units of printed times in seconds, smallest first.
 TIMES: Sequence[tuple[str, float]] = (
-    ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0)
+    ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0),
+    ("h", 3600.0), ("d", 86400.0)
 )  # fmt: skip
 #: Units of printed rates in bits per second, smallest first.
 RATES: Sequence[tuple[str, float]] = (
-    ("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)
+    ("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9), ("Tbit/s", 1e12)
 )  # fmt: skip
 
 
@@ -23,10 +25,28 @@ def round_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
     """Returns a value in three significant digits, in the smallest of ``units`` in which they do
     not reach the next unit or 1000, as the ``landbridge`` program prints it."""
     for (unit, scale), (_, larger) in zip(units, [*units[1:], ("", math.inf)]):
-        number = float(f"{value / scale:.3g}")
-        if number < min(larger / scale, 1000) or larger == math.inf:
+        text = round_number(value / scale)
+        if float(text) < min(larger / scale, 1000) or larger == math.inf:
             break
-    return f"{number:g} {unit}"
+    return f"{text} {unit}"
+
+
+def round_number(value: float) -> str:
+    """Returns a number in three significant digits, but with all digits before the decimal point
+    and at most nine behind it."""
+    size = abs(value)
+    decimals = 0 if size >= 99.95 or size == 0 else min(2 - math.floor(math.log10(size)), 9)
+    if 9.995 <= size < 10 or 0.9995 <= size < 1:
+        decimals -= 1
+    text = f"{value:.{max(decimals, 0)}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def round_percent(fraction: float) -> str:
+    """Returns a measured fraction as a percentage in three significant digits, such as ``12.3 %``
+    for 0.1234."""
+    return f"{round_number(100 * fraction)} %"
 
 
 def round_bytes(nbytes: int) -> str:

@@ -29,7 +29,7 @@ from ._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
 from ._group import Group, connect
 from ._local_regions import LinkSpec, LocalRegions, LocalRegionsError
 from ._operation import Timing
-from ._quantities import RATES, SIZES, TIMES, round_quantity
+from ._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
 
 #: 32 samples: the global batch of a training step, of all ranks together.
@@ -459,7 +459,7 @@ def _format_quickstart_table(report: dict[str, Any], columns: int) -> str:
     ]
     for stage, words in (("local_reduce", "local reduce"), ("wan", "WAN"), ("deliver", "deliver")):
         spent = timed["stage_seconds"][stage]
-        found = f"{round_quantity(spent, TIMES)} ({spent / median * 100:.1f} %)"
+        found = f"{round_quantity(spent, TIMES)} ({round_percent(spent / median)})"
         rows.append((f"time in {words}", found, ""))
     rows += [
         (claim, found, "pass" if good else "FAIL")

@@ -19,7 +19,7 @@ import pytest
 
 from landbridge import quickstart
 from landbridge._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
-from landbridge._quantities import RATES, SIZES, TIMES, round_quantity
+from landbridge._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
 
 SCHEMA = Path(__file__).parents[2] / "docs/schemas/commands/quickstart-python.json"
 #: Limit on one run of the quickstart, in seconds, far above its usual time.
@@ -90,10 +90,15 @@ def test_quantities_are_rounded_as_the_program_rounds_them():
     sizes = {0: "0 B", 999: "999 B", 1000: "0.977 KiB", 56_316_576: "53.7 MiB", 1 << 30: "1 GiB"}
     for value, text in sizes.items():
         assert round_quantity(value, SIZES) == text
-    times = {0: "0 ns", 76.373e-6: "76.4 us", 1.1804: "1.18 s", 90: "1.5 min"}
+    times = {0: "0 ns", 76.373e-6: "76.4 us", 1.1804: "1.18 s", 90: "1.5 min", 86_399: "1 d"}
     for value, text in times.items():
         assert round_quantity(value, TIMES) == text
     assert round_quantity(447.4e6, RATES) == "447 Mbit/s"
+    fractions = {0: "0 %", -0.0: "0 %", 1: "100 %", 0.123456: "12.3 %", 0.0001234: "0.0123 %",
+                 0.00099996: "0.1 %", 0.99996: "100 %", 12.345: "1234 %", -0.0254: "-2.54 %",
+                 1e-13: "0 %"}  # fmt: skip
+    for value, text in fractions.items():
+        assert round_percent(value) == text
 
 
 def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():

@@ -6,16 +6,22 @@
 //! unwritten line is counted. A terminal neither stops a program that writes in its background nor
 //! ends one that shall outlive it.
 //!
+//! Files that a user names are read here too: nobody waits for a pipe without a writer.
+//!
 //! All functions may be called on any thread. `println!` and `eprintln!` are no substitute: they
 //! panic where a stream is full or closed.
 
 // They panic or wait where a stream is closed, full or not read: use `stdio`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod columns;
+mod input_file;
 mod line_queue;
 mod terminal_signals;
 mod write_whole;
 
+pub use columns::{help_columns, output_columns, wrap_words};
+pub use input_file::{open_input_file, read_file_up_to, read_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
     exit_on_interrupt, is_hangup_ignored, stop_in_background, write_in_background,
@@ -59,7 +65,8 @@ fn remedy(error: &io::Error) -> String {
     let limit = getrlimit(Resource::Fsize).current;
     let met = limit.filter(|_| error.kind() == io::ErrorKind::FileTooLarge);
     met.map_or_else(String::new, |limit| {
-        format!(": the limit is {limit} bytes (ulimit -f); raise it")
+        let limit = units::ByteCount::new(limit).rounded();
+        format!(": the limit is {limit} (ulimit -f); raise it")
     })
 }
 

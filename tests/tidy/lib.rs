@@ -7,6 +7,7 @@ mod imports;
 mod markdown;
 mod names;
 mod pages;
+mod quantities;
 mod shape;
 mod sources;
 mod text;

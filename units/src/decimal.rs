@@ -1,4 +1,4 @@
-//! Exact decimal numbers times an integer scale.
+//! Decimal numbers times an integer scale: exact, or in three significant digits.
 
 /// Splits a text such as "0.1 %" into number and unit; `None` where no number comes first.
 pub(crate) fn split_number_and_unit(text: &str) -> Option<(&str, &str)> {
@@ -53,7 +53,7 @@ pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
 pub(crate) fn format_rounded(value: u64, units: &[(u64, &str)]) -> String {
     let mut larger = units.iter().rev().skip(1);
     for (scale, unit) in units.iter().rev() {
-        let number = round_to_three_digits(value as f64 / *scale as f64);
+        let number = rounded_number(value as f64 / *scale as f64);
         let reaches_next = larger.next().is_some_and(|(next, _)| {
             let most = (*next as f64 / *scale as f64).min(1000.0);
             number.parse::<f64>().is_ok_and(|rounded| rounded >= most)
@@ -65,16 +65,30 @@ pub(crate) fn format_rounded(value: u64, units: &[(u64, &str)]) -> String {
     String::new()
 }
 
-/// Formats a number of at least 0 in three significant digits, but with all digits before the
-/// decimal point.
-fn round_to_three_digits(value: f64) -> String {
-    let decimals = match value {
-        _ if value >= 99.95 => 0,
-        _ if value >= 9.995 => 1,
-        _ if value >= 0.9995 => 2,
-        _ => 3,
+/// Most decimals of a rounded number.
+const DECIMALS_MAX: i32 = 9;
+
+/// Returns a number without a unit, such as a ratio, in three significant digits, but with all digits
+/// before the decimal point and at most nine behind it.
+pub fn rounded_number(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.9995 => 2,
+        size if size > 0.0 => (2 - size.log10().floor() as i32).min(DECIMALS_MAX),
+        _ => 0,
     };
-    without_trailing_zeros(&format!("{value:.decimals$}")).to_owned()
+    let decimals = decimals.unsigned_abs() as usize;
+    match without_trailing_zeros(&format!("{value:.decimals$}")) {
+        "-0" => "0".to_owned(),
+        number => number.to_owned(),
+    }
+}
+
+/// Returns a measured fraction as a percentage in three significant digits, such as `12.3 %` for
+/// 0.1234.
+pub fn rounded_percent(fraction: f64) -> String {
+    format!("{} %", rounded_number(100.0 * fraction))
 }
 
 /// Returns a decimal number without the zeros at the end of its fraction.
@@ -82,5 +96,31 @@ fn without_trailing_zeros(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
         false => number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_percentages_have_three_digits() {
+        let cases = [
+            (0.0, "0 %"),
+            (-0.0, "0 %"),
+            (1.0, "100 %"),
+            (0.123_456, "12.3 %"),
+            (0.000_123_4, "0.0123 %"),
+            (0.000_999_96, "0.1 %"),
+            (0.999_96, "100 %"),
+            (12.345, "1234 %"),
+            (-0.0254, "-2.54 %"),
+            (1e-13, "0 %"),
+            (f64::NAN, "NaN %"),
+        ];
+        for (fraction, text) in cases {
+            assert_eq!(rounded_percent(fraction), text);
+        }
+        assert_eq!(rounded_number(0.25), "0.25");
     }
 }

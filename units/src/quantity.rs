@@ -104,6 +104,14 @@ impl ByteCount {
     pub fn rounded(self) -> String {
         decimal::format_rounded(self.0, ROUNDED_SIZE_UNITS)
     }
+    /// Returns the size for people who compare it with `other`: rounded, but in whole bytes where the
+    /// two would look the same and are not.
+    pub fn rounded_beside(self, other: Self) -> String {
+        match self.rounded() {
+            text if self != other && text == other.rounded() => format!("{} B", self.0),
+            text => text,
+        }
+    }
 }
 
 /// A fraction from 0 to 1, in parts per billion, spelled in percent.
@@ -238,6 +246,9 @@ mod tests {
         for (bytes, text) in sizes {
             assert_eq!(ByteCount(bytes).rounded(), text);
         }
+        let (mib, more) = (ByteCount(1 << 20), ByteCount((1 << 20) + 1));
+        let beside = [mib.rounded_beside(more), more.rounded_beside(mib), mib.rounded_beside(mib)];
+        assert_eq!(beside, ["1048576 B", "1048577 B", "1 MiB"]);
         let rates = [
             (0, "0 bit/s"),
             (447_391_822, "447 Mbit/s"),

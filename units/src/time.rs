@@ -24,6 +24,18 @@ const TIME_UNITS: &[(u64, &str)] = &[
     (1, "ns"),
 ];
 
+/// Each unit of a rounded time: its scale in nanoseconds, and its name. Largest first. A gateway may
+/// be up for months.
+const ROUNDED_TIME_UNITS: &[(u64, &str)] = &[
+    (86_400_000_000_000, "d"),
+    (3_600_000_000_000, "h"),
+    (60_000_000_000, "min"),
+    (1_000_000_000, "s"),
+    (1_000_000, "ms"),
+    (1_000, "us"),
+    (1, "ns"),
+];
+
 impl TimeNs {
     /// Makes the instant `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Self {
@@ -68,7 +80,7 @@ impl Span {
     }
     /// Returns the time in three significant digits, such as `76.4 us`.
     pub fn rounded(self) -> String {
-        decimal::format_rounded(self.0, TIME_UNITS)
+        decimal::format_rounded(self.0, ROUNDED_TIME_UNITS)
     }
     /// Returns the span as the standard library's [`Duration`].
     pub const fn duration(self) -> Duration {
@@ -142,6 +154,7 @@ mod tests {
             (12_345_678_901, "12.3 s"),
             (90_000_000_000, "1.5 min"),
             (7_200_000_000_000, "2 h"),
+            (86_399_000_000_000, "1 d"),
         ];
         for (ns, text) in cases {
             assert_eq!(Span(ns).rounded(), text);

@@ -2,7 +2,7 @@
 
 use crate::{CapacityError, CapacityRecording, SyntheticCapacity};
 use std::convert::Infallible;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -49,18 +49,9 @@ impl CapacitySource {
             Self::Synthetic(kind) => return Ok(kind.generate(seed)),
             Self::File(path) => folder.join(path),
         };
-        let mut text = String::new();
-        let read = std::fs::File::open(&path).and_then(|file| {
-            // One more than may be, so that more is noticed.
-            file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-            if text.len() as u64 > FILE_BYTES_MAX {
-                return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
-            }
-            Ok(())
-        });
-        match read {
+        match stdio::read_text_up_to(&path, FILE_BYTES_MAX) {
             Err(source) => Err(CapacitySourceError::Unreadable { path, source }),
-            Ok(()) => text.parse().map_err(|source| CapacitySourceError::Wrong { path, source }),
+            Ok(text) => text.parse().map_err(|source| CapacitySourceError::Wrong { path, source }),
         }
     }
 }

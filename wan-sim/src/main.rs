@@ -18,7 +18,7 @@ struct Arguments {
 fn main() -> ExitCode {
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
     let _ = stdio::write_in_background();
-    let code = match Arguments::try_parse() {
+    let code = match cli::parse_command_line::<Arguments>() {
         Ok(arguments) => cli::run_command(&arguments.command),
         Err(error) => cli::explain_usage_error::<Arguments>(&error),
     };

@@ -4,6 +4,7 @@ use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use units::ByteCount;
 
 /// Python packages that the Python tests need, without PyTorch.
 const TEST_PACKAGES: [&str; 8] = [
@@ -157,7 +158,7 @@ fn check_with_torch(
     let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
     let too_little = free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
     if let Some(free_kib) = too_little.filter(|_| !torch.folder.exists()) {
-        let why = format!("{} MiB are free", free_kib >> 10);
+        let why = format!("{} is free", ByteCount::new(free_kib << 10).rounded());
         skip_python_tests(
             tally,
             &format!("python: no room for torch {version}"),

@@ -1,27 +1,11 @@
-//! Reading files that an operator names: none is so long that it fills the memory, as `/dev/zero`
-//! would, and no secret is awaited from a pipe.
+//! Reading certificates, keys and tokens: regular files alone.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
-use units::ByteCount;
+use stdio::read_file_up_to;
 
 /// 1 MiB: the longest certificate, key or token file that is read, far above any chain's.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
-
-/// Reads a file of at most `bytes_max` bytes. A pipe is read to its end.
-///
-/// # Errors
-/// The file cannot be read, or is longer.
-pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        let limit = ByteCount::new(bytes_max).rounded();
-        return Err(invalid(format!("longer than {limit}, which no such file is")));
-    }
-    Ok(bytes)
-}
 
 /// Reads a certificate, key or token.
 ///
@@ -49,14 +33,10 @@ mod tests {
     use rustix::fs::{CWD, Mode, mkfifoat};
 
     #[test]
-    fn endless_files_end_and_pipes_are_not_awaited() {
+    fn only_regular_files_are_credentials() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("file");
         std::fs::write(&file, [7; 100]).expect("ours");
-        assert_eq!(read_file_up_to(&file, 100).expect("short enough"), [7; 100]);
-        assert!(read_file_up_to(&file, 99).is_err());
-        let endless = read_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
-        assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
         let pipe = folder.path().join("pipe");
         mkfifoat(CWD, &pipe, Mode::RWXU).expect("a pipe");
         for other in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {

@@ -1,6 +1,7 @@
 //! The CA of a deployment, and the certificates that it signs.
 
 use super::error::CertsError;
+use crate::access::read_credential_file;
 use crate::host::{Host as _, RealHost};
 use crate::wan::connect::tls::gateway_dns_name;
 use rcgen::{
@@ -8,6 +9,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 use time::{Duration, OffsetDateTime};
 
@@ -149,7 +151,11 @@ pub(super) fn random_token() -> String {
 
 /// Reads the text of a certificate file or key file.
 fn read_authority_pem_file(file: &Path) -> Result<String, CertsError> {
-    std::fs::read_to_string(file).map_err(|source| CertsError::Io { file: file.to_owned(), source })
+    let text = read_credential_file(file).and_then(|bytes| {
+        let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
+        String::from_utf8(bytes).map_err(invalid)
+    });
+    text.map_err(|source| CertsError::Io { file: file.to_owned(), source })
 }
 
 /// Sets the first and the last moment at which a certificate is valid.

@@ -2,10 +2,14 @@
 
 use super::slots::ArenaBuffer;
 use hier_collectives::descriptor::{Dtype, SlotElements};
+use units::ByteCount;
 
 /// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the arena has no room for two slots of {wanted} bytes; attach with a larger one")]
+#[error(
+    "the arena has no room for two slots of {}; attach with a larger one",
+    ByteCount::new(*wanted).rounded()
+)]
 pub struct ArenaFull {
     /// Bytes of the longer slot.
     pub wanted: u64,

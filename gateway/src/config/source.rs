@@ -3,10 +3,8 @@
 //! The readers of the two kinds of file and [`Section`](super::section::Section) call it.
 
 use super::fault::{Fault, Faults};
-use crate::access::read_file_up_to;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -17,12 +15,8 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the text of a config file; a file that cannot be read is its only fault.
 pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
-    let text = read_file_up_to(path, CONFIG_BYTES_MAX).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")
-        })
-    });
-    text.map_err(|error| Faults::unreadable_file(path, &error))
+    stdio::read_text_up_to(path, CONFIG_BYTES_MAX)
+        .map_err(|error| Faults::unreadable_file(path, &error))
 }
 
 /// Whether the text has this key at its root, as far as the text can be parsed.

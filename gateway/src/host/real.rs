@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// The operating system's clock, threads and sockets. Each lane but a gateway's first gets a thread,
 /// and a core if there are enough of them.
@@ -196,10 +196,12 @@ fn socket_buffer_shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<St
         ("send", "net.core.wmem_max", socket.send_buffer_size()? / 2),
     ];
     let short = granted.into_iter().filter(|(.., bytes)| *bytes < wanted);
+    let size = |bytes: usize| ByteCount::new(bytes as u64).rounded();
     let describe = |(which, sysctl, bytes): (&str, &str, usize)| {
         format!(
-            "{which} buffer is {bytes} bytes, {wanted} wanted; bursts will be lost. Set \
-             {sysctl}={wanted}"
+            "{which} buffer is {}, {} wanted; bursts will be lost. Set {sysctl}={wanted}",
+            size(bytes),
+            size(wanted)
         )
     };
     Ok(short.map(describe).collect())

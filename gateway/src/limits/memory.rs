@@ -9,6 +9,7 @@ use super::read_text;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::Path;
+use units::ByteCount;
 
 /// 2^62 bytes: a limit of a version 1 cgroup from there on is none.
 const UNLIMITED_BYTES: u64 = 1 << 62;
@@ -48,11 +49,20 @@ pub struct MemoryLimit {
     pub kind: MemoryKind,
 }
 
+impl MemoryLimit {
+    /// Returns the limit's name and what it is.
+    pub(super) fn name_and_total(&self) -> String {
+        format!("{} is {}", self.name, ByteCount::new(self.total).rounded())
+    }
+}
+
 impl fmt::Display for MemoryLimit {
     /// Prints the limit, what it leaves, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, total, available, remedy, .. } = self;
-        write!(f, "{name} is {total} bytes, of which {available} are available; {remedy}")
+        let (total, available) = (ByteCount::new(*total), ByteCount::new(*available));
+        let (whole, left) = (total.rounded_beside(available), available.rounded_beside(total));
+        write!(f, "{name} is {whole}, of which {left} are available; {remedy}")
     }
 }
 
@@ -81,7 +91,10 @@ impl MemoryNeeds {
 
 /// A limit that is lower than what a process may take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("up to {needed} bytes are needed, and {limit}")]
+#[error(
+    "up to {} are needed, and {limit}",
+    ByteCount::new(*needed).rounded_beside(ByteCount::new(limit.total))
+)]
 pub struct LimitBelowNeeds {
     /// Bytes that may be needed, as the limit counts them.
     pub needed: u64,
@@ -118,7 +131,7 @@ pub fn describe_memory_limits() -> String {
     let root = Path::new("/");
     let limits = process_memory_limits(root).into_iter().chain(cgroup_limits(root));
     let counted = limits.filter(|limit| limit.kind != MemoryKind::File);
-    let texts = counted.map(|limit| format!("{} is {} bytes", limit.name, limit.total));
+    let texts = counted.map(|limit| limit.name_and_total());
     texts.collect::<Vec<_>>().join("; ")
 }
 
@@ -293,7 +306,7 @@ mod tests {
     fn more_than_any_host_has_exceeds_a_limit() {
         let needs = |bytes| MemoryNeeds { resident: bytes, private: bytes, address_space: bytes };
         let short = limit_below_needs(&needs(1 << 60)).expect("no host has so much");
-        assert!(short.to_string().starts_with("up to 1152921504606846976 bytes are"), "{short}");
+        assert!(short.to_string().starts_with("up to 1 EiB are needed"), "{short}");
         assert!(arena_limit_below(1 << 60).is_some());
         assert_eq!((arena_limit_below(1), limit_below_needs(&needs(1))), (None, None));
     }

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fmt;
 use std::io;
+use units::ByteCount;
 
 /// 8 MiB: the stack that the first thread gets where the hard limit allows it, as Linux does by
 /// default.
@@ -14,8 +15,10 @@ const STACK_BYTES_MIN: u64 = 1 << 20;
 /// The hard limit on the stack is too low for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit on the stack is {limit} bytes, and {STACK_BYTES_MIN} are needed: raise the hard \
-     limit (ulimit -Hs, or LimitSTACK= of a service)"
+    "the limit on the stack is {}, and {} are needed: raise the hard limit (ulimit -Hs, or \
+     LimitSTACK= of a service)",
+    ByteCount::new(*limit).rounded_beside(ByteCount::new(STACK_BYTES_MIN)),
+    ByteCount::new(STACK_BYTES_MIN).rounded_beside(ByteCount::new(*limit))
 )]
 pub struct StackTooSmall {
     /// The hard limit in bytes.
@@ -72,15 +75,20 @@ pub struct LimitRemedy<'a>(pub &'a io::Error);
 impl fmt::Display for LimitRemedy<'_> {
     /// Prints the limit and its setting behind the text of the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (resource, what, setting) = match Errno::from_io_error(self.0) {
-            Some(Errno::FBIG) => (Resource::Fsize, "bytes", "ulimit -f, or LimitFSIZE="),
-            Some(Errno::MFILE) => (Resource::Nofile, "descriptors", "ulimit -n, or LimitNOFILE="),
+        let current = |resource| getrlimit(resource).current;
+        let (limit, setting) = match Errno::from_io_error(self.0) {
+            Some(Errno::FBIG) => {
+                let limit = current(Resource::Fsize).map(|limit| ByteCount::new(limit).rounded());
+                (limit, "ulimit -f, or LimitFSIZE=")
+            }
+            Some(Errno::MFILE) => {
+                let limit = current(Resource::Nofile).map(|limit| format!("{limit} descriptors"));
+                (limit, "ulimit -n, or LimitNOFILE=")
+            }
             _ => return Ok(()),
         };
-        match getrlimit(resource).current {
-            Some(limit) => {
-                write!(f, ": the limit is {limit} {what} ({setting} of a service); raise it")
-            }
+        match limit {
+            Some(limit) => write!(f, ": the limit is {limit} ({setting} of a service); raise it"),
             None => Ok(()),
         }
     }

@@ -86,7 +86,7 @@ fn thread_limits(root: &Path) -> Vec<String> {
     let memory = process_memory_limits(root).into_iter();
     // The stack of a thread counts.
     let memory = memory.filter(|limit| limit.kind.counts_stacks());
-    limits.extend(memory.map(|limit| format!("{} is {} bytes", limit.name, limit.total)));
+    limits.extend(memory.map(|limit| limit.name_and_total()));
     limits
 }
 

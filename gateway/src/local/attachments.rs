@@ -12,7 +12,7 @@ use hier_collectives::ids::{GroupId, RankId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
-use units::Span;
+use units::{ByteCount, Span};
 
 /// 2 s: the longest time that a new trainer of a rank waits until the rank's old trainer is
 /// detached. The gateway notices the end of a process a moment late.
@@ -92,9 +92,11 @@ impl Attachments {
             let is_hopeless = bytes > memory.get();
             let reason =
                 if is_hopeless { RefusalReason::ArenaTooLarge } else { RefusalReason::MemoryInUse };
-            let why = format!(
-                "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
-            );
+            let (used, asked) = (ByteCount::new(used), ByteCount::new(bytes));
+            let left = ByteCount::new(memory.get().saturating_sub(used.get()));
+            let (used, asked) = (used.rounded(), asked.rounded_beside(left));
+            let why =
+                format!("job `{name}` has {memory} of memory, {used} in use; {asked} asked for");
             return Err(Refusal::new(reason, why));
         }
         table.attached.insert((group, rank), bytes);
@@ -143,7 +145,6 @@ impl Drop for RankReservation {
 mod tests {
     use super::*;
     use crate::local::protocol::Token;
-    use units::ByteCount;
 
     const PAGE: u64 = 4096;
 
@@ -180,7 +181,7 @@ mod tests {
         let (second, arena) = attach(&attachments, &train, 1).expect("nothing keeps it mapped");
         let refused = attach(&attachments, &train, 2).expect_err("rank 0's arena is mapped");
         assert_eq!(refused.reason, RefusalReason::MemoryInUse);
-        assert!(refused.why.contains("8192 bytes in use"), "{refused}");
+        assert!(refused.why.contains("8 KiB in use"), "{refused}");
         assert!(attach(&attachments, &other, 2).is_ok(), "another job has its own memory");
         drop(second);
         let back = attach(&attachments, &train, 0).expect("its own old arena does not count");

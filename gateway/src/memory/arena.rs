@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use units::ByteCount;
 
 /// 64 bytes, one cache line: slots of an arena start at multiples of this length, so that no cache
 /// line belongs to two slots.
@@ -80,7 +81,7 @@ pub enum ArenaError {
     #[error("the memfd is on hugetlbfs")]
     HugePages,
     /// A limit of the system leaves less memory than the arena takes.
-    #[error("an arena of {wanted} bytes does not fit: {limit}, or use a smaller arena")]
+    #[error("an arena of {} does not fit: {limit}, or use a smaller arena", ByteCount::new(*wanted).rounded_beside(ByteCount::new(limit.available)))]
     Limited {
         /// The length of the arena.
         wanted: u64,

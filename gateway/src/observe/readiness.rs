@@ -8,6 +8,7 @@ use super::status::{
     PeerState, ProblemCause, ProblemReport,
 };
 use std::fmt;
+use units::{Span, rounded_percent};
 
 impl fmt::Display for ProblemReport {
     /// Prints the subject, the observation and the action to take.
@@ -91,6 +92,7 @@ fn blocking(
 /// data and control go round it.
 fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
     let LinkOutageReport { between, seconds, why, way_round } = link;
+    let lasted = Span::from_secs_f64(*seconds).rounded();
     let way = match way_round {
         Some(gateway) => format!("it is gone round by way of {gateway}"),
         None => "no single gateway goes round it".to_owned(),
@@ -99,7 +101,7 @@ fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
         cause: ProblemCause::Link,
         blocks: a_job_waits,
         subject: format!("link {}", between.join("-")),
-        found: format!("down for {seconds:.0} s ({why}); {way}"),
+        found: format!("down for {lasted} ({why}); {way}"),
         remedy: Some(
             "mend the path between both regions; it is used again once it is up".to_owned(),
         ),
@@ -207,7 +209,7 @@ fn judge_loss(peer: &PeerReport) -> Option<ProblemReport> {
         cause: ProblemCause::Loss,
         blocks: false,
         subject: format!("gateway {}", peer.gateway),
-        found: format!("the way to it loses {:.3} %, more than expected", peer.loss * 100.0),
+        found: format!("the way to it loses {}, more than expected", rounded_percent(peer.loss)),
         remedy: Some(
             "ask whoever runs the link, or set the measured `loss` of the link in the fabric"
                 .to_owned(),

@@ -14,7 +14,7 @@ use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
-use units::ByteCount;
+use units::{ByteCount, rounded_number, rounded_percent};
 
 /// 16 TiB: the buffer for which the times of two plans are compared. For so large a buffer, rates
 /// count and delays do not.
@@ -79,8 +79,8 @@ fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     }
     let reason = format!(
         "ports have unequal rates in and out: partials take trees that fit the ingress rates and \
-         results take trees that fit the egress rates, which is {:.2} times as fast as common trees",
-        common_seconds / separate_seconds
+         results take trees that fit the egress rates, which is {} times as fast as common trees",
+        rounded_number(common_seconds / separate_seconds)
     );
     Plan { reason, ..separate }
 }
@@ -142,7 +142,7 @@ fn choose_direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> 
         "every pair of the {} regions has a link: {owners} regions own shares that fit their \
          ports, and each byte crosses at most twice; {} of the highest possible rate",
         capacity.region_count(),
-        format_percent(packing.rate / limit)
+        rounded_percent(packing.rate / limit)
     );
     let rooted = |(tree, rate): (RegionTree, f64)| {
         let owner = tree.center().unwrap_or(0);
@@ -161,7 +161,7 @@ fn choose_relays(
     direct: Option<Packing>,
     relay: Packing,
 ) -> Choice {
-    let of_limit = format_percent(relay.rate / relay.limit);
+    let of_limit = rounded_percent(relay.rate / relay.limit);
     let trees: Vec<(RootedTree, f64)> =
         relay.trees.iter().map(|(tree, rate)| (tree.rooted_at_center(capacity), *rate)).collect();
     if let [(tree, _)] = &relay.trees[..]
@@ -180,8 +180,8 @@ fn choose_relays(
             missing => format!("{missing} pairs have no link"),
         },
         Some(direct) => format!(
-            "links are narrower than ports: direct exchange would take {:.2} times as long",
-            relay.rate / direct.rate
+            "links are narrower than ports: direct exchange would take {} times as long",
+            rounded_number(relay.rate / direct.rate)
         ),
     };
     let kind = if trees.len() == 1 { "one tree" } else { "weighted trees" };
@@ -190,9 +190,4 @@ fn choose_relays(
         trees.len()
     );
     Choice { algorithm: Algorithm::Relay, reason, trees }
-}
-
-/// Formats a fraction as a percentage with one decimal place, such as `99.5 %`.
-fn format_percent(part: f64) -> String {
-    format!("{:.1} %", 100.0 * part)
 }

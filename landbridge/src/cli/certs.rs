@@ -1,7 +1,7 @@
 //! `landbridge certs`: a certificate authority, certificates and job tokens for a fabric.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{print_json, print_text};
+use super::output::print::{print_json, print_verbatim};
 use clap::Args;
 use gateway::certs::{CertificateOptions, FileOutcome, Validity, make_certificates};
 use gateway::config::FabricFile;
@@ -73,7 +73,7 @@ impl CertsCommand {
         let line = |word: &str, file: &&Path| format!("{word}  {}\n", file.display());
         let made = report.made.iter().map(|file| line("made", file));
         let kept = report.kept.iter().map(|file| line("kept", file));
-        print_text(&made.chain(kept).collect::<String>())?;
+        print_verbatim(&made.chain(kept).collect::<String>())?;
         Ok(Exit::Good)
     }
 }

@@ -4,7 +4,7 @@
 //! of the same version takes.
 
 use super::output::exit::{CommandError, Exit};
-use super::output::print::print_text;
+use super::output::print::print_verbatim;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ impl ManCommand {
 impl CompletionsCommand {
     /// Runs `landbridge completions`: prints a script that completes the commands of `line`.
     pub(super) fn run(self, line: Command) -> Result<Exit, CommandError> {
-        print_text(completions(self.shell, line).trim_end())?;
+        print_verbatim(completions(self.shell, line).trim_end())?;
         Ok(Exit::Good)
     }
 }
@@ -56,7 +56,7 @@ fn completions(shell: Shell, mut line: Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CommandLine, HELP_COLUMNS_MAX};
+    use crate::cli::CommandLine;
     use clap::{CommandFactory, ValueEnum};
 
     /// Returns a command and all below it that users see, as they print help.
@@ -67,18 +67,30 @@ mod tests {
     }
 
     #[test]
-    fn every_help_fits_80_columns() {
-        let mut line = CommandLine::command();
-        line.build();
-        let commands = with_subcommands(&line);
-        assert!(commands.len() > 15, "{} commands found", commands.len());
-        for mut command in commands {
-            for help in [command.render_help(), command.render_long_help()] {
-                let help = help.to_string();
-                let long = help.lines().find(|line| line.chars().count() > HELP_COLUMNS_MAX);
-                assert_eq!(long, None, "{}", command.get_name());
+    fn every_help_fits_its_terminal() {
+        let whole = helps(1000);
+        assert!(whole.len() > 30, "{} texts found", whole.len());
+        for columns in [40, 60, 80, 200] {
+            for ((name, help), (_, whole)) in std::iter::zip(helps(columns), &whole) {
+                let long = help.lines().find(|line| line.chars().count() > columns.into());
+                assert_eq!(long, None, "{name} in {columns} columns:\n{help}");
+                let words =
+                    |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                assert_eq!(words(&help), words(whole), "{name} in {columns} columns");
             }
         }
+    }
+
+    /// Returns the names of all commands with their short and long help at a width.
+    fn helps(columns: u16) -> Vec<(String, String)> {
+        let mut line = wan_sim::cli::fit_help(CommandLine::command(), columns);
+        line.build();
+        let texts = with_subcommands(&line).into_iter().flat_map(|mut command| {
+            let texts = [command.render_help(), command.render_long_help()];
+            let wrapped = texts.map(|text| stdio::wrap_words(&text.to_string(), columns));
+            wrapped.map(|text| (command.get_name().to_owned(), text))
+        });
+        texts.collect()
     }
 
     #[test]

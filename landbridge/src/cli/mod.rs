@@ -28,7 +28,6 @@ use gateway::limits::process::raise_stack_limit;
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
 #[command(name = "landbridge", version, after_help = EXIT_CODES_HELP)]
-#[command(max_term_width = HELP_COLUMNS_MAX)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -98,7 +97,7 @@ pub(crate) fn main() -> Exit {
 fn run_command_line() -> Exit {
     // Without it a file that grows above a limit ends the process, which is no reason not to run.
     let _ = fail_writes_above_file_limit();
-    let line = match CommandLine::try_parse() {
+    let line = match ::wan_sim::cli::parse_command_line::<CommandLine>() {
         Ok(line) => line,
         Err(error) => {
             return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
@@ -134,10 +133,6 @@ fn run_command_line() -> Exit {
         error.exit_code()
     })
 }
-
-/// 80 columns: the most of a help text, which people read in narrow terminals and in pagers.
-/// Tested by `every_help_fits_80_columns`.
-const HELP_COLUMNS_MAX: usize = 80;
 
 /// Text on exit codes at the end of `landbridge --help`.
 const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed or the report was not \

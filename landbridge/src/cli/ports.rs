@@ -2,7 +2,7 @@
 
 use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
-use super::output::print::{print_json, print_text};
+use super::output::print::{print_json, print_text, print_verbatim};
 use super::output::table::render_table;
 use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
@@ -46,7 +46,7 @@ impl PortsCommand {
         if self.json {
             print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
         } else if self.nft {
-            print_text(&nftables_script(&rules))?;
+            print_verbatim(&nftables_script(&rules))?;
         } else {
             print_text(&describe_rules(&gateway.name, lanes, &rules))?;
         }
@@ -75,6 +75,7 @@ fn describe_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
     let table = render_table(["direction", "protocol", "from", "to", "for"], &rows);
     format!(
         "gateway {gateway}: let through, from any port\n\n{table}\nEach lane to a peer uses one \
-         port, and there are up to {lanes}. Faster links may have more: keep {LANES_MAX} ports in a row free.\n"
+         port, and there are up to {lanes}. Faster links may have more: keep {LANES_MAX} ports in \
+         a row free.\n"
     )
 }

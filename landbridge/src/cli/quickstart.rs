@@ -3,7 +3,6 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::parent::exit_with_parent;
 use super::output::print::{print_json, print_text};
-use super::output::table::output_columns;
 use crate::quickstart::{self, QuickstartError, QuickstartOptions, RankTask, report};
 use clap::Args;
 use gateway::host::current_thread_runtime;
@@ -90,7 +89,7 @@ impl QuickstartCommand {
         if self.json {
             print_json(&report)?;
         } else {
-            print_text(&report::render_report(&report, &checks, output_columns()))?;
+            print_text(&report::render_report(&report, &checks, stdio::output_columns()))?;
         }
         if !report.fidelity.void.is_empty() {
             stdio::print_message(format_args!(

@@ -221,3 +221,35 @@ fn every_number_of_a_schema_has_one_unit() {
     }
     assert!(numbers > 150, "only {numbers} numbers found");
 }
+
+#[test]
+fn a_help_of_no_columns_is_as_without_them() {
+    let help = |columns: Option<&str>| {
+        let mut command = Command::new(BINARY);
+        command.args(["doctor", "--help"]).env_remove("COLUMNS").stdin(Stdio::null());
+        columns.map(|columns| command.env("COLUMNS", columns));
+        String::from_utf8(command.output().expect("runs").stdout).expect("text")
+    };
+    let usual = help(None);
+    for columns in ["0", "", "wide", "-5", "200", "99999999999"] {
+        assert_eq!(help(Some(columns)), usual, "COLUMNS={columns}");
+    }
+    let narrow = help(Some("40"));
+    assert_ne!(narrow, usual);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+}
+
+#[test]
+fn a_file_above_its_limit_names_the_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fabric = format!("{}/../configs/two-region/fabric.toml", env!("CARGO_MANIFEST_DIR"));
+    let out = folder.path().join("out");
+    for arguments in [&["certs", "--fabric", &fabric][..], &["man"]] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\"", BINARY]).args(arguments);
+        let output = command.arg("--out").arg(&out).output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains("the limit is 0 B (ulimit -f"), "{said}");
+    }
+}

@@ -5,6 +5,7 @@ mod commands;
 mod deployment;
 mod page;
 mod schema;
+mod warnings;
 mod watch;
 
 use deployment::{Deployment, Layout};

@@ -108,6 +108,24 @@ pub(super) fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
+/// Slurm, for one, sends SIGUSR1 to all processes of a job ahead of its end.
+#[test]
+fn signals_without_meaning_end_no_gateway() {
+    let mut deployment = super::deployment(1, 1);
+    deployment.run_gateway("east");
+    let gateway = &mut deployment.gateways[0];
+    let pid = Pid::from_child(&gateway.process);
+    for (signal, name) in
+        [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2"), (Signal::ALARM, "SIGALRM")]
+    {
+        kill_process(pid, signal).expect("signalled");
+        gateway.log.line_with(&format!("{name} means nothing to a gateway"));
+    }
+    kill_process(pid, Signal::CONT).expect("signalled");
+    terminate(&gateway.process);
+    assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
+}
+
 /// The certificate becomes a pipe into which nobody writes, so that the thread that reads it again
 /// blocks. SIGTERM ends the gateway all the same.
 #[test]

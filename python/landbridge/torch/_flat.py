@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,9 @@ class FlatGrads:
             optimizer.step()
 
     A parameter that is added to the module or unfrozen later is averaged from the next ``zero`` on,
-    on all ranks at the same step. One that got a gradient before that makes ``wait`` raise.
+    on all ranks at the same step. One that got a gradient before that makes ``wait`` raise. One that
+    is frozen or removed has no gradient from the next ``zero`` on, and a rank that is started again
+    then joins with the parameters that are trained by now.
 
     The arena holds each gradient twice: ``backward`` adds to one copy, and the average arrives in
     the other. From ``wait`` to ``zero`` the average is ``p.grad``; it may be clipped or written.
@@ -84,11 +87,16 @@ class FlatGrads:
         self._incomplete = False
         self._module, self._bucket_bytes = module, bucket_bytes
         self._buckets: list[_GradientBucket] = []
-        # The parameters in the buckets by identity, with the properties that their gradients need.
-        self._laid_out: dict[int, tuple[torch.Size, torch.dtype]] = {}
+        # The parameters in the buckets, in the module's order: name, identity, shape and dtype.
+        self._layout: list[tuple[str, int, torch.Size, torch.dtype]] = []
         self._hooks: list[Any] = []
         self._next = 0
         self.zero()
+
+    def __del__(self) -> None:
+        """Removes the hooks from the module's parameters."""
+        for hook in getattr(self, "_hooks", ()):
+            hook.remove()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -102,8 +110,8 @@ class FlatGrads:
     def zero(self) -> None:
         """Begins a step: sets ``p.grad`` to zeros in the arena.
 
-        Waits until the gateway no longer reads the last step's gradients. Parameters that are new
-        in the module or no longer frozen are averaged from here on.
+        Waits until the gateway no longer reads the last step's gradients. From here on exactly
+        those parameters are averaged that are in the module and not frozen now.
 
         Raises:
             ArenaFull, UnsupportedArray: A new parameter cannot be averaged, as in the constructor.
@@ -149,28 +157,26 @@ class FlatGrads:
             bucket.show_averages()
 
     def _follow_module(self) -> None:
-        """Lays out all gradients anew when the module has a trained parameter that is not laid out,
-        or one of another shape or dtype. Drops gradients of frozen parameters that are not laid
-        out.
+        """Lays out all gradients anew when the trained parameters have changed: others, other names
+        or another order, shape or dtype. Drops the gradients of frozen parameters.
 
-        The layout then is the one that a rank makes which starts now, unless a parameter was frozen
-        after it was laid out.
+        The layout follows from the module alone, so that a rank that starts now makes the same.
         """
         trained: list[tuple[str, torch.nn.Parameter]] = []
-        is_same = True
         parameter: Any
         for name, parameter in self._module.named_parameters():
-            known = self._laid_out.get(id(parameter))
-            if known is not None or parameter.requires_grad:
+            if parameter.requires_grad:
                 trained.append((name, parameter))
-                is_same = is_same and known is not None and known == _properties(parameter)
             else:
+                # An optimizer would go on with a frozen parameter whose gradient is zeros.
                 parameter.grad = None
-        if not is_same:
+        layout = [(name, id(p), p.shape, p.dtype) for name, p in trained]
+        if layout != self._layout:
             for name, parameter in trained:
                 _check_parameter(name, parameter)
             self._drop_layout()
             self._lay_out_gradients(trained)
+            self._layout = layout
 
     def _drop_layout(self) -> None:
         """Drops all buckets, with their memory, and the hooks of their parameters."""
@@ -178,7 +184,7 @@ class FlatGrads:
             hook.remove()
         for bucket in self._buckets:
             bucket.drop_gradients()
-        self._hooks, self._buckets, self._laid_out = [], [], {}
+        self._hooks, self._buckets, self._layout = [], [], []
 
     def _lay_out_gradients(self, named: list[tuple[str, torch.nn.Parameter]]) -> None:
         """Makes the buckets of these parameters, and registers the hooks that post them."""
@@ -192,15 +198,15 @@ class FlatGrads:
         for bucket in buckets:
             parameter: Any
             for parameter in bucket.parameters:
-                self._laid_out[id(parameter)] = _properties(parameter)
                 handle = self._make_gradient_hook(bucket)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(handle))
         self._buckets = buckets
 
     def _check_all_averaged(self) -> None:
         """Raises ``ConfigError`` when a parameter outside the buckets has a gradient."""
+        averaged = {identity for _, identity, _, _ in self._layout}
         for name, parameter in self._module.named_parameters():
-            if parameter.grad is not None and id(parameter) not in self._laid_out:
+            if parameter.grad is not None and id(parameter) not in averaged:
                 raise ConfigError(
                     f"the gradient of parameter `{name}` was not averaged, because it was added or "
                     "unfrozen after `FlatGrads.zero`; `p.grad` are this rank's own gradients: "
@@ -209,22 +215,30 @@ class FlatGrads:
 
     def _make_gradient_hook(self, bucket: _GradientBucket) -> Any:
         """Returns the hook that autograd calls when a gradient of the bucket is accumulated."""
+        # The module outlives this object, whose place another one may take.
+        weakly = weakref.ref(self)
 
         def handle_gradient(parameter: torch.Tensor) -> None:
-            """Notes that a parameter's gradient is complete, and posts the buckets that are
-            complete."""
-            self._incomplete = True
-            bucket.check_gradient(parameter)
-            if not self._sending:
-                self._incomplete = False
-                return
-            bucket.missing.discard(id(parameter))
-            # Buckets are posted in their order, because all ranks must post in the same order.
-            while self._next < len(self._buckets) and not self._buckets[self._next].missing:
-                self._post_next_bucket()
-            self._incomplete = False
+            """Hands the parameter to the object, if that is still there."""
+            grads = weakly()
+            if grads is not None:
+                grads._handle_gradient(bucket, parameter)
 
         return handle_gradient
+
+    def _handle_gradient(self, bucket: _GradientBucket, parameter: torch.Tensor) -> None:
+        """Notes that a parameter's gradient is complete, and posts the buckets that are
+        complete."""
+        self._incomplete = True
+        bucket.check_gradient(parameter)
+        if not self._sending:
+            self._incomplete = False
+            return
+        bucket.missing.discard(id(parameter))
+        # Buckets are posted in their order, because all ranks must post in the same order.
+        while self._next < len(self._buckets) and not self._buckets[self._next].missing:
+            self._post_next_bucket()
+        self._incomplete = False
 
     def _post_next_bucket(self) -> None:
         """Posts the first bucket of gradients that is not posted yet."""
@@ -321,11 +335,6 @@ class _GradientBucket:
         """Makes one of the bucket's two tensors, by its index, the gradients of the parameters."""
         for parameter, view in zip(self.parameters, self._views[which]):
             parameter.grad = view
-
-
-def _properties(parameter: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
-    """Returns the properties of a parameter on which the layout of its gradient depends."""
-    return parameter.shape, parameter.dtype
 
 
 def _check_parameter(name: str, parameter: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ import torch
 from .._exchange import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
+from .._quantities import round_bytes
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree, StateNotTransferred
 from ._sync import (
     check_overwritable,
@@ -227,7 +228,7 @@ def _reserve_state(state: io.BytesIO, nbytes: int) -> Exception | None:
     try:
         state.write(bytes(nbytes))
     except MemoryError:
-        return MemoryError(f"no memory for {nbytes} bytes of state")
+        return MemoryError(f"no memory for {round_bytes(nbytes)} of state")
     return None
 
 

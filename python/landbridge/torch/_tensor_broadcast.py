@@ -17,6 +17,7 @@ from .._group import Group
 from .._memory.arrays import array_over_slot
 from .._memory.plain_memory import has_lazy_values
 from .._operation import DEFAULT_TIMEOUT_S, Operation
+from .._quantities import round_bytes
 from ..errors import ArenaFull
 
 #: 1 MiB: the longest chunk, enough that its own costs do not count.
@@ -77,7 +78,7 @@ class BroadcastRoom:
         if without:
             raise ArenaFull(
                 f"rank {without} has no room in its arena for the weights of others: connect there "
-                f"with a larger `arena`; {3 * _CHUNK_BYTES_MIN >> 10} KiB must be free"
+                f"with a larger `arena`; {round_bytes(3 * _CHUNK_BYTES_MIN)} must be free"
             )
         self.agreed_bytes = min(told)
 

@@ -1,6 +1,7 @@
 """Gradients that lie in the arena."""
 
 import contextlib
+import itertools
 import threading
 import time
 
@@ -203,6 +204,108 @@ def test_parameters_that_come_or_thaw_later_are_averaged(groups):
 
     first, second = call_for_all(groups, step)
     assert first == second and list(map(len, first)) == [2, 4, 6, 6]
+
+
+class Branches(torch.nn.ModuleDict):
+    """Layers beside each other, each with a name, whose outputs are added up."""
+
+    def __init__(self, names):
+        super().__init__({name: torch.nn.Linear(2, 2) for name in names})
+
+    def forward(self, inputs):
+        return sum(layer(inputs) for layer in self.values())
+
+
+def rename_layer(model, old, new):
+    """Gives a layer another name, which also moves it to the end."""
+    model[new] = model.pop(old)
+
+
+#: Changes of which parameters of `Branches("abcde")` are trained. Each can be made in any order.
+CHANGES_OF_BRANCHES = {
+    "freeze": lambda model: model["a"].requires_grad_(False),
+    "thaw": lambda model: model["b"].requires_grad_(),
+    "add": lambda model: model.update({"new": torch.nn.Linear(2, 2)}),
+    "remove": lambda model: model.pop("c"),
+    "rename": lambda model: rename_layer(model, "d", "first"),
+}
+
+
+def test_a_rank_that_starts_after_any_changes_joins(groups):
+    """Before each step one rank is new: it made its model, with all changes so far, just now."""
+    orders = list(itertools.permutations(CHANGES_OF_BRANCHES))[::7]
+
+    def begin(group):
+        model = Branches("abcde")
+        model["b"].requires_grad_(False)
+        return model
+
+    def step(group):
+        steps = 0
+        for order in orders:
+            model = begin(group)
+            grads = FlatGrads(model, group, timeout=60)
+            for count in range(len(order) + 1):
+                if count:
+                    CHANGES_OF_BRANCHES[order[count - 1]](model)
+                if (group.rank + count) % 2:
+                    model = begin(group)
+                    for change in order[:count]:
+                        CHANGES_OF_BRANCHES[change](model)
+                    grads = FlatGrads(model, group, timeout=60)
+                grads.zero()
+                backward_of_rank(model, group)
+                grads.wait()
+                for name, parameter in model.named_parameters():
+                    assert (parameter.grad is None) != parameter.requires_grad, (order, name)
+                steps += 1
+        return steps, [p.grad.tolist() for p in model.parameters() if p.grad is not None]
+
+    first, second = call_for_all(groups, step)
+    assert first == second
+
+
+def test_a_layer_is_thawed_again_beside_a_rank_that_starts(groups):
+    def step(group):
+        model = two_layers()
+        grads = FlatGrads(model, group, timeout=60)
+        found = []
+        for is_trained in (True, False, True, False):
+            model[0].requires_grad_(is_trained)
+            if group.rank:
+                # As after a restart.
+                grads = FlatGrads(model, group, timeout=60)
+            grads.zero()
+            backward_of_rank(model, group)
+            grads.wait()
+            found.append(sum(p.grad is not None for p in model.parameters()))
+        return found
+
+    assert call_for_all(groups, step) == [[4, 2, 4, 2]] * 2
+
+
+def test_another_layout_of_the_module_frees_the_first(groups):
+    model = two_layers()
+    grads = FlatGrads(model, groups[0])
+    taken = groups[0]._arena.used_bytes
+    for _ in range(3):
+        grads = FlatGrads(model, groups[0])
+    assert groups[0]._arena.used_bytes == taken
+    assert [len(p._post_accumulate_grad_hooks) for p in model[1].parameters()] == [1, 1]
+    del grads
+
+
+def test_a_frozen_parameter_stays_as_it_is(groups):
+    """An optimizer with momentum or decay moves each parameter that has a gradient, also of 0."""
+    model = two_layers().requires_grad_()
+    grads = FlatGrads(model, groups[0])
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.5)
+    optimizer.step()
+    model[0].requires_grad_(False)
+    before = [p.tolist() for p in model[0].parameters()]
+    grads.zero()
+    optimizer.step()
+    assert [p.tolist() for p in model[0].parameters()] == before
 
 
 def test_a_new_layout_takes_the_place_of_the_old(groups):

@@ -6,14 +6,13 @@ use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
 use crate::{CapacitySource, Change, Conditions, Script};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use units::Span;
 
 /// Replays the recording in `file` and prints the counters of its links. Returns the exit code.
 pub(super) fn run_replay(file: &Path) -> u8 {
-    let replayed = File::open(file).map_err(ReplayError::from);
+    let replayed = stdio::open_input_file(file).map_err(ReplayError::from);
     match replayed.and_then(|opened| replay(BufReader::new(opened))) {
         Ok(replayed) => {
             let mut report = String::new();
@@ -118,7 +117,10 @@ pub(super) fn show_presets() -> u8 {
     let mut report = String::new();
     for preset in presets() {
         let words = Netem { link: preset.link, seed: None };
-        report += &format!("{}: {words}\n    {}\n", preset.name, preset.provenance);
+        let provenance = format!("    {}\n", preset.provenance);
+        // Words stay in one line, to be copied.
+        report += &format!("{}: {words}\n", preset.name);
+        report += &stdio::wrap_words(&provenance, stdio::output_columns());
     }
     print_report(&report, EXIT_GOOD)
 }

@@ -2,9 +2,27 @@
 
 use super::exit::{EXIT_GOOD, EXIT_USAGE};
 use super::output::print_report;
-use clap::CommandFactory;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use std::io::{self, IsTerminal};
+
+/// 60 columns: in narrower terminals descriptions stand below their flags.
+const BESIDE_COLUMNS_MIN: u16 = 60;
+
+/// Parses the command line of this process. Its help fits the terminal.
+///
+/// # Errors
+/// The command line is wrong, or asks for help: see [`explain_usage_error`].
+pub fn parse_command_line<C: Parser>() -> Result<C, clap::Error> {
+    let mut command = fit_help(C::command(), stdio::help_columns());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Makes the help of a command at most `columns` wide, but for lines of usage.
+pub fn fit_help(command: clap::Command, columns: u16) -> clap::Command {
+    command.term_width(columns.into()).next_line_help(columns < BESIDE_COLUMNS_MIN)
+}
 
 /// Prints the help that was asked for, or the error in a command line of `C`. Returns the exit
 /// code.
@@ -45,7 +63,8 @@ fn render_help(error: &clap::Error, is_terminal: bool) -> String {
     let is_unstyled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
     let help = error.render();
-    if is_terminal && !is_unstyled { help.ansi().to_string() } else { help.to_string() }
+    let text = if is_terminal && !is_unstyled { help.ansi().to_string() } else { help.to_string() };
+    stdio::wrap_words(&text, stdio::help_columns())
 }
 
 /// Lists the flags or subcommands that are accepted in place of an unknown one; `None` for other

@@ -11,7 +11,7 @@ use crate::{Conditions, LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use units::{BitRate, Span};
@@ -385,17 +385,8 @@ fn is_site_name(name: &str) -> bool {
 
 /// Reads a file of at most [`FILE_BYTES_MAX`].
 fn read_topology_file(path: &Path) -> Result<String, FileError> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| {
-        // One more than may be, so that more is noticed.
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
-        }
-        Ok(())
-    });
-    read.map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
-    Ok(text)
+    stdio::read_text_up_to(path, FILE_BYTES_MAX)
+        .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
 }
 
 /// Parses TOML; the error names the line and, where possible, the key. `path` is for errors.

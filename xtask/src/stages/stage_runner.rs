@@ -6,6 +6,7 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
+use units::Span;
 
 /// One stage of a command.
 #[derive(Clone, Copy)]
@@ -154,16 +155,17 @@ fn format_stage_duration(seconds: u32) -> String {
 /// failed test at least.
 fn print_stage_summary(stages: &[Stage], results: &mut Results, all: Duration) {
     let Results { tally, ended } = results;
+    let rounded = |time: Duration| Span::from_secs_f64(time.as_secs_f64()).rounded();
     println!("\n== summary ==");
     for stage in stages {
         let verdict = match ended.iter().find(|(name, ..)| *name == stage.name) {
-            None => "        not reached".to_owned(),
-            Some((_, time, Some(_))) => format!("{:7.1} s FAILED", time.as_secs_f64()),
-            Some((_, time, None)) => format!("{:7.1} s ok", time.as_secs_f64()),
+            None => "          not reached".to_owned(),
+            Some((_, time, Some(_))) => format!("{:>9} FAILED", rounded(*time)),
+            Some((_, time, None)) => format!("{:>9} ok", rounded(*time)),
         };
         println!("{:16}{verdict}", stage.name);
     }
-    println!("{:16}{:7.1} s", "all", all.as_secs_f64());
+    println!("{:16}{:>9}", "all", rounded(all));
     if !tally.skipped.is_empty() {
         println!("\nSKIPPED, so not shown to work:");
         tally.skipped.iter().for_each(|what| println!("  skipped: {what}"));

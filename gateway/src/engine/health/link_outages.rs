@@ -67,8 +67,8 @@ impl LinkOutages {
         let is_up = |ends: &LinkEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
         for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
-            let (link, seconds) = (link_name(fabric, ends), now.since(outage.since).as_secs_f64());
-            let text = format!("link {link} is up again after {seconds:.0} s; plans use it again");
+            let (link, lasted) = (link_name(fabric, ends), now.since(outage.since).rounded());
+            let text = format!("link {link} is up again after {lasted}; plans use it again");
             lines.push(OutageLine::Up { link, text });
         }
         for (ends, pair) in found {

@@ -65,8 +65,8 @@ impl ProblemLog {
         let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
         for (known, ended) in ended {
             if ended.logged.is_some() {
-                let lasted = now.since(ended.since).as_secs_f64();
-                let text = format!("{}: no longer, after {lasted:.0} s", known.1);
+                let lasted = now.since(ended.since).rounded();
+                let text = format!("{}: no longer, after {lasted}", known.1);
                 lines.push((known, ProblemLine::Ended(text)));
             }
         }
@@ -145,7 +145,7 @@ mod tests {
         let text = "gateway west-0: 1 of 4 lanes".to_owned();
         let lines = note(&mut log, 40..500, Some(&problem));
         assert_eq!(lines, [(70, ProblemLine::Lasts(text.clone()))]);
-        let ended = "gateway west-0: no longer, after 460 s".to_owned();
+        let ended = "gateway west-0: no longer, after 7.67 min".to_owned();
         assert_eq!(note(&mut log, 500..510, None), [(500, ProblemLine::Ended(ended))]);
         let lines = note(&mut log, 510..600, Some(&problem));
         assert_eq!(lines, [(540, ProblemLine::LastsStill(text))], "within ten minutes");

@@ -10,7 +10,7 @@ use hier_collectives::post::Failure;
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info};
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
 /// wait has doubled.
@@ -81,7 +81,8 @@ impl Job {
                     op,
                     bytes,
                     seconds = took.as_secs_f64(),
-                    "job {name}: collective {sequence} completed: {op}, {bytes} bytes"
+                    "job {name}: collective {sequence} completed: {op}, {}",
+                    ByteCount::new(bytes).rounded()
                 );
             }
             SessionNote::Failed { sequence, op, failure } => {
@@ -175,10 +176,9 @@ impl Job {
             let waited = now.since(begun);
             self.wait = Some(LoggedWait { sequence, due: now + waited });
             let ranks: Vec<String> = ranks.iter().map(RankId::to_string).collect();
-            let seconds = waited.as_secs_f64();
             let (name, ranks) = (&self.name, ranks.join(", "));
             let line =
-                format!("collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
+                format!("collective {sequence} has awaited ranks {ranks} for {}", waited.rounded());
             let is_long = waited >= WAIT_WARNED_AFTER;
             let subject = format!("{name} {ranks}");
             warn_if_due!(

@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use units::{BitRate, Span, TimeNs};
+use units::{BitRate, ByteCount, Span, TimeNs};
 
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
@@ -313,7 +313,8 @@ impl Peers {
             peer = %name,
             region = %region,
             lane,
-            "lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued"
+            "lane {lane} to gateway {name} lost: {why}; {} requeued",
+            ByteCount::new(bytes).rounded()
         );
         let last_lane = peer.lanes.is_empty();
         if last_lane {

@@ -12,7 +12,7 @@ use congestion_model::{FoundPath, Rivals};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::plan::{self, Plan};
 use tracing::info;
-use units::{BitRate, Span, TimeNs};
+use units::{BitRate, Span, TimeNs, rounded_percent};
 
 /// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
 /// since the last sample, is idle. Keep-alives and acknowledgements of a second stay below it.
@@ -185,7 +185,7 @@ fn log_loss_alarm(
     let link: &PeerLink = &peer.link;
     let (PacketCounts { sent, lost }, expected) =
         (peer.loss_alarm.recent_packets(), link.link.loss);
-    let percent = peer.loss_alarm.loss_ratio() * 100.0;
+    let loss = rounded_percent(peer.loss_alarm.loss_ratio());
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {
         AlarmChange::Begun => {
@@ -196,7 +196,7 @@ fn log_loss_alarm(
                 region = %region,
                 lost,
                 sent,
-                "the way to gateway {name} loses {percent:.3} % ({lost} of {sent} packets), the \
+                "the way to gateway {name} loses {loss} ({lost} of {sent} packets), the \
                  fabric expects {expected}; ask whoever runs the link, or give it less with \
                  `landbridge rate`"
             );
@@ -207,7 +207,7 @@ fn log_loss_alarm(
             lost,
             sent,
             "the way to gateway {name} loses no more than the fabric expects again: \
-             {percent:.3} % ({lost} of {sent} packets)"
+             {loss} ({lost} of {sent} packets)"
         ),
     }
 }

@@ -91,10 +91,11 @@ impl WatchedSocket {
         let problem = match self.socket.restore() {
             Ok(SocketFile::InPlace) => None,
             Ok(SocketFile::MadeAgain) => {
-                self.log_warning(&format!(
+                let text = format!(
                     "{path} was deleted, and is made again; attached trainers do not notice: keep \
                      programs that clean folders away from it"
-                ));
+                );
+                self.log_warning("made again", &text);
                 None
             }
             Err(error) => Some(format!("trainers cannot attach: {path} is gone: {error}")),
@@ -106,13 +107,13 @@ impl WatchedSocket {
             has_changed
         });
         if let Some(text) = text.filter(|_| has_changed) {
-            self.log_warning(&text);
+            self.log_warning("gone", &text);
         }
     }
 
-    /// Logs a line about the socket file, as a warning if one is due.
-    fn log_warning(&self, text: &str) {
-        let is_due = self.warnings.is_due(WarningCause::Socket, "", RealHost.now());
+    /// Logs a line about the socket file and what has become of it, as a warning if one is due.
+    fn log_warning(&self, state: &str, text: &str) {
+        let is_due = self.warnings.is_due(WarningCause::Socket, state, RealHost.now());
         warn_if_due!(is_due, "{text}");
     }
 }

@@ -22,15 +22,21 @@ function digits(number) {
     .replace(/\.$/, "");
 }
 
-/** Prints a number in the largest of some units in which it is at least 1. */
+/** Prints a number in the smallest of some units, largest first, in which it reaches neither the next
+ * unit nor 1000, as the program does. */
 function inUnits(number, units) {
   if (!Number.isFinite(number)) return "-";
-  const unit = units.find(([size]) => Math.abs(number) >= size) || units[units.length - 1];
-  return `${digits(number / unit[0])} ${unit[1]}`;
+  for (let at = units.length - 1; ; at -= 1) {
+    const text = digits(number / units[at][0]);
+    const most = at === 0 ? Infinity : Math.min(units[at - 1][0] / units[at][0], 1000);
+    if (Math.abs(text) < most) return `${text} ${units[at][1]}`;
+  }
 }
 
 const bytes = (number) =>
   inUnits(number, [
+    [2 ** 60, "EiB"],
+    [2 ** 50, "PiB"],
     [2 ** 40, "TiB"],
     [2 ** 30, "GiB"],
     [2 ** 20, "MiB"],
@@ -46,16 +52,15 @@ const rate = (number) =>
     [1, "bit/s"],
   ]);
 const time = (number) =>
-  number === 0
-    ? "0 s"
-    : inUnits(number, [
-        [86400, "d"],
-        [3600, "h"],
-        [60, "min"],
-        [1, "s"],
-        [1e-3, "ms"],
-        [1e-6, "us"],
-      ]);
+  inUnits(number, [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "us"],
+    [1e-9, "ns"],
+  ]);
 const percent = (fraction) => (Number.isFinite(fraction) ? `${digits(100 * fraction)} %` : "-");
 const count = (number) => (Number.isFinite(number) ? number.toLocaleString("en") : "-");
 /** Prints a number with its word: `plural(2, "rank")` is "2 ranks". */

@@ -109,7 +109,7 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
         });
         let Failure { code, text } = failure.expect("failed");
         assert_eq!(code, FailureCode::Stalled);
-        for part in ["nothing moved for 10 s", "7 segments (800 bytes; the first is 0 of tree 0)"] {
+        for part in ["nothing moved for 10 s", "7 segments (800 B; the first is 0 of tree 0)"] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
         assert!(text.contains("missing on gateway g0") && text.contains("gateway g1"), "{text}");

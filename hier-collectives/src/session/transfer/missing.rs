@@ -5,6 +5,7 @@ use super::part::TransferPart;
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::local_gateway::LocalGateway;
+use units::ByteCount;
 
 /// A segment that is missing.
 struct MissingSegment {
@@ -91,5 +92,6 @@ fn missing_count_text(mut segments: impl Iterator<Item = MissingSegment>) -> Opt
     let MissingSegment { tree, segment: first, bytes } = segments.next()?;
     let (count, bytes) =
         segments.fold((1u64, bytes), |(count, sum), missing| (count + 1, sum + missing.bytes));
-    Some(format!("{count} segments ({bytes} bytes; the first is {first} of tree {tree})"))
+    let size = ByteCount::new(bytes).rounded();
+    Some(format!("{count} segments ({size}; the first is {first} of tree {tree})"))
 }

@@ -86,7 +86,7 @@ pub(crate) enum CommandError {
     #[error("{0}")]
     Usage(String),
     /// A file cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), LimitRemedy(source))]
     Path {
         /// The file.
         path: std::path::PathBuf,

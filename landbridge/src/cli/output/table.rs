@@ -1,17 +1,7 @@
 //! Tables and lists of fields that fit the terminal, by comfy-table.
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
-use std::io::IsTerminal;
-
-/// 80 columns: the width of printed tables where output is no terminal; terminals are commonly no
-/// narrower.
-const COLUMNS_DEFAULT: u16 = 80;
-
-/// Returns the number of columns that output may use: those of the terminal, or 80.
-pub(crate) fn output_columns() -> u16 {
-    let size = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    size.map_or(COLUMNS_DEFAULT, |(terminal_size::Width(columns), _)| columns)
-}
+use stdio::{output_columns, wrap_words};
 
 /// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are wrapped
 /// where the table would be wider than the terminal.
@@ -22,9 +12,9 @@ pub(crate) fn render_table<const COLUMNS: usize>(
     render_table_within(output_columns(), header, rows)
 }
 
-/// 12 characters of a word in a cell stand in one line. A table that is too narrow for that is
-/// printed as lists.
-const WORD_CHARS_MIN: usize = 12;
+/// 24 characters of a word in a cell stand in one line; paths are often longer. A table that is too
+/// narrow for that is printed as lists.
+const WORD_CHARS_MIN: usize = 24;
 
 /// Returns a table as text that is at most `columns` wide. Where the columns would break short
 /// words, each row is a list of fields instead.
@@ -33,26 +23,31 @@ fn render_table_within<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
 ) -> String {
-    let width = |column: usize| {
+    let longest_word = |column: usize| {
         let cells = rows.iter().map(|row| row[column].as_str());
         let words = cells.chain([header[column]]).flat_map(str::split_whitespace);
-        words.map(|word| word.chars().count()).max().unwrap_or(0).min(WORD_CHARS_MIN)
+        words.map(|word| word.chars().count()).max().unwrap_or(0)
     };
-    let needed = (0..COLUMNS).map(width).sum::<usize>() + 2 * COLUMNS.saturating_sub(1);
-    if needed > columns.into() {
+    let longest: [usize; COLUMNS] = std::array::from_fn(longest_word);
+    let room = usize::from(columns).saturating_sub(2 * COLUMNS.saturating_sub(1));
+    // Words as long as there is room for in all columns.
+    let widths = |most: usize| longest.map(|word| word.min(most));
+    let fits = |most: &usize| widths(*most).iter().sum::<usize>() <= room;
+    let longest_of_all = longest.into_iter().max().unwrap_or(0);
+    let least = WORD_CHARS_MIN.min(longest_of_all);
+    let Some(most) = (least..=longest_of_all).rev().find(fits) else {
         let list = |row: &[String; COLUMNS]| {
             let fields: Vec<[String; 2]> = std::iter::zip(header, row)
                 .map(|(name, cell)| [name.to_uppercase(), cell.clone()])
                 .collect();
-            space_columns(&mut plain_table(&fields, columns))
+            render_fields_within(columns, &fields)
         };
         return rows.iter().map(list).collect::<Vec<_>>().join("\n");
-    }
+    };
     let mut table = plain_table(rows, columns);
     table.set_header(header.map(str::to_uppercase));
-    for (index, column) in table.column_iter_mut().enumerate() {
-        let spaces = if index + 1 < COLUMNS { 2 } else { 0 };
-        let least = u16::try_from(width(index) + spaces).unwrap_or(u16::MAX);
+    for (column, least) in std::iter::zip(table.column_iter_mut(), widths(most)) {
+        let least = u16::try_from(least).unwrap_or(columns);
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
     }
     space_columns(&mut table)
@@ -60,7 +55,18 @@ fn render_table_within<const COLUMNS: usize>(
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
 pub(crate) fn render_fields(fields: &[[String; 2]]) -> String {
-    space_columns(&mut plain_table(fields, output_columns()))
+    render_fields_within(output_columns(), fields)
+}
+
+/// Returns a list of names and values as text that is at most `columns` wide, unless a word is
+/// longer.
+fn render_fields_within(columns: u16, fields: &[[String; 2]]) -> String {
+    let names = fields.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
+    let line = |[name, value]: &[String; 2]| {
+        let value = table_cell_on_one_line(value);
+        wrap_words(format!("{name:names$}  {value}").trim_end(), columns) + "\n"
+    };
+    fields.iter().map(line).collect()
 }
 
 /// Makes a table without lines that is at most `columns` wide.
@@ -125,9 +131,37 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_narrow_table_are_broken_last() {
+        let reason = "activations and their gradients cross once, while other stages compute";
+        let row = ["tensor", "1635.78 PB", "NO", reason].map(str::to_owned);
+        for columns in 37..=80 {
+            let text = render_table_within(
+                columns,
+                ["axis", "bytes", "may cross WAN", "reason"],
+                std::slice::from_ref(&row),
+            );
+            assert!(text.contains("activations"), "{columns}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn long_paths_stay_whole() {
+        let path = "/etc/landbridge/keys/of/the/second/deployment/east-0.pem";
+        let row = ["ok", "certificate", path, "fits its key"].map(str::to_owned);
+        for columns in [20, 40, 60, 100, 200] {
+            let text = render_table_within(
+                columns,
+                ["verdict", "check", "subject", "found"],
+                std::slice::from_ref(&row),
+            );
+            assert!(text.contains(path), "{columns}:\n{text}");
+        }
+    }
+
+    #[test]
     fn long_fields_are_wrapped_below_their_value() {
         let fields = [["reason".to_owned(), "two regions ".repeat(12)]];
-        let text = space_columns(&mut plain_table(&fields, 80));
+        let text = render_fields_within(80, &fields);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines[0].starts_with("reason  two regions"), "{text}");
         assert!(lines[1].starts_with("        two regions"), "{text}");

@@ -8,6 +8,7 @@ use gateway::config::FabricFile;
 use hier_collectives::batch::batch_shares_within;
 use serde::Serialize;
 use std::path::PathBuf;
+use units::rounded_number;
 
 /// Split a global batch into whole samples, so that ranks of unequal speed finish together.
 ///
@@ -108,10 +109,10 @@ fn describe_batch_split(split: &BatchSplit) -> String {
     };
     let rows: Vec<[String; 4]> = split.shares.iter().map(row).collect();
     format!(
-        "{}the slowest rank takes {:.3} times as long as with divisible samples, {:.3} times as \
-         long as with an even split\n",
+        "{}the slowest rank takes {} times as long as with divisible samples, {} times as long as \
+         with an even split\n",
         render_table(["rank", "region", "speed", "samples"], &rows),
-        split.makespan_over_ideal,
-        split.makespan_over_even
+        rounded_number(split.makespan_over_ideal),
+        rounded_number(split.makespan_over_even)
     )
 }

@@ -8,7 +8,7 @@ use gateway::simulate::{StepLink, TrainingStep};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
-use units::{BitRate, Span};
+use units::{BitRate, ByteCount, Span, rounded_number};
 
 /// Simulate what distance costs a training step of a named model over two regions: T(0)/T(d).
 ///
@@ -269,7 +269,8 @@ impl fmt::Display for EfficiencyReport {
         let rate = BitRate::from_bits_per_second(self.card_bits_per_second);
         writeln!(f, "one step of {} over two regions\n", self.model)?;
         writeln!(f, "model       {parameters:e} parameters, {layers} layers, one bucket each")?;
-        writeln!(f, "gradients   {:.4e} bytes, bf16", self.gradient_bytes)?;
+        let gradients = ByteCount::new(self.gradient_bytes as u64).rounded();
+        writeln!(f, "gradients   {gradients}, bf16")?;
         writeln!(
             f,
             "cards       {cards} in each region, {} TFLOP/s and {rate} each, {cards_per_copy} per \
@@ -303,17 +304,18 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "simulated   sizes and rates are divided by {:.1} and times kept, so S/BDP and comp/comm \
+            "simulated   sizes and rates are divided by {} and times kept, so S/BDP and comp/comm \
              are unchanged; timers fire up to 1 ms late; seed {}\n",
-            self.scale, self.seed
+            rounded_number(self.scale),
+            self.seed
         )?;
         let rows = self.cells.iter().map(|point| {
             [
                 format!("{} km", point.km),
                 format!("{}:1", point.convergence),
                 BitRate::from_bits_per_second(point.link_bits_per_second.round() as u64).rounded(),
-                format!("{:.1}", point.gradients_over_bdp),
-                format!("{:.2}", point.compute_over_communication),
+                rounded_number(point.gradients_over_bdp),
+                rounded_number(point.compute_over_communication),
                 Span::from_secs_f64(point.seconds).rounded(),
                 format!("{:.4}", point.efficiency),
             ]

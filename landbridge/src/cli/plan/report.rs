@@ -11,7 +11,7 @@ use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{BitRate, ByteCount, Span};
+use units::{BitRate, ByteCount, Span, rounded_percent};
 
 /// Output of `landbridge plan`. The field names are the keys of its JSON.
 #[derive(Debug, Serialize)]
@@ -227,7 +227,7 @@ impl fmt::Display for PlanReport {
             [
                 format!("{} > {}", link.from, link.to),
                 ByteCount::new(link.bytes).rounded(),
-                format!("{:.0} %", 100.0 * part),
+                rounded_percent(part),
                 window.rounded(),
                 link.tail_repair.to_string(),
             ]
@@ -273,7 +273,7 @@ impl PlanReport {
     fn gateway_row(&self, load: &GatewayLoad) -> [String; 6] {
         [
             load.gateway.clone(),
-            format!("{:.1} %", 100.0 * self.shares.get(&load.gateway).copied().unwrap_or(0.0)),
+            rounded_percent(self.shares.get(&load.gateway).copied().unwrap_or(0.0)),
             ByteCount::new(load.wan_out_bytes).rounded(),
             ByteCount::new(load.wan_in_bytes).rounded(),
             ByteCount::new(load.lan_out_bytes).rounded(),

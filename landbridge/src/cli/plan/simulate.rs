@@ -13,7 +13,7 @@ use hier_collectives::topology::Fabric;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
-use units::{ByteCount, Span};
+use units::{ByteCount, Span, rounded_percent};
 
 /// Result of a simulation beside the plan's forecast. The field names are keys of the JSON.
 #[derive(Debug, Serialize)]
@@ -134,9 +134,7 @@ impl fmt::Display for SimulatedPlan {
         let rows = self.links.iter().map(|row| {
             let over = match row.planned_ip_bytes {
                 0 => "-".to_owned(),
-                planned => {
-                    format!("{:+.2} %", 100.0 * (row.ip_bytes as f64 / planned as f64 - 1.0))
-                }
+                planned => rounded_percent(row.ip_bytes as f64 / planned as f64 - 1.0),
             };
             [
                 format!("{} > {}", row.from, row.to),

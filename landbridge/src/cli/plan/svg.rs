@@ -6,7 +6,7 @@ use hier_collectives::plan::{Plan, Tree, TreeDirection};
 use hier_collectives::topology::Fabric;
 use std::f64::consts::TAU;
 use std::fmt::Write;
-use units::ByteCount;
+use units::{ByteCount, rounded_percent};
 
 /// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
 pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
@@ -78,10 +78,10 @@ fn draw_svg_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle
             svg,
             "<path d=\"M{x1:.1} {y1:.1} Q{bend_x:.1} {bend_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
              stroke=\"hsl({hue:.0},70%,50%)\" stroke-width=\"{width:.2}\" opacity=\"0.8\">\
-             <title>{} to {}: {size}, busy {:.0} %</title></path>",
+             <title>{} to {}: {size}, busy {}</title></path>",
             link.from,
             link.to,
-            100.0 * busy
+            rounded_percent(busy)
         )
         .expect("a string takes it");
         if labelled && link.bytes > 0 {
@@ -109,9 +109,9 @@ fn draw_svg_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circ
         writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#234\"/>\n\
-             <text x=\"{text_x:.1}\" y=\"{text_y:.1}\">{} {:.0} %</text>",
+             <text x=\"{text_x:.1}\" y=\"{text_y:.1}\">{} {}</text>",
             region.name,
-            100.0 * owned
+            rounded_percent(owned)
         )
         .expect("a string takes it");
     }
@@ -150,11 +150,11 @@ fn draw_svg_tree(
     }
     let with_partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let total: u64 = with_partials.map(|tree| tree.share).sum();
-    let part = 100.0 * tree.share as f64 / total as f64;
+    let part = rounded_percent(tree.share as f64 / total as f64);
     let label = match tree.direction {
         _ if tree.is_express() => format!("up to {}", plan.express_bytes.rounded()),
-        TreeDirection::Both => format!("{part:.1} %"),
-        direction => format!("{part:.1} %, {}", direction.name()),
+        TreeDirection::Both => part,
+        direction => format!("{part}, {}", direction.name()),
     };
     let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_SIDE_PX);
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")

@@ -125,7 +125,7 @@ impl TrafficCommand {
         }
         let row = |axis: &AxisTraffic| {
             let crosses = if axis.may_cross { "yes" } else { "NO" };
-            let bytes = format!("{:.2} PB", axis.bytes / 1e15);
+            let bytes = ByteCount::new(axis.bytes as u64).rounded();
             [axis.axis.to_owned(), bytes, crosses.to_owned(), axis.reason.clone()]
         };
         let rows: Vec<[String; 4]> = report.axes.iter().map(row).collect();

@@ -10,6 +10,7 @@ mod reload;
 mod secrets;
 mod service_manager;
 mod stop;
+mod stray_signals;
 
 use crate::cli::config::GatewayArguments;
 use crate::cli::output::exit::{CommandError, Exit};
@@ -33,6 +34,7 @@ use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
 use std::pin::pin;
 use std::sync::Arc;
+use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
@@ -107,6 +109,7 @@ async fn run_gateway(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut out_of_time = signal(SignalKind::from_raw(SIGXCPU))?;
     let hangup = signal(SignalKind::hangup())?;
+    let strays = StraySignals::listen()?;
     let trainers = UnixSocketListener::open(socket, metrics.warnings.clone())?;
     let socket_problem = trainers.problem();
     let listener = TcpListener::bind(config.status)
@@ -146,6 +149,7 @@ async fn run_gateway(
         }
         never = &mut serving => match never {},
         never = reload::follow_files(&gateway, files, hangup) => match never {},
+        never = strays.tell() => match never {},
     };
     manager.tell_stopping(&config.name);
     if exit == Exit::Good {

@@ -9,7 +9,7 @@ use gateway::observe::status::{
     CollectiveReport, CollectiveState, GatewayReport, JobReport, LinkReport, PeerReport,
 };
 use std::collections::BTreeMap;
-use units::{BitRate, ByteCount};
+use units::{BitRate, ByteCount, rounded_percent};
 
 /// 10 rows of each table: with four tables and the problems they fill a terminal.
 const ROWS_SHOWN_MAX: usize = 10;
@@ -91,7 +91,7 @@ fn link_row(
     let out: f64 = known.iter().map(|rates| rates.out).sum();
     let inward: f64 = known.iter().map(|rates| rates.inward).sum();
     let capacity = link.effective_bits_per_second;
-    let used = 100.0 * out.max(inward) / capacity as f64;
+    let used = out.max(inward) / capacity as f64;
     let shown = |text: String| if known.is_empty() { "-".to_owned() } else { text };
     let rtt = peers.iter().filter_map(|peer| peer.rtt_ms).reduce(f64::max);
     let loss = peers.iter().map(|peer| peer.loss).reduce(f64::max);
@@ -101,9 +101,9 @@ fn link_row(
         shown(rounded_rate(out)),
         shown(rounded_rate(inward)),
         BitRate::from_bits_per_second(capacity).rounded(),
-        shown(format!("{used:.0} %")),
+        shown(rounded_percent(used)),
         rtt.map_or("-".to_owned(), |rtt| rounded_seconds(rtt / 1e3)),
-        loss.map_or("-".to_owned(), |loss| format!("{:.3} %", loss * 100.0)),
+        loss.map_or("-".to_owned(), rounded_percent),
     ]
 }
 
@@ -121,7 +121,7 @@ fn job_row(job: &JobReport, before: Option<&GatewayReport>, now: &GatewayReport)
     let efficiency = earlier.and_then(|(totals, _)| {
         let taken = job.totals.seconds - totals.seconds;
         let bound = job.totals.bound_seconds - totals.bound_seconds;
-        (taken > 0.0).then(|| format!("{:.1} %", 100.0 * bound / taken))
+        (taken > 0.0).then(|| rounded_percent(bound / taken))
     });
     let state = match (&job.draining, job.epoch, &job.straggler) {
         _ if job.removed => "REMOVED".to_owned(),
@@ -247,10 +247,10 @@ mod tests {
     #[test]
     fn load_stands_beside_capacity() {
         let text = describe_overview(Some(&report(10.0, 1)), &report(20.0, 1));
-        let west = "east-west 4/4 80 Mbit/s 40 Mbit/s 160 Mbit/s 50 % 80.5 ms 0.040 %";
+        let west = "east-west 4/4 80 Mbit/s 40 Mbit/s 160 Mbit/s 50 % 80.5 ms 0.04 %";
         assert_eq!(words_of(&text, "east-west").join(" "), west, "{text}");
         assert_eq!(words_of(&text, "east-north")[1..3], ["0/4", "DOWN"], "{text}");
-        let job = "train-0 3 1/2 800 Mbit/s 50.0 % 9 0 in its epoch";
+        let job = "train-0 3 1/2 800 Mbit/s 50 % 9 0 in its epoch";
         assert_eq!(words_of(&text, "train-0").join(" "), job, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("train-0  7") && text.contains("1, 2"), "{text}");

@@ -3,7 +3,7 @@
 use crate::cli::output::table::{render_fields, render_table};
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
-use units::{BitRate, ByteCount, Span};
+use units::{BitRate, ByteCount, Span, rounded_number, rounded_percent};
 
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
 pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> String {
@@ -66,7 +66,7 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     }
     let rank_row = |rank: &observed::RankReport| {
         let state = if rank.attached { "attached" } else { "not attached" };
-        let speed = rank.samples_per_second.map_or("-".to_owned(), |s| format!("{s:.1}/s"));
+        let speed = rank.samples_per_second.map_or("-".to_owned(), |s| rounded_number(s) + "/s");
         [rank.rank.to_string(), state.to_owned(), speed]
     };
     let rows: Vec<_> = job.ranks.iter().map(rank_row).collect();
@@ -149,7 +149,7 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
         peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_seconds(rtt / 1e3)),
-        format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
+        rounded_percent(peer.loss) + if peer.loss_alarm { " ALARM" } else { "" },
         ByteCount::new(peer.sent_bytes).rounded(),
         ByteCount::new(peer.received_bytes).rounded(),
     ]
@@ -176,7 +176,7 @@ pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6
         BitRate::from_bits_per_second(limit).rounded(),
         set_by,
         rounded_seconds(link.rtt_ms / 1e3),
-        format!("{:.4} %", link.loss * 100.0),
+        rounded_percent(link.loss),
     ]
 }
 

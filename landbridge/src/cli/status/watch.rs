@@ -4,7 +4,7 @@
 
 use super::overview::describe_overview;
 use crate::cli::output::exit::CommandError;
-use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::print::{print_json, print_verbatim};
 use gateway::host::current_thread_runtime;
 use gateway::observe::fetch::fetch_status_async;
 use gateway::observe::status::GatewayReport;
@@ -110,9 +110,9 @@ impl Screen {
     fn show(&mut self, text: &str) -> Result<(), CommandError> {
         let is_first = !std::mem::replace(&mut self.has_shown, true);
         if self.is_terminal {
-            return print_text(&drawn_text(text, is_first, terminal_size()));
+            return print_verbatim(&drawn_text(text, is_first, terminal_size()));
         }
-        print_text(&if is_first { text.to_owned() } else { format!("\n{text}") })
+        print_verbatim(&if is_first { text.to_owned() } else { format!("\n{text}") })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::processor_times::ProcessorTimes;
 use serde::{Deserialize, Serialize};
-use units::Span;
+use units::{Span, rounded_percent};
 
 /// 5 %: with less of the processors' time idle, processes wait for each other.
 const IDLE_FRACTION_MIN: f64 = 0.05;
@@ -53,9 +53,9 @@ impl RunFidelity {
             && others > OTHERS_FRACTION_MAX
         {
             void.push(format!(
-                "the machine was {:.0} % busy, {:.0} % with other programs",
-                100.0 * busy,
-                100.0 * others
+                "the machine was {} busy, {} with other programs",
+                rounded_percent(busy),
+                rounded_percent(others)
             ));
         }
         Self {
@@ -72,8 +72,7 @@ impl RunFidelity {
             return self.void.join("; ");
         }
         let late = Span::from_secs_f64(self.lateness_p999_seconds).rounded();
-        let percent = |fraction: f64| format!("{:.0} %", 100.0 * fraction);
-        let busy = self.machine_busy.map_or("unknown".to_owned(), percent);
+        let busy = self.machine_busy.map_or("unknown".to_owned(), rounded_percent);
         format!("packets late by {late} (p99.9), machine busy: {busy}")
     }
 }

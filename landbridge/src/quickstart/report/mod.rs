@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use fidelity::RunFidelity;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
-use units::{BitRate, ByteCount, Span};
+use units::{BitRate, ByteCount, Span, rounded_percent};
 
 /// 1e-5: the largest accepted difference of a model weight from training in one process. It is far
 /// above rounding, and far below the effect of wrong averages.
@@ -224,7 +224,7 @@ fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
     table.add_row(["training steps", &report.steps.to_string()]);
     table.add_row(["samples of each batch, by rank", &shares.join(", ")]);
     table.add_row(["loss, last batch", &format!("{:.4}", report.loss)]);
-    table.add_row(["test accuracy", &format!("{:.1} %", report.accuracy * 100.0)]);
+    table.add_row(["test accuracy", &rounded_percent(report.accuracy)]);
 }
 
 /// Adds the link and the times, goodput and stages of the all-reduces to the report's table.
@@ -234,12 +234,8 @@ fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
     let rate = |bits: f64| BitRate::from_bits_per_second(bits.round() as u64).rounded();
     let size = |bytes: u64| ByteCount::new(bytes).rounded();
-    let link = format!(
-        "RTT {}, {}\nloss {:.3} %",
-        time(rtt_ms / 1e3),
-        rate(rate_bits_per_second),
-        loss * 100.0
-    );
+    let (rtt, bandwidth) = (time(rtt_ms / 1e3), rate(rate_bits_per_second));
+    let link = format!("RTT {rtt}, {bandwidth}\nloss {}", rounded_percent(loss));
     let times = format!("{} all-reduces of", all_reduce.iterations);
     let median = all_reduce.seconds_median;
     table.add_row(["link", &link]);
@@ -250,8 +246,7 @@ fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     table.add_row(["goodput", &rate(all_reduce.goodput_bits_per_second)]);
     let StageSeconds { local_reduce, wan, deliver } = all_reduce.stage_seconds;
     for (stage, seconds) in [("local reduce", local_reduce), ("WAN", wan), ("deliver", deliver)] {
-        let share = seconds / median * 100.0;
-        let found = format!("{} ({share:.1} %)", time(seconds));
+        let found = format!("{} ({})", time(seconds), rounded_percent(seconds / median));
         table.add_row([&format!("time in {stage}"), &found]);
     }
     let payload = size(all_reduce.wan_payload_bytes_per_direction);
@@ -423,7 +418,7 @@ mod tests {
             "245 lost at random",
             "0 in a full queue",
             "RTT 80 ms, 500 Mbit/s",
-            "loss 0.100 %",
+            "loss 0.1 %",
             "1.070",
         ] {
             assert!(text.contains(shown), "{shown} in\n{text}");

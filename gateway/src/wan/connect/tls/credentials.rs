@@ -7,7 +7,7 @@ use rustls::RootCertStore;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, cipher_suite};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
@@ -284,8 +284,10 @@ pub(super) fn read_certificate_and_key(
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
     let chain = read_tls_certificate_chain(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read_pem(key)?)
-        .map_err(|error| unreadable_credentials(key, &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&read_pem(key)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => no_pem_item(key, "private key"),
+        error => unreadable_credentials(key, &error),
+    })?;
     Ok((chain, key))
 }
 
@@ -314,8 +316,7 @@ fn read_tls_certificate_chain(
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable_credentials(file, &error))?;
     if certificates.is_empty() {
-        let problem = "holds no certificate in PEM".to_owned();
-        return Err(CredentialsError::Unreadable { file: file.to_owned(), problem });
+        return Err(no_pem_item(file, "certificate"));
     }
     Ok(certificates)
 }
@@ -328,6 +329,12 @@ fn read_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
 /// Makes the error about a certificate or key file that cannot be read.
 fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> CredentialsError {
     CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
+}
+
+/// Makes the error about a PEM file without any `item`.
+fn no_pem_item(file: &Path, item: &str) -> CredentialsError {
+    let problem = format!("holds no {item} in PEM; make it with `landbridge certs`");
+    CredentialsError::Unreadable { file: file.to_owned(), problem }
 }
 
 /// Makes the error about a certificate file that TLS refuses.

@@ -140,6 +140,9 @@ fn invalid_files_are_named() {
     std::fs::write(path("ca.pem"), authority.certificate_pem()).expect("a temporary file");
     let mismatch = load().expect_err("another key").to_string();
     assert!(mismatch.contains("own.pem"), "{mismatch}");
+    std::fs::write(path("own.key"), &east.certificate_pem).expect("a temporary file");
+    let no_key = load().expect_err("a certificate").to_string();
+    assert!(no_key.contains("own.key: holds no private key in PEM; make it"), "{no_key}");
     std::fs::remove_file(path("own.key")).expect("there");
     let missing = load().expect_err("no key").to_string();
     assert!(missing.contains("own.key"), "{missing}");

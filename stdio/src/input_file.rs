@@ -1,0 +1,93 @@
+//! Reading files that a user names: none is so long that it fills the memory, as `/dev/zero` would,
+//! and nobody waits for a pipe that has no writer.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::retry_on_intr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use units::ByteCount;
+
+/// 5 s: the wait for the first byte of a pipe. A program in `<(...)` writes at once, and a pipe that
+/// nobody has opened for writing would be waited for without end.
+const PIPE_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// Reads a file of at most `bytes_max` bytes. A pipe is read to its end.
+///
+/// # Errors
+/// The file cannot be read, or is longer; or it is a pipe through which nothing comes.
+pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_input_file(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let limit = ByteCount::new(bytes_max).rounded();
+        let why = format!("longer than {limit}, which no such file is");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(bytes)
+}
+
+/// Reads a text of at most `bytes_max` bytes, as [`read_file_up_to`].
+///
+/// # Errors
+/// As of [`read_file_up_to`], or the file is no text in UTF-8.
+pub fn read_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let bytes = read_file_up_to(path, bytes_max)?;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
+    String::from_utf8(bytes).map_err(|_| invalid())
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// The file cannot be opened; or it is a pipe through which nothing comes within five seconds.
+pub fn open_input_file(path: &Path) -> io::Result<File> {
+    // A pipe without a writer would block in `open`.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Fifo {
+        let mut polled = [PollFd::new(&file, PollFlags::IN)];
+        if retry_on_intr(|| poll(&mut polled, Some(&PIPE_TIMEOUT)))? == 0 {
+            let why = "a pipe into which nobody writes; name a file, or start its writer first";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+    }
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    #[test]
+    fn files_that_are_too_long_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, [7; 100]).expect("ours");
+        assert_eq!(read_file_up_to(&file, 100).expect("short enough"), [7; 100]);
+        assert!(read_file_up_to(&file, 99).is_err());
+        let endless = read_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
+        assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
+        assert!(read_text_up_to(&file, 100).is_ok());
+        std::fs::write(&file, [0xff]).expect("ours");
+        let error = read_text_up_to(&file, 100).expect_err("no text");
+        assert!(error.to_string().contains("UTF-8"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_is_read_if_anybody_writes_into_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        mkfifoat(CWD, &pipe, Mode::RWXU).expect("a pipe");
+        let error = read_file_up_to(&pipe, 100).expect_err("nobody writes");
+        assert!(error.to_string().contains("nobody writes"), "{error}");
+        let written = pipe.clone();
+        let writer = std::thread::spawn(move || std::fs::write(written, "name = 1\n"));
+        assert_eq!(read_text_up_to(&pipe, 100).expect("written"), "name = 1\n");
+        writer.join().expect("no panic").expect("read");
+    }
+}
