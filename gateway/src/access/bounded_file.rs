@@ -18,7 +18,7 @@ pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let limit = ByteCount::new(bytes_max).rounded();
-        return Err(invalid(format!("longer than {limit}, which no such file is")));
+        return Err(invalid_file(format!("longer than {limit}, which no such file is")));
     }
     Ok(bytes)
 }
@@ -35,11 +35,11 @@ pub fn read_credential_file(path: &Path) -> io::Result<Vec<u8>> {
 /// Checks that a path leads to a regular file, without opening it: a pipe would wait for a writer.
 pub(super) fn check_regular_file(path: &Path) -> io::Result<()> {
     let found = std::fs::metadata(path)?;
-    if found.is_file() { Ok(()) } else { Err(invalid("not a regular file".to_owned())) }
+    if found.is_file() { Ok(()) } else { Err(invalid_file("not a regular file".to_owned())) }
 }
 
 /// Returns the error of a file that is another kind of thing.
-fn invalid(why: String) -> io::Error {
+fn invalid_file(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

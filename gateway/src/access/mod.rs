@@ -8,10 +8,12 @@ mod bounded_file;
 mod secret_file;
 mod socket;
 
-pub use account::{Account, AccountError, own_user, unix_group_label, unix_user_label};
+pub use account::{
+    Account, AccountError, group_account_label, own_user_account, user_account_label,
+};
 pub use bounded_file::{read_credential_file, read_file_up_to};
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
 pub use socket::{
     SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
-    denied_access, socket_folder,
+    denied_socket_access, socket_folder,
 };

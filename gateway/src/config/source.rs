@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// 16 MiB: the longest config file that is read, above that of any fabric.
+/// 16 MiB: the longest config file that is read, above that of any fabric, so that no wrong path
+/// fills the memory.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the text of a config file; a file that cannot be read is its only fault.
-pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
+pub(super) fn read_config_source(path: &Path) -> Result<String, Faults> {
     let text = read_file_up_to(path, CONFIG_BYTES_MAX).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")
@@ -26,7 +27,7 @@ pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
 }
 
 /// Whether the text has this key at its root, as far as the text can be parsed.
-pub(super) fn has_root_key(text: &str, key: &str) -> bool {
+pub(super) fn config_source_has_root_key(text: &str, key: &str) -> bool {
     let (root, _) = DeTable::parse_recoverable(text);
     root.get_ref().contains_key(key)
 }

@@ -44,18 +44,18 @@ fn render_table_within<const COLUMNS: usize>(
             let fields: Vec<[String; 2]> = std::iter::zip(header, row)
                 .map(|(name, cell)| [name.to_uppercase(), cell.clone()])
                 .collect();
-            space_columns(&mut plain_table(&fields, columns))
+            space_table_columns(&mut plain_table(&fields, columns))
         };
         return rows.iter().map(list).collect::<Vec<_>>().join("\n");
     }
     let mut table = plain_table(rows, columns);
     table.set_header(header.map(str::to_uppercase));
-    space_columns(&mut table)
+    space_table_columns(&mut table)
 }
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
-pub(crate) fn render_fields(fields: &[[String; 2]]) -> String {
-    space_columns(&mut plain_table(fields, output_columns()))
+pub(crate) fn render_field_table(fields: &[[String; 2]]) -> String {
+    space_table_columns(&mut plain_table(fields, output_columns()))
 }
 
 /// Makes a table without lines that is at most `columns` wide.
@@ -68,7 +68,7 @@ fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -
 }
 
 /// Returns a table as text, with two spaces between its columns and none after the last.
-fn space_columns(table: &mut Table) -> String {
+fn space_table_columns(table: &mut Table) -> String {
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index < last { 2 } else { 0 }));
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn long_fields_are_wrapped_below_their_value() {
         let fields = [["reason".to_owned(), "two regions ".repeat(12)]];
-        let text = space_columns(&mut plain_table(&fields, 80));
+        let text = space_table_columns(&mut plain_table(&fields, 80));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines[0].starts_with("reason  two regions"), "{text}");
         assert!(lines[1].starts_with("        two regions"), "{text}");
