@@ -11,10 +11,13 @@ from training import torch
 TRAINING_SAMPLES = 1500
 #: Images in the global batch of a step.
 BATCH_SAMPLES = 64
+#: Steps of the training, and the part of the gradient that each takes off the weights.
 STEPS, LEARNING_RATE = 80, 0.1
 #: Size of DDP's buckets of gradients, in MiB.
 BUCKET_MB = 0.05
+#: Meaning of the score, which is printed with it.
 SCORE_LABEL = "accuracy on images not trained on"
+#: Gzipped CSV of the images, which the program has too.
 DIGITS_FILE = Path(__file__).parents[1] / "landbridge/data/digits.csv.gz"
 
 

@@ -21,9 +21,11 @@ from training import torch
 TRAINING_SAMPLES = 96
 #: Functions in the global batch of a step.
 BATCH_SAMPLES = 16
+#: Steps of the training, and the part of the gradient that each takes off the weights.
 STEPS, LEARNING_RATE = 6, 0.01
 #: Size of DDP's buckets of gradients, in MiB.
 BUCKET_MB = 8
+#: Meaning of the score, which is printed with it.
 SCORE_LABEL = "docstrings found among 32, for signatures not trained on"
 # The size of the model, as its authors chose it.
 WIDTH, HEADS, LAYERS = 384, 12, 6

@@ -10,9 +10,11 @@ from training import torch
 TRAINING_SAMPLES = 4096
 #: Pieces of text in the global batch of a step.
 BATCH_SAMPLES = 16
+#: Steps of the training, and the part of the gradient that each takes off the weights.
 STEPS, LEARNING_RATE = 40, 0.05
 #: Size of DDP's buckets of gradients, in MiB.
 BUCKET_MB = 0.5
+#: Meaning of the score, which is printed with it.
 SCORE_LABEL = "bits for each byte not trained on"
 #: Pieces of text for the score.
 SCORED_SAMPLES = 64

@@ -3,12 +3,12 @@
 //! Threads of the program call it. Posts and recoveries exclude each other by one lock; nothing else
 //! waits at it.
 
-use crate::memory_in_use::{MemoryInUse, UsedRanges, ranges_overlap};
+use crate::memory_in_use::{MemoryInUse, UsedRanges, memory_ranges_overlap};
 use crate::operation::{Delivery, OperationHandle};
 use crate::raw::ForeignMemory;
 use crate::settings::ConnectSettings;
 use crate::status::{CallError, Status};
-use crate::worker::{Worker, block_on};
+use crate::worker::{Worker, block_without_worker};
 use gateway::client::{ArenaBuffer, AttachOptions, Client, CollectiveSpec, GatewayAddress, Tensor};
 use gateway::memory::arena::ALIGN_BYTES;
 use gateway::sync::lock;
@@ -177,7 +177,7 @@ impl Group {
     /// It was not started.
     pub fn commit(&self, step: u64, timeout: Span) -> Result<OperationHandle, CallError> {
         let _posting = lock(&self.posting);
-        let commit = block_on(self.client().start_commit(Step(step), timeout))?;
+        let commit = block_without_worker(self.client().start_commit(Step(step), timeout))?;
         let (handle, end) = OperationHandle::new(self.owner, None, None, false);
         self.worker.spawn(end.follow_commit(commit));
         Ok(handle)
@@ -269,7 +269,8 @@ impl Group {
         let delivery = result.filter(|_| !wanted.is_own);
         let delivery = delivery.map(|to| Delivery { from: wanted.buffer.clone(), to, overwrites });
         let tensor = Tensor::from_buffers(dtype, given.buffer, wanted.buffer);
-        let posted = block_on(client.post(tensor, spec)).map_err(|error| error.failure)?;
+        let posted =
+            block_without_worker(client.post(tensor, spec)).map_err(|error| error.failure)?;
         let (handle, end) = OperationHandle::new(self.owner, Some(memory), delivery, lies_in_arena);
         self.worker.spawn(end.follow_collective(posted));
         Ok(handle)
@@ -302,7 +303,7 @@ impl Group {
         bytes: u64,
     ) -> Result<(PlacedBuffer, bool), CallError> {
         let own = self.place(client, memory, bytes)?;
-        let overlaps = |range: Range<u64>| ranges_overlap(&range, &given.buffer.range());
+        let overlaps = |range: Range<u64>| memory_ranges_overlap(&range, &given.buffer.range());
         if own.is_own && overlaps(own.buffer.range()) {
             return Ok((self.place(client, None, bytes)?, true));
         }
@@ -315,7 +316,7 @@ impl Group {
     fn offsets_of(&self, memory: &ForeignMemory) -> Option<Range<u64>> {
         let range = memory.addresses();
         let offset = |address: usize| Some(address.checked_sub(self.arena.start)? as u64);
-        let is_inside = ranges_overlap(&range, &self.arena);
+        let is_inside = memory_ranges_overlap(&range, &self.arena);
         if is_inside { Some(offset(range.start)?..offset(range.end)?) } else { None }
     }
 
@@ -326,7 +327,7 @@ impl Group {
     /// The memory lies in the arena, and is not the program's.
     fn find_in_arena(&self, memory: &ForeignMemory) -> Result<Option<ArenaBuffer>, CallError> {
         let range = memory.addresses();
-        if !ranges_overlap(&range, &self.arena) {
+        if !memory_ranges_overlap(&range, &self.arena) {
             return Ok(None);
         }
         let allocated = lock(&self.allocated);

@@ -20,14 +20,14 @@ pub struct UsedRanges {
 impl UsedRanges {
     /// Whether one collective writes what the other reads or writes. Both may read.
     fn conflict_with(&self, other: &Self) -> bool {
-        ranges_overlap(&self.result, &other.contribution)
-            || ranges_overlap(&self.result, &other.result)
-            || ranges_overlap(&self.contribution, &other.result)
+        memory_ranges_overlap(&self.result, &other.contribution)
+            || memory_ranges_overlap(&self.result, &other.result)
+            || memory_ranges_overlap(&self.contribution, &other.result)
     }
 }
 
 /// Whether two ranges share a byte.
-pub fn ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
+pub fn memory_ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
     one.start < other.end && other.start < one.end
 }
 

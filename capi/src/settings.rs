@@ -90,7 +90,7 @@ impl ConnectSettings {
             GatewayChoice::Socket { socket, job, token, rank, gateway_user } => {
                 let token = match token {
                     TokenSource::Given(token) => *token,
-                    TokenSource::File(path) => read_token(path)?,
+                    TokenSource::File(path) => read_token_setting(path)?,
                 };
                 let attach = AttachOptions::new(job, token, *rank, arena_bytes);
                 let attach = AttachOptions { gateway_user: *gateway_user, ..attach };
@@ -99,7 +99,7 @@ impl ConnectSettings {
             GatewayChoice::File { config, gateway, job, rank } => {
                 let file = RegionFile::load(config)
                     .map_err(|faults| CallError::new(Status::Config, faults.to_string()))?;
-                read_region(&file, *gateway, *job, *rank, arena_bytes)?
+                read_region_settings(&file, *gateway, *job, *rank, arena_bytes)?
             }
         };
         let attach = AttachOptions { gateway_timeout: timeout, epoch_timeout: timeout, ..attach };
@@ -108,7 +108,7 @@ impl ConnectSettings {
 }
 
 /// Returns a rank's socket, the number of ranks, and how it attaches, by its region file.
-fn read_region(
+fn read_region_settings(
     file: &RegionFile,
     gateway: Option<&str>,
     job: Option<&str>,
@@ -127,7 +127,8 @@ fn read_region(
         let text = format!("{}: gateway.{}.user: {error}", file.path().display(), found.name);
         CallError::new(Status::Config, text)
     })?;
-    let attach = AttachOptions::new(&job.name, read_token(&job.token)?, rank.0, arena_bytes);
+    let attach =
+        AttachOptions::new(&job.name, read_token_setting(&job.token)?, rank.0, arena_bytes);
     let attach = AttachOptions { gateway_user: user, ..attach };
     Ok((found.socket.clone(), Some(fabric.world_size()), attach))
 }
@@ -185,6 +186,6 @@ fn choose_named<'a, T>(
 }
 
 /// Reads a token from its file.
-fn read_token(path: &Path) -> Result<Token, CallError> {
+fn read_token_setting(path: &Path) -> Result<Token, CallError> {
     load_token(path).map_err(|error| CallError::new(Status::Config, error.to_string()))
 }

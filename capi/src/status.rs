@@ -55,7 +55,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses.
+    /// All statuses that a call of the library can return.
     pub const ALL: [Self; 21] = [
         Self::Ok,
         Self::RanksDisagree,

@@ -1,7 +1,8 @@
 //! The thread of one group, which talks to its gateway, and waits for what the thread does.
 //!
-//! [`Worker`] owns the thread; tasks of the client and of operations run on it. [`block_on`] runs a
-//! future on the thread of a caller instead, for those that need no socket and no clock.
+//! [`Worker`] owns the thread; tasks of the client and of operations run on it.
+//! [`block_without_worker`] runs a future on the thread of a caller instead, for those that need no
+//! socket and no clock.
 
 use crate::raw::without_signals;
 use crate::status::{CallError, Status};
@@ -69,7 +70,7 @@ impl Worker {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, CallError> {
-        let output = block_on(self.handle.spawn(future));
+        let output = block_without_worker(self.handle.spawn(future));
         output.map_err(|error| CallError::new(Status::Internal, error.to_string()))
     }
 }
@@ -95,7 +96,7 @@ impl Wake for CallingThread {
 
 /// Runs a future on this thread to its end. It must use neither sockets nor timers, which need
 /// [`Worker`].
-pub fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_without_worker<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(CallingThread(thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -146,6 +147,6 @@ mod tests {
             drop(sender);
         });
         drop(worker);
-        assert!(block_on(receiver).is_err(), "the task was dropped");
+        assert!(block_without_worker(receiver).is_err(), "the task was dropped");
     }
 }

@@ -1,10 +1,10 @@
 //! [`LaneModel`]: the phases of a lane, driven by its acknowledgements.
 
 use crate::loss::{LossCounts, LossKind};
+use crate::min_rtt::MinRtt;
 use crate::phase::{Phase, Reason, Rivals};
 use crate::rate_filter::RateFilter;
 use crate::round::{Counters, Round, RoundSample};
-use crate::round_trip::MinRtt;
 use units::{Span, TimeNs};
 
 /// The terms of a lane: the facts about its path before anything is measured.
@@ -432,7 +432,8 @@ const STARTUP_GROWTH: f64 = 1.25;
 const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 2;
 /// 8 packets in a row whose RTT shows a queue: fewer may have waited for a late timer.
 const QUEUED_PACKETS_MIN: u32 = 8;
-/// 2 rounds until the first probe of more.
+/// 2 rounds from the end of the startup to the first probe for more, since a startup may end below
+/// the capacity.
 const FIRST_CRUISE_ROUNDS: u32 = 2;
 /// 6 rounds at least between two probes of more. A probe costs a tenth of a round trip.
 const CRUISE_ROUNDS_MIN: u32 = 6;
@@ -450,12 +451,13 @@ const ROUNDS_AFTER_DRAIN: u32 = 2;
 const DRAINS_IN_VAIN_MAX: u32 = 2;
 /// 24 rounds: rivals count as present for so long, two cycles of probes.
 const RIVALS_ROUNDS: u32 = 24;
-/// 0.6: a round with a queue that brings less shows at once that the capacity fell. The peer's probes
-/// delay acknowledgements by less.
+/// 0.6 of the delivery rate: a round with a queue that brings less shows at once that the capacity
+/// fell. The peer's probes delay acknowledgements by less.
 const FALLEN_FRACTION: f64 = 0.6;
 /// 2 rounds of a probe of the RTT until little is in flight, and its packets come back.
 const PROBE_RTT_ROUNDS_BEFORE: u32 = 2;
-/// 1 round in which the RTT is measured.
+/// 1 round of a probe of the RTT in which the RTT is measured: every packet of it left without a
+/// queue of the lane.
 const PROBE_RTT_ROUNDS: u32 = 1;
 /// 4 packets: the least window, with which acknowledgements still come.
 const WINDOW_PACKETS_MIN: u64 = 4;

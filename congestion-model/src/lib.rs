@@ -50,10 +50,10 @@
 
 mod lane_model;
 mod loss;
+mod min_rtt;
 mod phase;
 mod rate_filter;
 mod round;
-mod round_trip;
 
 pub use lane_model::{FoundPath, LaneModel, LaneTerms, Transition};
 pub use loss::{LossCounts, LossKind};

@@ -16,9 +16,9 @@ pub fn fabric_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new(EXAMPLE_FOLDER).join("fabric.toml");
     match config_file_bound(text).enforce(bytes, || FabricFile::parse(&path, text)) {
-        Err(faults) => check_faults(&faults, &path, text),
+        Err(faults) => check_config_faults(&faults, &path, text),
         Ok(file) => {
-            let again = fabric_text(&file);
+            let again = fabric_config_text(&file);
             assert_eq!(FabricFile::parse(&path, &again).as_ref(), Ok(&file), "{again}");
         }
     }
@@ -30,16 +30,16 @@ pub fn region_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new(EXAMPLE_FOLDER).join("east.toml");
     match config_file_bound(text).enforce(bytes, || RegionFile::parse(&path, text)) {
-        Err(faults) => check_faults(&faults, &path, text),
+        Err(faults) => check_config_faults(&faults, &path, text),
         Ok(file) => {
-            let again = region_text(&file);
+            let again = region_config_text(&file);
             assert_eq!(RegionFile::parse(&path, &again).as_ref(), Ok(&file), "{again}");
         }
     }
 }
 
 /// Checks that there is a fault, and that each names the problem, the place and accepted values.
-fn check_faults(faults: &Faults, path: &Path, text: &str) {
+fn check_config_faults(faults: &Faults, path: &Path, text: &str) {
     assert!(faults.iter().count() > 0, "refused without a fault");
     let lines = 1 + text.matches('\n').count();
     for fault in faults.iter() {
@@ -54,7 +54,7 @@ fn check_faults(faults: &Faults, path: &Path, text: &str) {
 }
 
 /// Writes an accepted fabric file as TOML.
-fn fabric_text(file: &FabricFile) -> String {
+fn fabric_config_text(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let mut text = format!("name = \"{}\"\n", fabric.name());
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
@@ -74,22 +74,22 @@ fn fabric_text(file: &FabricFile) -> String {
             line(format!("[region.{}.gateway.{}]", region.name, gateway.name));
             line(format!("ranks = {}", gateway.ranks.len()));
             if let Some(addresses) = file.lan_addresses(id) {
-                line(format!("lan = {}", address_list(addresses)));
+                line(format!("lan = {}", config_address_list(addresses)));
             }
             if let (Some(wan), Some(addresses)) = (gateway.wan, file.lane_addresses(id)) {
-                line(format!("wan = {}", address_list(addresses)));
+                line(format!("wan = {}", config_address_list(addresses)));
                 line(format!("egress = \"{}\"\ningress = \"{}\"", wan.egress, wan.ingress));
             }
         }
     }
     for link in fabric.links() {
-        line(format!("[link.{}]", link_name(file, link)));
+        line(format!("[link.{}]", config_link_name(file, link)));
         let Link { rate, rtt, loss, .. } = link;
         line(format!("rate = \"{rate}\"\nrtt = \"{rtt}\"\nloss = \"{loss}\""));
         let Some(policy) = file.policies().get(&(link.a, link.b)) else { continue };
         line(format!("controller = \"{}\"", policy.controller.name()));
         if let Some(schedule) = &policy.schedule {
-            let entries: Vec<String> = schedule.entries().map(schedule_entry).collect();
+            let entries: Vec<String> = schedule.entries().map(config_schedule_entry).collect();
             line(format!("schedule = [{}]", entries.join(", ")));
         }
     }
@@ -97,20 +97,20 @@ fn fabric_text(file: &FabricFile) -> String {
 }
 
 /// Writes addresses as an array of TOML strings.
-fn address_list(addresses: &LaneAddresses) -> String {
+fn config_address_list(addresses: &LaneAddresses) -> String {
     let each: Vec<String> = addresses.all().map(|address| format!("\"{address}\"")).collect();
     format!("[{}]", each.join(", "))
 }
 
 /// Writes an entry of a rate schedule as TOML; it begins at this second of the day.
-fn schedule_entry((second, rate): (u32, BitRate)) -> String {
+fn config_schedule_entry((second, rate): (u32, BitRate)) -> String {
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     format!("{{ at = \"{hours:02}:{minutes:02}:{seconds:02}\", rate = \"{rate}\" }}")
 }
 
 /// Returns the name of a link, with its regions in an order that splits in one way only, since
 /// names have hyphens.
-fn link_name(file: &FabricFile, link: &Link) -> String {
+fn config_link_name(file: &FabricFile, link: &Link) -> String {
     let name = |id| file.fabric().region(id).name.as_str();
     let known = |name: &str| file.fabric().regions().iter().any(|region| region.name == name);
     let splits = |joined: &str| {
@@ -122,8 +122,8 @@ fn link_name(file: &FabricFile, link: &Link) -> String {
 }
 
 /// Writes an accepted region file as TOML.
-fn region_text(file: &RegionFile) -> String {
-    let path = |path: &Path| toml_quoted(path.to_str().expect("it came from text"));
+fn region_config_text(file: &RegionFile) -> String {
+    let path = |path: &Path| config_toml_string(path.to_str().expect("it came from text"));
     let mut text = format!("fabric = {}\n", path(file.fabric().path()));
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
     for gateway in file.gateways() {
@@ -138,7 +138,7 @@ fn region_text(file: &RegionFile) -> String {
             }
         }
         if let Some(listen) = &gateway.listen {
-            line(format!("listen = {}", address_list(listen)));
+            line(format!("listen = {}", config_address_list(listen)));
         }
     }
     for job in file.jobs() {
@@ -149,7 +149,7 @@ fn region_text(file: &RegionFile) -> String {
 }
 
 /// Writes any text as a TOML string.
-pub(crate) fn toml_quoted(text: &str) -> String {
+pub(crate) fn config_toml_string(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
         if c.is_control() || matches!(c, '"' | '\\') {

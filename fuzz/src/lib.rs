@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 /// A decoder under test.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Name of its program and of its folder of seeds.
     pub name: &'static str,
     /// Panics when the decoder breaks a promise.
@@ -29,7 +29,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-impl Target {
+impl FuzzTarget {
     /// Returns the folder of the target's seeds, where libFuzzer also stores interesting inputs.
     pub fn corpus_folder(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
@@ -64,29 +64,65 @@ fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
 }
 
 /// All 15 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
-pub const TARGETS: [Target; 15] = [
-    Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
-    Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
-    Target { name: "link_message", check: wire::link_message, seeds: seeds::link_message },
-    Target { name: "parity_stream", check: wire::parity_stream, seeds: seeds::parity_stream },
-    Target { name: "hello", check: wire::hello, seeds: seeds::hello },
-    Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
-    Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },
-    Target { name: "piece_stream", check: local::piece_stream, seeds: seeds::piece_stream },
-    Target {
+pub const TARGETS: [FuzzTarget; 15] = [
+    FuzzTarget {
+        name: "segment_header",
+        check: wire::segment_header,
+        seeds: seeds::segment_header_seeds,
+    },
+    FuzzTarget {
+        name: "control_message",
+        check: wire::control_message,
+        seeds: seeds::control_message_seeds,
+    },
+    FuzzTarget {
+        name: "link_message",
+        check: wire::link_message,
+        seeds: seeds::link_message_seeds,
+    },
+    FuzzTarget {
+        name: "parity_stream",
+        check: wire::parity_stream,
+        seeds: seeds::parity_stream_seeds,
+    },
+    FuzzTarget { name: "hello", check: wire::hello, seeds: seeds::hello_seeds },
+    FuzzTarget {
+        name: "local_request",
+        check: local::local_request,
+        seeds: seeds::local_request_seeds,
+    },
+    FuzzTarget {
+        name: "local_response",
+        check: local::local_response,
+        seeds: seeds::local_response_seeds,
+    },
+    FuzzTarget {
+        name: "piece_stream",
+        check: local::piece_stream,
+        seeds: seeds::piece_stream_seeds,
+    },
+    FuzzTarget {
         name: "operator_request",
         check: local::operator_request,
-        seeds: seeds::operator_request,
+        seeds: seeds::operator_request_seeds,
     },
-    Target { name: "fabric_config", check: config::fabric_config, seeds: seeds::fabric_config },
-    Target { name: "region_config", check: config::region_config, seeds: seeds::region_config },
-    Target { name: "quantities", check: links::quantities, seeds: seeds::quantities },
-    Target { name: "netem_words", check: links::netem_words, seeds: seeds::netem_words },
-    Target { name: "lab_file", check: links::lab_file, seeds: seeds::lab_file },
-    Target { name: "recording", check: links::recording, seeds: seeds::recording },
+    FuzzTarget {
+        name: "fabric_config",
+        check: config::fabric_config,
+        seeds: seeds::fabric_config_seeds,
+    },
+    FuzzTarget {
+        name: "region_config",
+        check: config::region_config,
+        seeds: seeds::region_config_seeds,
+    },
+    FuzzTarget { name: "quantities", check: links::quantities, seeds: seeds::quantities_seeds },
+    FuzzTarget { name: "netem_words", check: links::netem_words, seeds: seeds::netem_words_seeds },
+    FuzzTarget { name: "lab_file", check: links::lab_file, seeds: seeds::lab_file_seeds },
+    FuzzTarget { name: "recording", check: links::recording, seeds: seeds::recording_seeds },
 ];
 
-/// The program of a target: libFuzzer under `cargo fuzz`, or else [`replay_files`].
+/// The program of a target: libFuzzer under `cargo fuzz`, or else [`replay_fuzz_files`].
 #[macro_export]
 macro_rules! fuzz_main {
     ($check:path) => {
@@ -95,14 +131,14 @@ macro_rules! fuzz_main {
 
         #[cfg(not(fuzzing))]
         fn main() -> std::process::ExitCode {
-            $crate::replay_files($check)
+            $crate::replay_fuzz_files($check)
         }
     };
 }
 
 /// Runs a target once over each file on the command line, so that a finding can be reproduced
 /// without `cargo fuzz` and its toolchain.
-pub fn replay_files(check: fn(&[u8])) -> ExitCode {
+pub fn replay_fuzz_files(check: fn(&[u8])) -> ExitCode {
     let files: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {
         eprintln!("Usage: cargo run -p fuzz --bin TARGET -- FILE...");

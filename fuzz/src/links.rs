@@ -1,7 +1,7 @@
 //! Targets for quantities, links in netem's syntax, lab files and recordings.
 
 use crate::bounds::AllocationBound;
-use crate::config::toml_quoted;
+use crate::config::config_toml_string;
 use std::fmt::{Debug, Display, Write};
 use std::path::Path;
 use std::str::FromStr;
@@ -91,7 +91,7 @@ fn lab_text(topology: &Topology) -> String {
         let addresses: Vec<_> = host.addresses.iter().map(|ip| format!("\"{ip}\"")).collect();
         line(format!("[site.{site}]\naddresses = [{}]", addresses.join(", ")));
         if let Some(device) = &host.device {
-            line(format!("device = {}", toml_quoted(device)));
+            line(format!("device = {}", config_toml_string(device)));
         }
     }
     for link in &topology.links {

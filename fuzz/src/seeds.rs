@@ -6,11 +6,11 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
-use gateway::wan::link::message::{LaneWish, LinkMessage, RateOverride};
+use gateway::wan::link::link_message::{LaneWishMessage, LinkMessage, RateOverrideMessage};
 use hier_collectives::descriptor::{
     AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
 };
-use hier_collectives::fec::parity_max;
+use hier_collectives::fec::fec_parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
@@ -56,7 +56,7 @@ fn behind_job_id(body: &[u8]) -> Vec<u8> {
 
 /// Returns seeds of segment headers: of a sum and of an average, of the first and the last segment,
 /// with and without parity.
-pub fn segment_header() -> Vec<Vec<u8>> {
+pub fn segment_header_seeds() -> Vec<Vec<u8>> {
     let header = |weight, bytes, segment, parity| SegmentHeader {
         epoch: Epoch(3),
         key: SegmentKey { segment: SegmentIndex(segment), ..KEY },
@@ -65,7 +65,7 @@ pub fn segment_header() -> Vec<Vec<u8>> {
         weight,
         parity,
     };
-    let most = parity_max(1 << 20);
+    let most = fec_parity_max(1 << 20);
     let headers = [
         header(1.0, 1 << 20, 0, 0),
         header(2.5, 64, 7, 1),
@@ -76,7 +76,7 @@ pub fn segment_header() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of control messages of every kind.
-pub fn control_message() -> Vec<Vec<u8>> {
+pub fn control_message_seeds() -> Vec<Vec<u8>> {
     let (epoch, sequence) = (Epoch(3), Sequence(41));
     let failure = |code| Failure::new(code, "rank 2 posted f32, rank 0 bf16");
     let begin = |plan| Message::Begin {
@@ -137,7 +137,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
 
 /// Returns seeds of streams with parity: pieces in order, reversed and with gaps; the sender's
 /// parity and forged parity; one shard and several, the last of them short.
-pub fn parity_stream() -> Vec<Vec<u8>> {
+pub fn parity_stream_seeds() -> Vec<Vec<u8>> {
     let seed = |length: u16, parity: u8, strange: u8, piece: u8, order: &dyn Fn(u8) -> u8| {
         let head = [&length.to_be_bytes()[..], &[parity, strange, piece]].concat();
         let picks: Vec<u8> = (0..=u8::MAX).map(order).collect();
@@ -157,10 +157,10 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
 
 /// Returns seeds of link messages: a rate override, its end, the control generation of a lane, a
 /// report of connections, and numbers of lanes.
-pub fn link_message() -> Vec<Vec<u8>> {
+pub fn link_message_seeds() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
-        LinkMessage::Rate(RateOverride {
+        LinkMessage::Rate(RateOverrideMessage {
             ends,
             number,
             rate: rate.map(BitRate::from_bits_per_second),
@@ -177,8 +177,8 @@ pub fn link_message() -> Vec<Vec<u8>> {
             up: vec![GatewayId(0), GatewayId(3)],
             down: vec![GatewayId(2)],
         }),
-        LinkMessage::Lanes(LaneWish { number: 1, wanted: 1, most: 4 }),
-        LinkMessage::Lanes(LaneWish { number: u64::MAX, wanted: 16, most: 16 }),
+        LinkMessage::Lanes(LaneWishMessage { number: 1, wanted: 1, most: 4 }),
+        LinkMessage::Lanes(LaneWishMessage { number: u64::MAX, wanted: 16, most: 16 }),
     ];
     messages.iter().map(LinkMessage::encode).collect()
 }
@@ -210,7 +210,7 @@ fn swap_plan(trees: Vec<Tree>) -> Plan {
 }
 
 /// Returns seeds of hellos of this version and of the next.
-pub fn hello() -> Vec<Vec<u8>> {
+pub fn hello_seeds() -> Vec<Vec<u8>> {
     let of = |version, gateway: &str, lane| Hello {
         version,
         fabric: [0xab; 32],
@@ -228,7 +228,7 @@ pub fn hello() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of a trainer's requests of every kind.
-pub fn local_request() -> Vec<Vec<u8>> {
+pub fn local_request_seeds() -> Vec<Vec<u8>> {
     let attach = |job: &str| {
         Request::Attach(Attach {
             version: LOCAL_VERSION,
@@ -272,13 +272,13 @@ pub fn local_request() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of a trainer's stream without shared memory: requests, with bytes behind pieces.
-pub fn piece_stream() -> Vec<Vec<u8>> {
+pub fn piece_stream_seeds() -> Vec<Vec<u8>> {
     let piece = |offset: u64, bytes: usize| {
         let request = Request::ContributionPiece { offset, bytes: bytes as u32 };
         [frame_local_message(&request.encode()), vec![0x3c; bytes]].concat()
     };
     let others: Vec<u8> =
-        local_request().iter().flat_map(|request| frame_local_message(request)).collect();
+        local_request_seeds().iter().flat_map(|request| frame_local_message(request)).collect();
     let detach = frame_local_message(&Request::Detach.encode());
     vec![
         [piece(0, 100), piece(100, 28), detach.clone()].concat(),
@@ -289,7 +289,7 @@ pub fn piece_stream() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of an operator's requests: one that limits a link, and one that ends the limit.
-pub fn operator_request() -> Vec<Vec<u8>> {
+pub fn operator_request_seeds() -> Vec<Vec<u8>> {
     let request = |bits_per_second| OperatorRequest::SetRate {
         link: "east-west".to_owned(),
         bits_per_second,
@@ -299,7 +299,7 @@ pub fn operator_request() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of responses to a trainer of every kind.
-pub fn local_response() -> Vec<Vec<u8>> {
+pub fn local_response_seeds() -> Vec<Vec<u8>> {
     let sequence = Sequence(41);
     let at = TimeNs::from_ns;
     let timing = Timing {
@@ -340,7 +340,7 @@ pub fn local_response() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of fabric files: the examples, and keys that they lack.
-pub fn fabric_config() -> Vec<Vec<u8>> {
+pub fn fabric_config_seeds() -> Vec<Vec<u8>> {
     let five = include_str!("../../configs/five-regions/fabric.toml");
     text_seeds(&[
         FABRIC,
@@ -352,7 +352,7 @@ pub fn fabric_config() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of region files: the examples, and keys that they lack.
-pub fn region_config() -> Vec<Vec<u8>> {
+pub fn region_config_seeds() -> Vec<Vec<u8>> {
     let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
     let more = "user = \"landbridge\"\ngroup = \"1000\"\nlisten = \"[::]:7400\"\nstatus =";
     let full = full.replace("status =", more);
@@ -360,7 +360,7 @@ pub fn region_config() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of quantities: every unit, and numbers at their edges.
-pub fn quantities() -> Vec<Vec<u8>> {
+pub fn quantities_seeds() -> Vec<Vec<u8>> {
     text_seeds(&[
         "500 Mbit/s",
         "8kbit/s",
@@ -393,7 +393,7 @@ pub fn quantities() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of links in netem's syntax: the examples of docs/netem.md.
-pub fn netem_words() -> Vec<Vec<u8>> {
+pub fn netem_words_seeds() -> Vec<Vec<u8>> {
     text_seeds(&[
         "delay 40ms 2ms distribution normal loss 1% rate 1gbit",
         "delay 10ms 2ms distribution uniform order free loss gemodel 1% 30% 90% 1% ecn \
@@ -411,7 +411,7 @@ pub fn netem_words() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of lab files: the example lab, and a fabric.
-pub fn lab_file() -> Vec<Vec<u8>> {
+pub fn lab_file_seeds() -> Vec<Vec<u8>> {
     let over = "fabric = \"../two-region/fabric.toml\"\nseed = 7\nmtu = 9000\n[site.moon]\n\
                 [link.east-west]\nqueue = \"1 BDP\"\n[link.east-moon]\nrtt = \"2.6 s\"\n\
                 netem = \"delay 1ms\"\n";
@@ -438,7 +438,7 @@ pub fn lab_file() -> Vec<Vec<u8>> {
 }
 
 /// Returns seeds of recordings: every kind of line, with fates that a replay corrects.
-pub fn recording() -> Vec<Vec<u8>> {
+pub fn recording_seeds() -> Vec<Vec<u8>> {
     let everything = "wan-sim recording 1\n\
         link 0 east_west delay 10ms 2ms distribution normal order free loss gemodel 1% 30% 90% 1% \
         ecn corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB mark-above 9kB \

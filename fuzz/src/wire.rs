@@ -3,10 +3,10 @@
 use crate::bounds::AllocationBound;
 use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
-use gateway::wan::link::message::LinkMessage;
+use gateway::wan::link::link_message::LinkMessage;
 use gateway::wan::stream::fec::{self, FecShards};
 use hier_collectives::buffer_part;
-use hier_collectives::fec::{SHARD_BYTES, parity_max};
+use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::TreeDirection;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
@@ -86,13 +86,13 @@ pub fn link_message(bytes: &[u8]) {
 pub fn parity_stream(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD_BYTES>() else { return };
     let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES_BELOW).max(1);
-    let most = parity_max(length);
+    let most = fec_parity_max(length);
     let count = u16::from(head[2]) % most + 1;
     let (honest, piece) = (head[3] & 1 == 0, usize::from(u16::from_be_bytes([0, head[4]])) * 8 + 1);
     let (order, content) = rest.split_at(rest.len() / 2);
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
-    let made = fec::encode_parity(&payload.clone().into(), count);
+    let made = fec::encode_fec_parity(&payload.clone().into(), count);
     let forged = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
     let stream = [payload.clone(), if honest { made.clone() } else { forged() }].concat();
     // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.

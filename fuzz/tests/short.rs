@@ -3,19 +3,19 @@
 //! The inputs are the same every time, and the project's toolchain suffices.
 
 use fuzz::mutate::Mutator;
-use fuzz::{TARGETS, Target};
+use fuzz::{FuzzTarget, TARGETS};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 /// 20,000 mutations of each target's corpus, which take the slowest a second or two.
 const MUTATIONS: u64 = 20_000;
 
-fn target(name: &str) -> &'static Target {
+fn target(name: &str) -> &'static FuzzTarget {
     TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
 }
 
 /// Files that the project keeps in the corpus.
-fn kept(target: &Target) -> Vec<PathBuf> {
+fn kept(target: &FuzzTarget) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(target.corpus_folder()).expect("every target has a corpus");
     let mut kept: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     kept.retain(|path| {
@@ -45,7 +45,7 @@ fn run(name: &str) {
 
 /// Runs a target on one input. After a panic it stores the input in `file` and says how to replay
 /// it.
-fn check(target: &Target, bytes: &[u8], file: &Path) {
+fn check(target: &FuzzTarget, bytes: &[u8], file: &Path) {
     if catch_unwind(|| (target.check)(bytes)).is_err() {
         if !file.exists() {
             std::fs::create_dir_all(file.parent().expect("in a folder")).expect("writable");

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use std::io;
 use units::{Span, TimeNs};
 
-/// 100 ms between an accept that failed and the next.
+/// 100 ms between an accept that failed and the next, since an error that lasts would else keep a
+/// core busy.
 pub(crate) const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
 /// Logs the errors of one accept loop.
@@ -40,7 +41,7 @@ impl AcceptErrors {
     fn line(&self, error: &io::Error, now: TimeNs) -> Option<String> {
         let suppressed = self.throttle.permit(now)?;
         let what = format!("{} could not be accepted: {error}", self.connection);
-        Some(match remedy(error) {
+        Some(match accept_error_remedy(error) {
             Some(remedy) => format!("{what}: {remedy}{suppressed}"),
             None => format!("{what}{suppressed}"),
         })
@@ -52,7 +53,7 @@ pub(crate) const DESCRIPTORS_REMEDY: &str =
     "the gateway has as many files open as it may; raise its limit: ulimit -n, or LimitNOFILE";
 
 /// Returns what the operator can do about an error; `None` where it passes by itself.
-fn remedy(error: &io::Error) -> Option<&'static str> {
+fn accept_error_remedy(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::MFILE => Some(DESCRIPTORS_REMEDY),
         Errno::NFILE => Some("this host has as many files open as it may; raise fs.file-max"),

@@ -45,7 +45,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     pub fn take_slot(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
         let mut slots = lock(&self.slots);
         if slots.taken.len() >= self.max {
-            let oldest = oldest_slot_of_largest_source(&slots.taken, &source);
+            let oldest = oldest_admission_slot_of_largest_source(&slots.taken, &source);
             if let Some((_, revoked)) = oldest.and_then(|number| slots.taken.remove(&number)) {
                 revoked.cancel();
             }
@@ -64,7 +64,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
 
 /// Returns the number of the oldest slot of the source that has the most slots. The new connection
 /// counts, so that with equal counts `newcomer` itself loses a slot.
-fn oldest_slot_of_largest_source<S: Ord>(
+fn oldest_admission_slot_of_largest_source<S: Ord>(
     taken: &BTreeMap<u64, (S, CancellationToken)>,
     newcomer: &S,
 ) -> Option<u64> {

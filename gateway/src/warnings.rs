@@ -12,10 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min. An operator is warned of one cause at most so often.
+/// 10 min: an operator is warned of one cause and subject at most so often, so that a lasting fault
+/// does not fill the log.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
-/// 256 causes with their subjects are remembered; beyond that the one warned of first is forgotten.
+/// 256 causes with their subjects are remembered, so that no peer can fill the memory; beyond that
+/// the one warned of first is forgotten.
 const WARNINGS_MAX: usize = 256;
 
 /// The kind of what an operator should act on.
@@ -54,7 +56,7 @@ pub enum WarningCause {
 }
 
 impl WarningCause {
-    /// All causes.
+    /// All causes of warnings.
     const ALL: [Self; 15] = [
         Self::Problem,
         Self::Link,

@@ -1,8 +1,8 @@
 //! A gateway whose engine or reduction panics.
 
-use gateway::certs::{self, CertificateOptions, Validity};
+use gateway::certs::{self, CertificateOptions, CertificateValidity};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
-use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability};
+use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec};
 use gateway::host::{
     BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
 };
@@ -117,9 +117,13 @@ fn spec() -> GatewaySpec {
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");
-    let options =
-        CertificateOptions { validity: Validity::days(1), jobs: &[], force: false, renew_days: 0 };
-    certs::make_certificates(&fabric, keys.path(), &options).expect("keys");
+    let options = CertificateOptions {
+        validity: CertificateValidity::days(1),
+        jobs: &[],
+        force: false,
+        renew_days: 0,
+    };
+    certs::make_certificate_files(&fabric, keys.path(), &options).expect("keys");
     let file = |name: &str| keys.path().join(name);
     let credentials =
         Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
@@ -134,7 +138,7 @@ fn spec() -> GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: ListenAddresses::default(),
+        listen: ListenSpec::default(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
@@ -163,7 +167,8 @@ fn gateway_ends_after_panic_of(victim: Victim) {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (listener, connector) = listener::in_process_listener();
         let (_status, status_requests) = StatusHandle::new();
-        let observed = Observability { metrics: Arc::new(MetricsRegistry::new()), status_requests };
+        let observed =
+            ObservabilitySpec { metrics: Arc::new(MetricsRegistry::new()), status_requests };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(listener), observed);
         let gateway = gateway.await.expect("starts");

@@ -56,9 +56,9 @@ impl Fec {
     /// nothing, since more follows.
     pub fn for_link(link: &Link, mtu: u16, segment: u64) -> Self {
         let (bdp, loss) = (link.bdp().get() as f64, link.loss.as_f64());
-        let some_lost = 1.0 - (1.0 - loss).powf(bdp / packet_payload_bytes(mtu));
-        let tail = tail_bytes(link, mtu, segment);
-        let parity = u64::from(parity_shards(segment, link.loss, mtu)) * SHARD_BYTES;
+        let some_lost = 1.0 - (1.0 - loss).powf(bdp / fec_packet_payload_bytes(mtu));
+        let tail = fec_tail_bytes(link, mtu, segment);
+        let parity = u64::from(fec_parity_shards(segment, link.loss, mtu)) * SHARD_BYTES;
         let parity = tail as f64 / segment as f64 * parity as f64;
         Self {
             tail,
@@ -95,9 +95,9 @@ fn fec_span_from_seconds(seconds: f64) -> Span {
 /// Returns the bytes of a collective's tail: those sent while a loss is detected and retransmitted.
 ///
 /// tail = max(1.5 BDP x rounds in which a packet is likely to be lost again, 4 segments).
-fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
+fn fec_tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
     let bdp = link.bdp().get();
-    let packets = bdp as f64 / packet_payload_bytes(mtu);
+    let packets = bdp as f64 / fec_packet_payload_bytes(mtu);
     let mut lost_again = packets * link.loss.as_f64() * link.loss.as_f64();
     let mut rounds = 1;
     while lost_again > LOST_AGAIN_PACKETS_MAX && rounds < TAIL_ROUNDS_MAX {
@@ -108,40 +108,42 @@ fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
 }
 
 /// Returns the payload bytes of a full packet of `mtu` bytes.
-fn packet_payload_bytes(mtu: u16) -> f64 {
+fn fec_packet_payload_bytes(mtu: u16) -> f64 {
     f64::from(mtu - PACKET_OVERHEAD_BYTES)
 }
 
 /// Returns the number of FEC shards of a payload of `bytes` bytes; the last shard is padded with
 /// zeros.
-pub const fn shard_count(bytes: u64) -> u64 {
+pub const fn fec_shard_count(bytes: u64) -> u64 {
     bytes.div_ceil(SHARD_BYTES)
 }
 
 /// Returns the number of parity shards for a payload of `bytes` bytes over a link with `loss`; 0
 /// without loss.
-pub fn parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
+pub fn fec_parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
     if loss == Fraction::default() {
         return 0;
     }
-    let mean = bytes as f64 / packet_payload_bytes(mtu) * loss.as_f64();
+    let mean = bytes as f64 / fec_packet_payload_bytes(mtu) * loss.as_f64();
     // One more, since small counts are not normally distributed.
     let lost = (mean + PARITY_SIGMAS * mean.sqrt() + 1.0).ceil();
-    let wanted = shards_damaged_by_packet(mtu) * lost;
-    parity_max(bytes).min(wanted as u16)
+    let wanted = fec_shards_damaged_by_packet(mtu) * lost;
+    fec_parity_max(bytes).min(wanted as u16)
 }
 
 /// Returns the number of FEC shards that a lost packet damages on average: one more than its length
 /// in shards.
-fn shards_damaged_by_packet(mtu: u16) -> f64 {
-    (1.0 + (packet_payload_bytes(mtu) - 1.0) / SHARD_BYTES as f64).round()
+fn fec_shards_damaged_by_packet(mtu: u16) -> f64 {
+    (1.0 + (fec_packet_payload_bytes(mtu) - 1.0) / SHARD_BYTES as f64).round()
 }
 
 /// Returns the most parity shards of a payload of `bytes` bytes: an eighth of its shards and 12
 /// more; 0 for an empty payload.
-pub fn parity_max(bytes: u64) -> u16 {
-    match shard_count(bytes) {
-        1..=PAYLOAD_SHARDS_MAX => u16::try_from(shard_count(bytes) / 8 + 12).unwrap_or(u16::MAX),
+pub fn fec_parity_max(bytes: u64) -> u16 {
+    match fec_shard_count(bytes) {
+        1..=PAYLOAD_SHARDS_MAX => {
+            u16::try_from(fec_shard_count(bytes) / 8 + 12).unwrap_or(u16::MAX)
+        }
         _ => 0,
     }
 }
@@ -158,20 +160,20 @@ mod tests {
 
     #[test]
     fn parity_grows_with_loss_and_is_zero_without_loss() {
-        let of = |parts| parity_shards(1 << 20, ppm(parts), 1500);
+        let of = |parts| fec_parity_shards(1 << 20, ppm(parts), 1500);
         assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 9, 18, 60]);
-        assert_eq!(parity_shards(0, ppm(1000), 1500), 0);
-        assert_eq!(parity_shards(64 << 20, ppm(1000), 1500), 0);
+        assert_eq!(fec_parity_shards(0, ppm(1000), 1500), 0);
+        assert_eq!(fec_parity_shards(64 << 20, ppm(1000), 1500), 0);
     }
 
     #[test]
     fn parity_covers_a_lost_packet_of_any_size() {
-        assert_eq!([1280, 1500, 9000].map(shards_damaged_by_packet), [3.0, 3.0, 14.0]);
+        assert_eq!([1280, 1500, 9000].map(fec_shards_damaged_by_packet), [3.0, 3.0, 14.0]);
         for mtu in [1280, 1500, 9000] {
             for (segment, parts) in [(256 << 10, 100), (1 << 20, 1000), (1 << 20, 10_000)] {
-                let mean = segment as f64 / packet_payload_bytes(mtu) * f64::from(parts) / 1e6;
-                let covered = f64::from(parity_shards(segment, ppm(parts), mtu))
-                    / shards_damaged_by_packet(mtu);
+                let mean = segment as f64 / fec_packet_payload_bytes(mtu) * f64::from(parts) / 1e6;
+                let covered = f64::from(fec_parity_shards(segment, ppm(parts), mtu))
+                    / fec_shards_damaged_by_packet(mtu);
                 let wanted = (mean + 3.0 * mean.sqrt()).max(1.0);
                 assert!(covered >= wanted, "{mtu}, {segment}, {parts}: {covered} of {wanted}");
             }
@@ -204,7 +206,8 @@ mod tests {
     fn parity_never_exceeds_its_limit() {
         for bytes in [0, 1, 703, 704, 705, 4096, 256 << 10, 4 << 20] {
             for parts in [1, 1000, 100_000, 500_000] {
-                let (parity, most) = (parity_shards(bytes, ppm(parts), 1500), parity_max(bytes));
+                let (parity, most) =
+                    (fec_parity_shards(bytes, ppm(parts), 1500), fec_parity_max(bytes));
                 assert!(parity <= most, "{bytes} bytes at {parts} ppm: {parity} > {most}");
             }
         }

@@ -1,6 +1,6 @@
 //! Numbers of ranks, regions, gateways, epochs and collectives, each a type of its own.
 
-use crate::codec::fnv1a;
+use crate::codec::fnv1a_hash;
 use std::fmt;
 
 macro_rules! number {
@@ -66,6 +66,6 @@ impl GroupId {
 
     /// Returns the id of the job called `job`: the FNV-1a hash of its name.
     pub fn of_job(job: &str) -> Self {
-        Self(fnv1a(job.as_bytes()))
+        Self(fnv1a_hash(job.as_bytes()))
     }
 }

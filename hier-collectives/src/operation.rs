@@ -66,8 +66,8 @@ impl Operation {
     }
 
     /// Returns the phases that the operation has along `tree`.
-    pub fn phases_along(self, tree: &Tree) -> Phases {
-        Phases {
+    pub fn phases_along(self, tree: &Tree) -> OperationPhases {
+        OperationPhases {
             up: self.has_up_phase() && tree.direction.has_partials(),
             down: self.has_down_phase() && tree.direction.has_results(),
         }
@@ -91,7 +91,7 @@ impl Operation {
 
 /// The phases of an operation along one tree; a tree may have neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Phases {
+pub struct OperationPhases {
     /// Partials go up.
     pub up: bool,
     /// Results come down.

@@ -32,7 +32,7 @@ const SPEED_SMOOTHING_WEIGHT: f64 = 0.25;
 
 /// A party that may delay the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Party {
+pub enum StragglerParty {
     /// A rank of this region.
     Rank(RankId),
     /// The slowest rank of another region.
@@ -45,7 +45,7 @@ pub enum Party {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Straggler {
     /// The party.
-    pub party: Party,
+    pub party: StragglerParty,
     /// The delay in the last collective. A post is measured from the last one that was not late; a
     /// link by the time that it added.
     pub behind: Span,
@@ -57,24 +57,24 @@ pub struct Straggler {
 #[derive(Debug, Clone)]
 pub struct Stragglers {
     /// The party that is named when a rank posts late, by rank of the fabric.
-    parties: Vec<Party>,
+    parties: Vec<StragglerParty>,
     /// The time of each rank's post, for collectives that are not over.
     open: BTreeMap<Sequence, BTreeMap<RankId, TimeNs>>,
     /// The highest collective that is over: messages about it may be repeated.
     over: Option<Sequence>,
     /// The time of the last post of the collective before.
     last: Option<TimeNs>,
-    posts: LateRuns,
-    links: LateRuns,
+    posts: StragglerRuns,
+    links: StragglerRuns,
     speeds: BTreeMap<RankId, RankSpeed>,
 }
 
 /// The delays of each party by itself, so that two that are equally slow do not hide each other.
 #[derive(Debug, Clone, Default)]
-struct LateRuns {
+struct StragglerRuns {
     /// The parties that were late in the last collective.
-    runs: BTreeMap<Party, LateRun>,
-    named: Option<Party>,
+    runs: BTreeMap<StragglerParty, LateRun>,
+    named: Option<StragglerParty>,
 }
 
 /// Consecutive collectives in which one party was late.
@@ -96,14 +96,14 @@ struct RankSpeed {
 impl Stragglers {
     /// Makes the record of a job without collectives. `parties` has, by rank of the fabric, the
     /// party that its late posts name.
-    pub fn new(parties: Vec<Party>) -> Self {
+    pub fn new(parties: Vec<StragglerParty>) -> Self {
         Self {
             parties,
             open: BTreeMap::new(),
             over: None,
             last: None,
-            posts: LateRuns::default(),
-            links: LateRuns::default(),
+            posts: StragglerRuns::default(),
+            links: StragglerRuns::default(),
             speeds: BTreeMap::new(),
         }
     }
@@ -112,7 +112,7 @@ impl Stragglers {
     /// speed of each rank. Messages about collectives before `next` are ignored from now on.
     pub fn handle_epoch(&mut self, next: Sequence) {
         (self.over, self.last) = (next.0.checked_sub(1).map(Sequence), None);
-        (self.posts, self.links) = (LateRuns::default(), LateRuns::default());
+        (self.posts, self.links) = (StragglerRuns::default(), StragglerRuns::default());
         self.open.clear();
         self.speeds.values_mut().for_each(|speed| speed.since = None);
     }
@@ -161,8 +161,9 @@ impl Stragglers {
     /// Records the time that the link to each region added to a collective, which is large enough
     /// to show slow links.
     pub fn handle_slowed(&mut self, slowed: &BTreeMap<RegionId, Span>) {
-        self.links
-            .note_late_parties(&slowed.iter().map(|(to, by)| (Party::Link(*to), *by)).collect());
+        self.links.note_late_parties(
+            &slowed.iter().map(|(to, by)| (StragglerParty::Link(*to), *by)).collect(),
+        );
     }
 
     /// Forgets the posts of a collective that failed.
@@ -175,7 +176,7 @@ impl Stragglers {
     pub fn handle_departure(&mut self, rank: RankId) {
         self.speeds.remove(&rank);
         if self.speeds.is_empty() {
-            (self.posts, self.links) = (LateRuns::default(), LateRuns::default());
+            (self.posts, self.links) = (StragglerRuns::default(), StragglerRuns::default());
         }
     }
 
@@ -186,8 +187,8 @@ impl Stragglers {
     pub fn straggler(&self) -> Option<Straggler> {
         let link = self.links.named_straggler();
         let is_beyond_link = |party| match party {
-            Party::Region(to) => self.links.has_been_late_long(Party::Link(to)),
-            Party::Rank(_) | Party::Link(_) => false,
+            StragglerParty::Region(to) => self.links.has_been_late_long(StragglerParty::Link(to)),
+            StragglerParty::Rank(_) | StragglerParty::Link(_) => false,
         };
         let party = self.posts.named_straggler().filter(|party| {
             !is_beyond_link(party.party) && link.is_none_or(|link| party.behind > link.behind)
@@ -213,7 +214,7 @@ impl Stragglers {
     /// Finds the parties that posted a collective late, once all ranks have posted.
     fn find_late_parties(&mut self, sequence: Sequence) {
         let Some(posts) = self.open.get(&sequence) else { return };
-        let mut lasts: BTreeMap<Party, TimeNs> = BTreeMap::new();
+        let mut lasts: BTreeMap<StragglerParty, TimeNs> = BTreeMap::new();
         for (party, at) in self.parties.iter().zip(posts.values()) {
             let last = lasts.entry(*party).or_insert(*at);
             *last = (*last).max(*at);
@@ -234,10 +235,10 @@ impl Stragglers {
     }
 }
 
-impl LateRuns {
+impl StragglerRuns {
     /// Records a collective in which the parties of `late`, and no others, were late by these
     /// times.
-    fn note_late_parties(&mut self, late: &BTreeMap<Party, Span>) {
+    fn note_late_parties(&mut self, late: &BTreeMap<StragglerParty, Span>) {
         self.runs.retain(|party, _| late.contains_key(party));
         let named_behind = self.named.and_then(|party| late.get(&party));
         for (party, behind) in late {
@@ -245,7 +246,7 @@ impl LateRuns {
             let run = self.runs.entry(*party).or_insert(LateRun { straggler, longer: 0 });
             run.straggler.behind = *behind;
             run.straggler.collectives += 1;
-            let longer = named_behind.is_some_and(|named| is_much_longer(*behind, *named));
+            let longer = named_behind.is_some_and(|named| is_much_longer_delay(*behind, *named));
             run.longer = if longer { run.longer + 1 } else { 0 };
         }
         // The named party stays named while it is late: of two equal ones each is last at times.
@@ -267,10 +268,10 @@ impl LateRuns {
     /// much.
     ///
     /// So gateways that see equal delays name one and the same party.
-    fn first_most_delayed(&self, which: impl Fn(&LateRun) -> bool) -> Option<Party> {
+    fn first_most_delayed(&self, which: impl Fn(&LateRun) -> bool) -> Option<StragglerParty> {
         let some = || self.runs.values().filter(|run| which(run)).map(|run| run.straggler);
         let most = some().map(|straggler| straggler.behind).max()?;
-        let first = some().find(|straggler| !is_much_longer(most, straggler.behind));
+        let first = some().find(|straggler| !is_much_longer_delay(most, straggler.behind));
         first.map(|straggler| straggler.party)
     }
 
@@ -280,7 +281,7 @@ impl LateRuns {
     }
 
     /// Whether a party has been late in enough consecutive collectives to be named.
-    fn has_been_late_long(&self, party: Party) -> bool {
+    fn has_been_late_long(&self, party: StragglerParty) -> bool {
         self.runs
             .get(&party)
             .is_some_and(|run| run.straggler.collectives >= NAMED_AFTER_COLLECTIVES)
@@ -288,7 +289,7 @@ impl LateRuns {
 }
 
 /// Whether the delay `one` exceeds the delay `other` by more than 50 %.
-fn is_much_longer(one: Span, other: Span) -> bool {
+fn is_much_longer_delay(one: Span, other: Span) -> bool {
     2 * one.ns() > 3 * other.ns()
 }
 
@@ -300,8 +301,8 @@ mod tests {
 
     /// Two ranks here and one in another region.
     fn stragglers() -> Stragglers {
-        let here = [RankId(0), RankId(1)].map(Party::Rank);
-        Stragglers::new([here.as_slice(), &[Party::Region(OTHER)]].concat())
+        let here = [RankId(0), RankId(1)].map(StragglerParty::Rank);
+        Stragglers::new([here.as_slice(), &[StragglerParty::Region(OTHER)]].concat())
     }
 
     fn ms(ms: u64) -> TimeNs {
@@ -318,8 +319,10 @@ mod tests {
 
     #[test]
     fn a_party_late_three_times_is_named() {
-        let cases =
-            [([500, 700, 510], Party::Rank(RankId(1))), ([500, 510, 700], Party::Region(OTHER))];
+        let cases = [
+            ([500, 700, 510], StragglerParty::Rank(RankId(1))),
+            ([500, 510, 700], StragglerParty::Region(OTHER)),
+        ];
         for (times, party) in cases {
             let mut stragglers = stragglers();
             for number in 0..3 {
@@ -338,7 +341,8 @@ mod tests {
     fn a_region_is_as_late_as_its_last_rank() {
         for late in [1, 2, 3] {
             let mut stragglers = Stragglers::new(
-                [&[Party::Rank(RankId(0))][..], &[Party::Region(OTHER); 3]].concat(),
+                [&[StragglerParty::Rank(RankId(0))][..], &[StragglerParty::Region(OTHER); 3]]
+                    .concat(),
             );
             for number in 0..3 {
                 for rank in 0..4 {
@@ -355,7 +359,7 @@ mod tests {
             let straggler = stragglers.straggler().expect("named");
             assert_eq!(
                 (straggler.party, straggler.behind),
-                (Party::Region(OTHER), Span::from_ms(200))
+                (StragglerParty::Region(OTHER), Span::from_ms(200))
             );
         }
     }
@@ -373,15 +377,16 @@ mod tests {
 
     #[test]
     fn of_two_slow_parties_one_stays_named() {
-        let (one, other) = (Party::Rank(RankId(1)), Party::Region(OTHER));
+        let (one, other) = (StragglerParty::Rank(RankId(1)), StragglerParty::Region(OTHER));
         let mut stragglers = stragglers();
-        let mut times = |from: u64, below: u64, of: fn(u64) -> [u64; 3], named: Option<Party>| {
-            for number in from..below {
-                step(&mut stragglers, number, of(number));
-                assert_eq!(stragglers.straggler().map(|s| s.party), named, "after {number}");
-            }
-            stragglers.straggler().map(|s| (s.behind, s.collectives))
-        };
+        let mut times =
+            |from: u64, below: u64, of: fn(u64) -> [u64; 3], named: Option<StragglerParty>| {
+                for number in from..below {
+                    step(&mut stragglers, number, of(number));
+                    assert_eq!(stragglers.straggler().map(|s| s.party), named, "after {number}");
+                }
+                stragglers.straggler().map(|s| (s.behind, s.collectives))
+            };
         // Each is the last in turn.
         let alike = |number| [500, 700 + 20 * (number % 2), 720 - 20 * (number % 2)];
         times(0, 2, alike, None);
@@ -401,7 +406,11 @@ mod tests {
     #[test]
     fn two_slow_links_do_not_hide_each_other() {
         let third = RegionId(2);
-        let parties = [Party::Rank(RankId(0)), Party::Region(OTHER), Party::Region(third)];
+        let parties = [
+            StragglerParty::Rank(RankId(0)),
+            StragglerParty::Region(OTHER),
+            StragglerParty::Region(third),
+        ];
         let mut stragglers = Stragglers::new(parties.into());
         for number in 0..6 {
             let by = [80 + 20 * (number % 2), 90].map(Span::from_ms);
@@ -409,7 +418,7 @@ mod tests {
             // Messages from beyond either link are late.
             step(&mut stragglers, number, [500, 700, 800]);
             let named = stragglers.straggler().map(|s| s.party);
-            assert_eq!(named, (number >= 2).then_some(Party::Link(OTHER)));
+            assert_eq!(named, (number >= 2).then_some(StragglerParty::Link(OTHER)));
         }
     }
 
@@ -422,14 +431,14 @@ mod tests {
             stragglers.handle_slowed(&slowed(by));
         }
         let straggler = stragglers.straggler().expect("named");
-        assert_eq!((straggler.party, straggler.collectives), (Party::Link(OTHER), 3));
+        assert_eq!((straggler.party, straggler.collectives), (StragglerParty::Link(OTHER), 3));
         assert_eq!(straggler.behind, Span::from_ms(90));
         (0..3).for_each(|number| step(&mut stragglers, number, [500, 500, 800]));
-        assert_eq!(stragglers.straggler().expect("named").party, Party::Link(OTHER));
+        assert_eq!(stragglers.straggler().expect("named").party, StragglerParty::Link(OTHER));
         (3..6).for_each(|number| step(&mut stragglers, number, [500, 700, 500]));
-        assert_eq!(stragglers.straggler().expect("named").party, Party::Rank(RankId(1)));
+        assert_eq!(stragglers.straggler().expect("named").party, StragglerParty::Rank(RankId(1)));
         step(&mut stragglers, 6, [500; 3]);
-        assert_eq!(stragglers.straggler().expect("named").party, Party::Link(OTHER));
+        assert_eq!(stragglers.straggler().expect("named").party, StragglerParty::Link(OTHER));
         stragglers.handle_slowed(&BTreeMap::new());
         assert_eq!(stragglers.straggler(), None, "it is as it should be");
     }

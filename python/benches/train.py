@@ -23,7 +23,9 @@ import landbridge
 from landbridge._local_regions import LinkSpec, LocalRegions, find_program
 from landbridge.torch import State, all_reduce_hook
 
+#: Whether the short version runs, with less data and fewer steps.
 QUICK = "--quick" in sys.argv
+#: The emulated link between the two regions.
 LINK = LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
 #: Bytes of a message of the ping-pong, about as long as a post.
 PING_BYTES = 78

@@ -15,8 +15,8 @@ from .errors import ConfigError
 
 
 class CollectiveOptions(NamedTuple):
-    """The checked arguments of a collective other than its arrays, as ``check_options`` makes
-    them."""
+    """The checked arguments of a collective other than its arrays, as
+    ``check_collective_arguments`` makes them."""
 
     kind: CollectiveKind
     #: The rank with the result of a reduce or the data of a broadcast; 0 for other kinds.
@@ -32,7 +32,7 @@ class CollectiveOptions(NamedTuple):
     flat: bool = False
 
 
-def check_options(
+def check_collective_arguments(
     kind: CollectiveKind,
     *,
     root: Any = 0,
@@ -49,16 +49,16 @@ def check_options(
     """
     return CollectiveOptions(
         kind,
-        check_integer("root", root, 1 << 32),
+        check_integer_argument("root", root, 1 << 32),
         op,
-        _check_weight(weight),
-        check_integer("layout", layout, 1 << 64),
-        check_timeout(timeout),
+        _check_weight_argument(weight),
+        check_integer_argument("layout", layout, 1 << 64),
+        check_timeout_argument(timeout),
         bool(flat),
     )
 
 
-def check_integer(name: str, value: Any, limit: int) -> int:
+def check_integer_argument(name: str, value: Any, limit: int) -> int:
     """Returns the argument ``value`` as an integer from 0 to ``limit - 1``.
 
     Raises:
@@ -73,7 +73,7 @@ def check_integer(name: str, value: Any, limit: int) -> int:
     return number
 
 
-def check_timeout(timeout: Any) -> int:
+def check_timeout_argument(timeout: Any) -> int:
     """Returns the argument ``timeout``, given in seconds, in nanoseconds.
 
     Raises:
@@ -88,7 +88,7 @@ def check_timeout(timeout: Any) -> int:
     return number
 
 
-def _check_weight(weight: Any) -> float:
+def _check_weight_argument(weight: Any) -> float:
     """Returns the argument ``weight``, a rank's weight in an average, as a finite float of at least
     0. Raises ``ConfigError`` if it is none."""
     try:

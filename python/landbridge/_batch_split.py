@@ -12,7 +12,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
-from ._exchange import RankGroup, exchange_integers
+from ._exchange import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree
 
@@ -44,9 +44,9 @@ def batch_shares(
     Raises:
         ConfigError: A speed or a limit is invalid, or the batch exceeds all limits together.
     """
-    allowed = _check_sample_limits(limits, len(speeds))
+    allowed = _check_split_limits(limits, len(speeds))
     _check_batch(global_batch, speeds, allowed)
-    quotas = _compute_sample_quotas(global_batch, speeds, allowed)
+    quotas = _compute_split_quotas(global_batch, speeds, allowed)
     shares: list[int] = []
     left = global_batch
     for quota in quotas:
@@ -61,7 +61,7 @@ def batch_shares(
     # The whole parts of the quotas fit into every makespan, so the search starts from them.
     soonest = list(shares)
     _hand_out_samples(soonest, left, time_with_next_sample)
-    latest = _step_makespan(soonest, speeds)
+    latest = _split_makespan(soonest, speeds)
 
     def remainder_key(rank: int, share: int) -> float | None:
         """Returns the negative remainder of a rank's quota; ``None`` where one sample more would
@@ -85,7 +85,7 @@ class LocalBatchSplit:
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
         self._global_batch = operator.index(global_batch)
-        self._limits = _check_sample_limits(limits, len(speeds))
+        self._limits = _check_split_limits(limits, len(speeds))
         self._expected = list(speeds)
         #: Each rank's samples of the next step.
         self.shares = batch_shares(global_batch, speeds, self._limits)
@@ -181,7 +181,7 @@ class LocalBatchSplit:
     def _saves_step_time(self, other: Sequence[int], speeds: Sequence[float]) -> bool:
         """Returns whether the shares ``other`` would have shortened a step at these speeds by at
         least ``SPLIT_CHANGE_GAIN``."""
-        return _step_makespan(other, speeds) <= (1.0 - SPLIT_CHANGE_GAIN) * _step_makespan(
+        return _split_makespan(other, speeds) <= (1.0 - SPLIT_CHANGE_GAIN) * _split_makespan(
             self.shares, speeds
         )
 
@@ -197,7 +197,7 @@ class BatchSplit:
 
     def __init__(
         self,
-        group: RankGroup,
+        group: ExchangeGroup,
         global_batch: int,
         speeds: Sequence[float],
         limits: Sequence[int] | None,
@@ -266,7 +266,7 @@ def _float_bits(value: float) -> int:
     return bits
 
 
-def _check_sample_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
+def _check_split_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
     """Returns the most samples of each rank as integers: ``UNLIMITED_SAMPLES`` of all where
     ``limits`` is ``None``. Raises ``ConfigError`` for a limit out of range."""
     if limits is None:
@@ -295,7 +295,7 @@ def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[in
         raise ConfigError(f"a batch of {global_batch} samples {text}; raise their limits")
 
 
-def _compute_sample_quotas(
+def _compute_split_quotas(
     global_batch: int, speeds: Sequence[float], limits: Sequence[int]
 ) -> list[float]:
     """Returns fractional shares with which all ranks below their limit end together.
@@ -338,7 +338,7 @@ def _hand_out_samples(
             heapq.heapreplace(waiting, (following, rank))
 
 
-def _step_makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
+def _split_makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
     """Returns the time of a step with these shares: that of the rank that ends last."""
     return max(share / speed for share, speed in zip(shares, speeds))
 

@@ -11,7 +11,7 @@ from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ArenaFull, LandbridgeError
 
 
-class RankGroup(Protocol):
+class ExchangeGroup(Protocol):
     """The part of ``Group`` that an exchange needs."""
 
     rank: int
@@ -30,7 +30,11 @@ class RankGroup(Protocol):
 
 
 def exchange_integers(
-    group: RankGroup, values: Sequence[int], *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
+    group: ExchangeGroup,
+    values: Sequence[int],
+    *,
+    layout: int = 0,
+    timeout: float = DEFAULT_TIMEOUT_S,
 ) -> list[list[int]]:
     """Gives every rank the values of all ranks, by one collective about as fast as a barrier.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from . import errors
-from ._memory.arena import ArenaSlot, ranges_overlap
+from ._memory.arena import ArenaSlot, arena_ranges_overlap
 from ._memory.arrays import ArrayAdapter
 from ._waiting import Latch, check_not_forked, check_not_in_callback, thread_state
 
@@ -74,7 +74,7 @@ class ResultDelivery:
             contribution is not None
             and slot is not None
             and self._out is not None
-            and _arrays_may_overlap(contribution, self._out)
+            and _operation_arrays_may_overlap(contribution, self._out)
         )
 
     def deliver_result(self) -> Any:
@@ -313,10 +313,10 @@ class Commit(_PendingRequest):
         self._group = None
 
 
-def _arrays_may_overlap(one: ArrayAdapter, other: ArrayAdapter) -> bool:
+def _operation_arrays_may_overlap(one: ArrayAdapter, other: ArrayAdapter) -> bool:
     """Returns whether two arrays of one size may share memory. An array that is not contiguous
     counts as sharing."""
     here, there = one.address(), other.address()
     if here is None or there is None:
         return True
-    return ranges_overlap((here, one.nbytes), (there, other.nbytes))
+    return arena_ranges_overlap((here, one.nbytes), (there, other.nbytes))

@@ -118,7 +118,7 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
         text = json.dumps(report)
     else:
         text = _format_quickstart_table(report, _output_columns())
-    is_good = _print_report(text)
+    is_good = _print_quickstart_report(text)
     is_good &= all(passed for _, _, passed in _list_quickstart_checks(report))
     return 0 if is_good else 1
 
@@ -144,7 +144,7 @@ def _deferred_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _print_report(text: str) -> bool:
+def _print_quickstart_report(text: str) -> bool:
     """Prints a report to stdout. Returns whether it was written whole, and says why it was not
     unless the reader has closed the pipe."""
     try:
@@ -201,7 +201,7 @@ def _run_quickstart_trainer(options: argparse.Namespace) -> None:
     size = parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train_quickstart(group, options.steps)
-        timings, digest = _time_all_reduces(group, size, options.iterations)
+        timings, digest = _time_quickstart_all_reduces(group, size, options.iterations)
         group.barrier()
         shares = group.batch_shares(_BATCH_SAMPLES)
     result = {
@@ -248,7 +248,9 @@ def _train_quickstart_in_one_process(steps: int) -> list[float]:
     return model.weights_as_list()
 
 
-def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[list[int]], str]:
+def _time_quickstart_all_reduces(
+    group: Group, size: int, iterations: int
+) -> tuple[list[list[int]], str]:
     """Times all-reduces of ``size`` bytes. Returns the ``Timing`` of each one, and a digest of the
     last result."""
     contribution, out = group.empty(size // 4, "f32"), group.empty(size // 4, "f32")
@@ -361,7 +363,10 @@ def _make_quickstart_report(
     results of all ranks."""
     size = parse_bytes(options.size) // 4 * 4
     by_iteration = zip(*(result["timings"] for result in results))
-    stages = [_stage_seconds([Timing(*timing) for timing in timings]) for timings in by_iteration]
+    stages = [
+        _quickstart_stage_seconds([Timing(*timing) for timing in timings])
+        for timings in by_iteration
+    ]
     seconds = [sum(stage.values()) for stage in stages]
     # `median_high` is the time of one iteration, so that its stages add up to it.
     at = seconds.index(statistics.median_high(seconds))
@@ -391,7 +396,7 @@ def _make_quickstart_report(
     }
 
 
-def _stage_seconds(timings: list[Timing]) -> dict[str, float]:
+def _quickstart_stage_seconds(timings: list[Timing]) -> dict[str, float]:
     """Returns the seconds of each stage of a collective, from the last post to the last result."""
     posted, ready = max(t.posted_ns for t in timings), max(t.ready_ns for t in timings)
     begin = min(max(min(t.wan_begin_ns for t in timings), posted), ready)
@@ -407,13 +412,13 @@ def _lower_bound_s(size: int, options: argparse.Namespace) -> float:
     """Returns the lower bound in seconds: the bytes at the link's payload rate, and one one-way
     delay."""
     rate, rtt = (
-        _parse_quantity(options.rate, _BITS_PER_SECOND_BY_UNIT),
-        _parse_quantity(options.rtt, _SECONDS_BY_UNIT),
+        _parse_quickstart_quantity(options.rate, _BITS_PER_SECOND_BY_UNIT),
+        _parse_quickstart_quantity(options.rtt, _SECONDS_BY_UNIT),
     )
     return size * 8 / (rate * (_PACKET_BYTES - _HEADER_BYTES) / _PACKET_BYTES) + rtt / 2
 
 
-def _parse_quantity(text: str, units: dict[str, float]) -> float:
+def _parse_quickstart_quantity(text: str, units: dict[str, float]) -> float:
     """Returns the number of a text such as ``80 ms``, in the base unit of ``units``. Ends the
     process if it is malformed."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*(\S+)\s*", text)
@@ -497,7 +502,7 @@ _BITS_PER_SECOND_BY_UNIT = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
 _SECONDS_BY_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
-def _run_command() -> int:
+def _run_quickstart_command() -> int:
     """Runs the quickstart as a command. Returns the exit code: that of ``main``, 1 after an error,
     130 after SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -511,4 +516,4 @@ def _run_command() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run_command())
+    sys.exit(_run_quickstart_command())

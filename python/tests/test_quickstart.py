@@ -71,7 +71,10 @@ def test_an_unread_rank_does_not_block_on_its_pipe():
 
 
 def test_a_report_that_is_not_written_exits_with_1():
-    code = "import sys; from landbridge.quickstart import _print_report as p; sys.exit(not p('x'))"
+    code = (
+        "import sys; from landbridge.quickstart import _print_quickstart_report as p; "
+        "sys.exit(not p('x'))"
+    )
     line = [sys.executable, "-c", code]
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

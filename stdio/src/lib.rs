@@ -24,7 +24,7 @@ pub use columns::{help_columns, output_columns, wrap_words};
 pub use input_file::{open_input_file, read_file_up_to, read_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
-    exit_on_interrupt, is_hangup_ignored, stop_in_background, write_in_background,
+    exit_on_interrupt_signal, is_hangup_signal_ignored, stop_in_background, write_in_background,
 };
 
 use rustix::process::{Resource, getrlimit};
@@ -42,7 +42,7 @@ static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// A report was not written, or only a part of it. The command has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}{remedy}", remedy = remedy(.0))]
+#[error("cannot write to standard output: {0}{remedy}", remedy = write_error_remedy(.0))]
 pub struct UnwrittenReport(io::Error);
 
 impl UnwrittenReport {
@@ -61,7 +61,7 @@ impl From<UnwrittenReport> for io::Error {
 }
 
 /// Returns the limit that a write has met and the remedy, as far as its error does not say them.
-fn remedy(error: &io::Error) -> String {
+fn write_error_remedy(error: &io::Error) -> String {
     let limit = getrlimit(Resource::Fsize).current;
     let met = limit.filter(|_| error.kind() == io::ErrorKind::FileTooLarge);
     met.map_or_else(String::new, |limit| {

@@ -18,7 +18,7 @@ const QUEUE_BYTES_MAX: usize = 1 << 20;
 /// A bounded queue of lines, and the thread that writes them. Dropping it ends the thread once the
 /// thread has written what waits.
 pub struct LineQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 /// Makes one line, without its line break, of a message or of the notice that lines are missing.
@@ -26,7 +26,7 @@ pub type OwnFormat = fn(&str) -> String;
 
 /// The parts that callers and the writing thread share.
 #[derive(Default)]
-struct Shared {
+struct SharedQueue {
     state: Mutex<QueueState>,
     /// Signals a new text, or the end of the queue.
     arrived: Condvar,
@@ -68,7 +68,7 @@ impl LineQueue {
     /// # Errors
     /// The system gives no thread.
     pub fn start(thread: &str, descriptor: impl AsFd + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedQueue>::default();
         let writer = Arc::clone(&shared);
         let body = move || write_queued_texts(&writer, &descriptor);
         std::thread::Builder::new().name(thread.to_owned()).spawn(body)?;
@@ -153,7 +153,7 @@ impl Drop for LineQueue {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     /// Locks the state. A panic of an observer leaves it whole.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,7 +220,7 @@ impl QueueState {
 
 /// Writes the texts of a queue to `descriptor` until the queue ends. A text that follows the part
 /// of another begins on a new line.
-fn write_queued_texts(shared: &Shared, descriptor: &impl AsFd) {
+fn write_queued_texts(shared: &SharedQueue, descriptor: &impl AsFd) {
     let mut is_torn = false;
     while let Some(mut text) = shared.next_text() {
         if is_torn {

@@ -1,7 +1,7 @@
 //! Signals by which a terminal stops or ends the programs that run in it.
 //!
 //! `main` calls [`write_in_background`] before it starts a thread, since each thread inherits the
-//! signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt`].
+//! signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt_signal`].
 
 #![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
 
@@ -16,7 +16,7 @@ use std::ptr;
 /// # Errors
 /// The system refuses.
 pub fn write_in_background() -> io::Result<()> {
-    change_mask(SIG_BLOCK)
+    change_signal_mask(SIG_BLOCK)
 }
 
 /// Takes [`write_in_background`] back for this thread, before it becomes a program of the user's,
@@ -25,11 +25,11 @@ pub fn write_in_background() -> io::Result<()> {
 /// # Errors
 /// The system refuses.
 pub fn stop_in_background() -> io::Result<()> {
-    change_mask(SIG_UNBLOCK)
+    change_signal_mask(SIG_UNBLOCK)
 }
 
 /// Blocks or unblocks SIGTTOU for this thread. A thread that has blocked it writes all the same.
-fn change_mask(how: c_int) -> io::Result<()> {
+fn change_signal_mask(how: c_int) -> io::Result<()> {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: the first call initialises the set, which the others change or read.
     let error = unsafe {
@@ -44,7 +44,7 @@ fn change_mask(how: c_int) -> io::Result<()> {
 ///
 /// # Errors
 /// The system refuses a handler.
-pub fn exit_on_interrupt(exit_code: u8) -> io::Result<()> {
+pub fn exit_on_interrupt_signal(exit_code: u8) -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
         unsafe {
@@ -58,7 +58,7 @@ pub fn exit_on_interrupt(exit_code: u8) -> io::Result<()> {
 
 /// Returns whether the caller of this program, such as `nohup`, lets it outlive its terminal.
 /// Whoever handles SIGHUP as an interrupt asks first.
-pub fn is_hangup_ignored() -> bool {
+pub fn is_hangup_signal_ignored() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the call changes nothing, and writes the action of the signal; zeros are one, too.
     let action = unsafe {

@@ -7,7 +7,7 @@ mod counted;
 
 use hier_collectives::buffer_part;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::fec::{SHARD_BYTES, parity_shards};
+use hier_collectives::fec::{SHARD_BYTES, fec_parity_shards};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{Plan, Tree};
 use scenarios::lab::mesh::Mesh;
@@ -162,7 +162,7 @@ fn parity_makes_its_segments_land() {
     println!("{tail} of {BYTES} bytes have parity");
     let listed = 2.0 * 2.0 + 2.0 * (CROSSING + landed * LANDING);
     let segment = plan.segment.get();
-    let parity = u64::from(parity_shards(segment, loss, MTU)) * SHARD_BYTES;
+    let parity = u64::from(fec_parity_shards(segment, loss, MTU)) * SHARD_BYTES;
     let more = 2.0 * landed * PARITY * parity as f64 / segment as f64;
     println!("{parity} bytes of parity for each {segment}: {more:.3} copies more at most");
     assert_listed("with parity", copied, listed, OFF_MAX + more / listed);

@@ -6,7 +6,7 @@
 
 use clap::Args;
 use gateway::client::{AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress};
-use hier_collectives::codec::fnv1a;
+use hier_collectives::codec::fnv1a_hash;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,7 +95,7 @@ impl Rank {
                     if let Some(wrong) = self.check_result(&bytes, steps) {
                         println!("wrong epoch {epoch}, collective {sequence}: {wrong}");
                     }
-                    println!("done {epoch} {sequence} {millis} {:016x}", fnv1a(&bytes));
+                    println!("done {epoch} {sequence} {millis} {:016x}", fnv1a_hash(&bytes));
                 }
                 Err(failure) => {
                     println!("failed {epoch} {millis} {} {failure}", failure.code as u8);

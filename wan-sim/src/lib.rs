@@ -49,8 +49,8 @@ pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     CapacityError, CapacityRecording, Change, Codel, Conditions, ConditionsError, CrossKind,
     CrossReport, CrossTraffic, CrossTrafficError, DELAY_MAX, DELIVERY_BYTES, Decided, Delivery,
-    Discipline, DropReason, EmulatedLink, Fate, FlowKey, GilbertElliott, Jitter, Label,
-    LinkCounters, LinkEvent, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates,
+    Discipline, DropReason, EmulatedLink, EventLabel, Fate, GilbertElliott, Jitter, LinkCounters,
+    LinkEvent, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketFlow,
     PacketName, Policer, QueueSize, Red, Reorder, Script, Shape, SpecError, SyntheticCapacity,
     jain_index,
 };
@@ -58,4 +58,4 @@ pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
 #[cfg(feature = "virtual-net")]
-pub use virtual_time::{Sleep, Stalled, VirtualTime};
+pub use virtual_time::{ExecutorStalled, Sleep, VirtualTime};

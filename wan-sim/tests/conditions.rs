@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span, TimeNs};
 use wan_sim::topology::Topology;
 use wan_sim::{
-    Codel, Conditions, CrossKind, CrossTraffic, Discipline, EmulatedLink, Fate, FlowKey, Label,
-    LinkSpec, MarkReason, Packet, Script, VirtualNet, VirtualTime, jain_index,
+    Codel, Conditions, CrossKind, CrossTraffic, Discipline, EmulatedLink, EventLabel, Fate,
+    LinkSpec, MarkReason, Packet, PacketFlow, Script, VirtualNet, VirtualTime, jain_index,
 };
 
 const CLIENT: &str = "10.0.0.1:4433";
@@ -115,7 +115,7 @@ fn marks_reach_the_receiver() {
         let labels = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&labels);
         net.send_events_to(address(CLIENT).ip(), address(SERVER).ip(), move |event| {
-            assert_eq!(event.flow, FlowKey::between(address(CLIENT), address(SERVER)));
+            assert_eq!(event.flow, PacketFlow::between(address(CLIENT), address(SERVER)));
             sink.lock().unwrap().push(event.label);
         })
         .unwrap();
@@ -127,7 +127,11 @@ fn marks_reach_the_receiver() {
             }
             let reason = if words.starts_with("red") { MarkReason::Red } else { MarkReason::Queue };
             assert!(marked > 0, "{words}");
-            assert_eq!(*labels.lock().unwrap(), vec![Label::Marked(reason); marked], "{words}");
+            assert_eq!(
+                *labels.lock().unwrap(),
+                vec![EventLabel::Marked(reason); marked],
+                "{words}"
+            );
         })
         .unwrap();
     }

@@ -15,7 +15,7 @@ pub struct CommandLine {
 }
 
 /// Failure of a stage or a bench.
-pub struct Failure {
+pub struct CommandFailure {
     /// Reason of the failure.
     pub why: String,
     /// Command line that repeats the failed command, for a shell.
@@ -62,7 +62,11 @@ impl CommandLine {
     }
 
     /// Runs the command with its output shown at once; `line` receives each line of stdout as well.
-    pub fn stream(&self, root: &Path, mut line: impl FnMut(&str)) -> Result<ExitStatus, Failure> {
+    pub fn stream(
+        &self,
+        root: &Path,
+        mut line: impl FnMut(&str),
+    ) -> Result<ExitStatus, CommandFailure> {
         let mut child = self.spawn(root, Stdio::piped())?;
         let stdout = child.stdout.take().expect("piped");
         let mut reader = BufReader::new(stdout);
@@ -77,14 +81,14 @@ impl CommandLine {
     }
 
     /// Runs the command. Returns its status and stdout.
-    pub fn capture(&self, root: &Path) -> Result<(ExitStatus, String), Failure> {
+    pub fn capture(&self, root: &Path) -> Result<(ExitStatus, String), CommandFailure> {
         let child = self.spawn(root, Stdio::piped())?;
         let output = child.wait_with_output().map_err(|error| self.failure(&error))?;
         Ok((output.status, String::from_utf8_lossy(&output.stdout).into_owned()))
     }
 
     /// Runs the command. Returns its stderr, whatever the status is.
-    pub fn capture_stderr(&self, root: &Path) -> Result<String, Failure> {
+    pub fn capture_stderr(&self, root: &Path) -> Result<String, CommandFailure> {
         let mut command = self.to_command(root);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let output = command.output().map_err(|error| self.failure(&error))?;
@@ -92,7 +96,7 @@ impl CommandLine {
     }
 
     /// Starts the command with all of its output in a file.
-    pub fn start_into_file(&self, root: &Path, file: &Path) -> Result<Child, Failure> {
+    pub fn start_into_file(&self, root: &Path, file: &Path) -> Result<Child, CommandFailure> {
         let open = || {
             std::fs::create_dir_all(file.parent().unwrap_or(root))?;
             let out = std::fs::File::create(file)?;
@@ -106,25 +110,25 @@ impl CommandLine {
     }
 
     /// Runs the command with its output shown; a status other than success is a failure.
-    pub fn run_to_success(&self, root: &Path) -> Result<(), Failure> {
+    pub fn run_to_success(&self, root: &Path) -> Result<(), CommandFailure> {
         let status = self.spawn(root, Stdio::inherit())?.wait();
         let status = status.map_err(|error| self.failure(&error))?;
         if status.success() { Ok(()) } else { Err(self.failure(&status)) }
     }
 
     /// Runs the command with its output shown. Returns its exit code; `None` if a signal killed it.
-    pub fn run_to_exit_code(&self, root: &Path) -> Result<Option<i32>, Failure> {
+    pub fn run_to_exit_code(&self, root: &Path) -> Result<Option<i32>, CommandFailure> {
         let status = self.spawn(root, Stdio::inherit())?.wait();
         Ok(status.map_err(|error| self.failure(&error))?.code())
     }
 
     /// Returns a failure of this command, for the reason `why`.
-    pub fn failure(&self, why: &impl ToString) -> Failure {
-        Failure { why: why.to_string(), repeat: self.to_shell_words() }
+    pub fn failure(&self, why: &impl ToString) -> CommandFailure {
+        CommandFailure { why: why.to_string(), repeat: self.to_shell_words() }
     }
 
     /// Starts the command in `root`, with stdout as given and stderr shown.
-    fn spawn(&self, root: &Path, stdout: Stdio) -> Result<Child, Failure> {
+    fn spawn(&self, root: &Path, stdout: Stdio) -> Result<Child, CommandFailure> {
         self.to_command(root).stdout(stdout).spawn().map_err(|error| self.failure(&error))
     }
 

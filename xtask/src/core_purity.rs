@@ -1,6 +1,6 @@
 //! The cores own no socket, clock or executor: their dependencies show it.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Packages on which no core package (see [`CORES_AND_SIBLINGS`]) may depend, directly or
@@ -27,7 +27,7 @@ const CORES_AND_SIBLINGS: [(&str, &str); 3] = [
 ];
 
 /// Checks that no core depends on a forbidden package.
-pub fn check_core_purity(root: &Path) -> Result<(), Failure> {
+pub fn check_core_purity(root: &Path) -> Result<(), CommandFailure> {
     for (core, sibling) in CORES_AND_SIBLINGS {
         let tree = CommandLine::cargo(&["tree", "-p", core, "-e", "normal", "--prefix", "none"]);
         let (status, packages) = tree.capture(root)?;

@@ -1,14 +1,14 @@
 //! `cargo xtask faults`: processes killed and stopped in mid-collective. `cargo xtask chaos`: gateways
 //! restarted and killed under training with PyTorch.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::python;
 use crate::tally::Tally;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Builds the program `faults` and all that it needs. Returns its command line with `arguments`.
-pub fn faults_command(root: &Path, arguments: &[&str]) -> Result<CommandLine, Failure> {
+pub fn faults_command(root: &Path, arguments: &[&str]) -> Result<CommandLine, CommandFailure> {
     let built = ["build", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).run_to_success(root)?;
     let beside = std::env::current_exe().expect("the system knows who runs");
@@ -20,7 +20,11 @@ pub fn faults_command(root: &Path, arguments: &[&str]) -> Result<CommandLine, Fa
 }
 
 /// Runs each fault once, with the programs that the tests have built, and counts the outcomes.
-pub fn check_faults(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result<(), Failure> {
+pub fn check_faults(
+    root: &Path,
+    landbridge: &Path,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let shown = landbridge.display().to_string();
     let line =
         CommandLine::program(&landbridge.with_file_name("faults"), &["--landbridge", &shown]);
@@ -35,14 +39,14 @@ pub fn run_faults(arguments: &[&str]) -> ExitCode {
 
 /// Runs `cargo xtask chaos` with `arguments` and prints the failure, if any. The wheel is built with
 /// the profile of the tests.
-pub fn run_chaos(arguments: &[&str]) -> ExitCode {
+pub fn run_chaos_faults(arguments: &[&str]) -> ExitCode {
     let words = [&["python/tests/chaos/chaos_run.py"], arguments].concat();
     let repeat = [&["cargo", "xtask", "chaos"], arguments].concat().join(" ");
-    run_in_root(|root| Ok(python::torch_command(root, "dev", &words)?.repeated_by(repeat)))
+    run_in_root(|root| Ok(python::python_torch_command(root, "dev", &words)?.repeated_by(repeat)))
 }
 
 /// Makes a command line and runs it in the root of the workspace; prints the failure, if any.
-fn run_in_root(command: impl FnOnce(&Path) -> Result<CommandLine, Failure>) -> ExitCode {
+fn run_in_root(command: impl FnOnce(&Path) -> Result<CommandLine, CommandFailure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match command(root).and_then(|line| line.run_to_success(root)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         ["test", "--install"] => stages::test_stages::run_all_stages(true),
         ["python"] => stages::test_stages::run_python_stages(false),
         ["python", "--built"] => stages::test_stages::run_python_stages(true),
-        ["bench", "train", "--quick"] => bench::show_train_quick(),
+        ["bench", "train", "--quick"] => bench::show_train_bench_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)
         }
@@ -36,13 +36,13 @@ fn main() -> ExitCode {
         ["bench", "wan", "--quick"] => {
             bench::run_bench("wan --quick").unwrap_or_else(print_usage_error)
         }
-        ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_parts(flags),
+        ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_bench_parts(flags),
         ["bench", name] => bench::run_bench(name).unwrap_or_else(print_usage_error),
         ["package"] => package::run_package(false),
         ["package", "--verify"] => package::run_package(true),
         ["deploy"] => deploy::run_deploy(),
         ["faults", ref rest @ ..] => faults::run_faults(rest),
-        ["chaos", ref rest @ ..] => faults::run_chaos(rest),
+        ["chaos", ref rest @ ..] => faults::run_chaos_faults(rest),
         ["simulate", ref rest @ ..] => simulate::run_simulate(rest),
         ["--help" | "-h" | "help"] => {
             println!("{HELP_TEXT}");

@@ -24,8 +24,8 @@ pub fn find_programs(may_install: bool) {
         } else {
             let install = ["install", "--yes", "--no-install-recommends", package];
             let status = run_program_quietly(Command::new("apt-get").args(install));
-            let is_installed = status.is_ok_and(|status| status.success());
-            let outcome = if is_installed {
+            let is_program_installed = status.is_ok_and(|status| status.success());
+            let outcome = if is_program_installed {
                 "installed"
             } else {
                 "cannot be installed, so its tests are skipped"
@@ -36,7 +36,7 @@ pub fn find_programs(may_install: bool) {
 }
 
 /// Returns whether a program is in the PATH.
-pub fn is_installed(program: &str) -> bool {
+pub fn is_program_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

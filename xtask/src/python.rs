@@ -1,6 +1,6 @@
 //! The Python package: the wheel, its tests, and those with PyTorch.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,7 +58,11 @@ struct PythonEnvironment<'a> {
 /// Builds the wheel with the profile of the tests, and installs the package from its source as
 /// well. These are the parts of the Python stages that need cargo. Skips them where the packages of
 /// the tests cannot be installed.
-pub fn build_package(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
+pub fn build_python_package(
+    root: &Path,
+    target: &Path,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let folder = target.join("python");
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     // A wheel of an earlier run must not be tested in place of this one.
@@ -69,20 +73,20 @@ pub fn build_package(root: &Path, target: &Path, tally: &mut Tally) -> Result<()
         skip_python_tests(tally, "python: packages could not be installed", &failure);
         return Ok(());
     }
-    build_wheel(&plain, "dev", &folder.join("dist"))?;
+    build_python_wheel(&plain, "dev", &folder.join("dist"))?;
     plain.install_source("dev")
 }
 
-/// Runs the tests of the Python package that [`build_package`] has built; then installs the wheel and
-/// tests with each PyTorch. Needs no cargo, so it can run beside other stages.
-pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
+/// Runs the tests of the Python package that [`build_python_package`] has built; then installs the
+/// wheel and tests with each PyTorch. Needs no cargo, so it can run beside other stages.
+pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), CommandFailure> {
     let folder = target.join("python");
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     if !folder.join("dist").exists() {
         skip_python_tests(tally, "python", &python_failure("there is no wheel"));
         return Ok(());
     }
-    let wheel = only_wheel(&folder.join("dist"))?;
+    let wheel = only_python_wheel(&folder.join("dist"))?;
     plain.run_program(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
     plain.run_program(&[
         "mypy",
@@ -98,19 +102,19 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
         plain.run_example(example, tally)?;
     }
     for version in TORCH_VERSIONS {
-        check_with_torch(&plain, &folder, (&wheel, version), tally)?;
+        check_python_with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
     Ok(())
 }
 
 /// Builds the wheel with the profile of releases and with variables for cargo, in the empty folder
 /// `dist`. Returns its path.
-pub fn build_release_wheel(
+pub fn build_python_release_wheel(
     root: &Path,
     dist: &Path,
     variables: Vec<(&'static str, String)>,
-) -> Result<String, Failure> {
-    let folder = crate::workspace::target_folder().join("python/venv");
+) -> Result<String, CommandFailure> {
+    let folder = crate::workspace::workspace_target_folder().join("python/venv");
     let tools = PythonEnvironment::new(root, folder);
     tools.create_if_missing()?;
     tools.install(&TEST_PACKAGES[..1], &[])?;
@@ -120,12 +124,16 @@ pub fn build_release_wheel(
     let line =
         variables.into_iter().fold(line, |line, (name, value)| line.with_variable(name, &value));
     line.run_to_success(root)?;
-    only_wheel(dist)
+    only_python_wheel(dist)
 }
 
 /// Installs a Python package into an environment for tools. Returns the path of its `program`.
-pub fn install_tool(root: &Path, package: &str, program: &str) -> Result<PathBuf, Failure> {
-    let folder = crate::workspace::target_folder().join("python/venv-tools");
+pub fn install_python_tool(
+    root: &Path,
+    package: &str,
+    program: &str,
+) -> Result<PathBuf, CommandFailure> {
+    let folder = crate::workspace::workspace_target_folder().join("python/venv-tools");
     let tools = PythonEnvironment::new(root, folder);
     tools.create_if_missing()?;
     tools.install(&[package], &[])?;
@@ -134,12 +142,16 @@ pub fn install_tool(root: &Path, package: &str, program: &str) -> Result<PathBuf
 
 /// Installs the wheel beside the newest PyTorch. Returns the command line of a Python program in
 /// that environment. `profile` is the one that the wheel is built with.
-pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<CommandLine, Failure> {
-    let folder = crate::workspace::target_folder().join("python");
+pub fn python_torch_command(
+    root: &Path,
+    profile: &str,
+    words: &[&str],
+) -> Result<CommandLine, CommandFailure> {
+    let folder = crate::workspace::workspace_target_folder().join("python");
     let tools = PythonEnvironment::new(root, folder.join("venv"));
     tools.create_if_missing()?;
     tools.install(&TEST_PACKAGES, &[])?;
-    let wheel = build_wheel(&tools, profile, &folder.join("dist"))?;
+    let wheel = build_python_wheel(&tools, profile, &folder.join("dist"))?;
     let torch =
         PythonEnvironment::new(root, folder.join(format!("venv-torch-{}", TORCH_VERSIONS[0])));
     torch.install_torch(TORCH_VERSIONS[0])?;
@@ -149,12 +161,12 @@ pub fn torch_command(root: &Path, profile: &str, words: &[&str]) -> Result<Comma
 
 /// Installs one version of PyTorch and the wheel in an environment and runs the tests that need
 /// PyTorch. Skips them where the disk has no room or PyTorch cannot be installed.
-fn check_with_torch(
+fn check_python_with_torch(
     tools: &PythonEnvironment<'_>,
     folder: &Path,
     (wheel, version): (&str, &str),
     tally: &mut Tally,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
     let too_little = free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
     if let Some(free_kib) = too_little.filter(|_| !torch.folder.exists()) {
@@ -218,7 +230,7 @@ impl<'a> PythonEnvironment<'a> {
     }
 
     /// Creates the environment unless it exists.
-    fn create_if_missing(&self) -> Result<(), Failure> {
+    fn create_if_missing(&self) -> Result<(), CommandFailure> {
         if self.program_path("python").exists() {
             return Ok(());
         }
@@ -231,7 +243,7 @@ impl<'a> PythonEnvironment<'a> {
     }
 
     /// Installs packages into the environment, with options of pip.
-    fn install(&self, packages: &[&str], options: &[&str]) -> Result<(), Failure> {
+    fn install(&self, packages: &[&str], options: &[&str]) -> Result<(), CommandFailure> {
         self.install_command(packages, options).run_to_success(self.root)
     }
 
@@ -247,7 +259,7 @@ impl<'a> PythonEnvironment<'a> {
     }
 
     /// Creates the environment if needed and installs a version of PyTorch without CUDA.
-    fn install_torch(&self, version: &str) -> Result<(), Failure> {
+    fn install_torch(&self, version: &str) -> Result<(), CommandFailure> {
         let exactly = format!("torch=={version}");
         let packages: Vec<&str> =
             TORCH_DEPENDENCIES.iter().copied().chain([exactly.as_str()]).collect();
@@ -257,13 +269,13 @@ impl<'a> PythonEnvironment<'a> {
     }
 
     /// Installs the wheel, also where this version is installed.
-    fn install_wheel(&self, wheel: &str) -> Result<(), Failure> {
+    fn install_wheel(&self, wheel: &str) -> Result<(), CommandFailure> {
         self.install(&[wheel], &["--no-deps", self.reinstall_flag()])
     }
 
     /// Runs `pip install .` by the `maturin` of this environment, in a profile that is built
     /// already, so that nothing is fetched or built twice.
-    fn install_source(&self, profile: &str) -> Result<(), Failure> {
+    fn install_source(&self, profile: &str) -> Result<(), CommandFailure> {
         let programs = self.folder.join("bin").display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
         let line = self
@@ -281,12 +293,12 @@ impl<'a> PythonEnvironment<'a> {
     }
 
     /// Runs a program of the environment; a status other than success is a failure.
-    fn run_program(&self, words: &[&str]) -> Result<(), Failure> {
+    fn run_program(&self, words: &[&str]) -> Result<(), CommandFailure> {
         self.program_command(words).run_to_success(self.root)
     }
 
     /// Runs tests against the package that is installed in the environment, and counts them.
-    fn run_pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+    fn run_pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), CommandFailure> {
         let line =
             self.program_command(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
         let before = tally.passed;
@@ -302,7 +314,7 @@ impl<'a> PythonEnvironment<'a> {
 
     /// Runs an example of `examples/`, whose own comparison decides its exit code, and counts it as
     /// a test.
-    fn run_example(&self, name: &str, tally: &mut Tally) -> Result<(), Failure> {
+    fn run_example(&self, name: &str, tally: &mut Tally) -> Result<(), CommandFailure> {
         println!("\n{name}:");
         self.run_program(&["python", &format!("examples/{name}.py")])?;
         tally.passed += 1;
@@ -328,21 +340,21 @@ impl<'a> PythonEnvironment<'a> {
 
 /// Empties the folder `dist`, builds the wheel there in a profile and returns its path. With the
 /// profile of the tests, cargo reuses what the tests have compiled.
-fn build_wheel(
+fn build_python_wheel(
     tools: &PythonEnvironment<'_>,
     profile: &str,
     dist: &Path,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let _ = std::fs::remove_dir_all(dist);
     let out = dist.display().to_string();
     let words = ["maturin", "build", "--quiet", "--profile", profile, "--out", &out];
     let features = if profile == "release" { &[][..] } else { &["--features", TEST_FEATURES][..] };
     tools.run_program(&[&words[..], features].concat())?;
-    only_wheel(dist)
+    only_python_wheel(dist)
 }
 
 /// Returns the path of the wheel in a folder, which must be the only one.
-fn only_wheel(dist: &Path) -> Result<String, Failure> {
+fn only_python_wheel(dist: &Path) -> Result<String, CommandFailure> {
     let made = std::fs::read_dir(dist).into_iter().flatten().flatten().map(|entry| entry.path());
     let made: Vec<String> = made.map(|path| path.display().to_string()).collect();
     match &made[..] {
@@ -354,14 +366,14 @@ fn only_wheel(dist: &Path) -> Result<String, Failure> {
 }
 
 /// Prints and records that tests are skipped, with the failure that is the reason.
-fn skip_python_tests(tally: &mut Tally, what: &str, failure: &Failure) {
+fn skip_python_tests(tally: &mut Tally, what: &str, failure: &CommandFailure) {
     println!("\n!! SKIPPED: {what}: {}\n!! {}\n", failure.why, failure.repeat);
     tally.skipped.push(format!("{what}: {}", failure.why));
 }
 
 /// Returns a failure of the Python stage, for the reason `why`.
-fn python_failure(why: &str) -> Failure {
-    Failure { why: why.to_owned(), repeat: "cargo xtask test".to_owned() }
+fn python_failure(why: &str) -> CommandFailure {
+    CommandFailure { why: why.to_owned(), repeat: "cargo xtask test".to_owned() }
 }
 
 /// Returns the free space of the disk of `folder`, in KiB; `None` if `df` does not tell.

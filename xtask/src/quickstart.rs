@@ -1,6 +1,6 @@
 //! The quickstart, short, as a user's script would run it.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::Path;
 
@@ -9,7 +9,11 @@ use std::path::Path;
 const EXIT_SKIPPED: i32 = 77;
 
 /// Runs a short `landbridge quickstart`, whose own checks decide its exit code.
-pub fn check_quickstart(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result<(), Failure> {
+pub fn check_quickstart(
+    root: &Path,
+    landbridge: &Path,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let line = CommandLine::program(
         landbridge,
         &["quickstart", "--json", "--steps", "10", "--size", "16MiB"],

@@ -1,6 +1,6 @@
 //! `cargo xtask simulate`: faults in virtual time, and broken variants that they must find.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -73,7 +73,7 @@ pub fn simulate_command(arguments: &[&str]) -> CommandLine {
 
 /// Runs the scenario of every mutant until a seed finds the mutant, in a `program` that was built
 /// with mutants; a failure for the first mutant that none of the seeds finds.
-pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), Failure> {
+pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), CommandFailure> {
     MUTANTS.iter().try_for_each(|mutant| {
         let seeds =
             if mutant.scenario == RANDOM_SCENARIO { MUTANT_SEEDS } else { MUTANT_SCENARIO_SEEDS };
@@ -93,12 +93,12 @@ impl Mutant {
     }
 
     /// Runs seeds until one finds the mutant; a failure if none of [`MUTANT_SEEDS`] does.
-    fn find_in_seeds(&self, root: &Path) -> Result<(), Failure> {
+    fn find_in_seeds(&self, root: &Path) -> Result<(), CommandFailure> {
         self.expect_found(root, &self.simulate_command(&["--seeds", MUTANT_SEEDS, "--first"]))
     }
 
     /// Runs a simulation of the mutant; a failure unless the simulation finds the mutant.
-    fn expect_found(&self, root: &Path, line: &CommandLine) -> Result<(), Failure> {
+    fn expect_found(&self, root: &Path, line: &CommandLine) -> Result<(), CommandFailure> {
         println!("\nmutant {}:", self.name);
         match line.run_to_exit_code(root)? {
             // The simulation found the mutant, as it should.
@@ -110,7 +110,7 @@ impl Mutant {
 }
 
 /// Prints the failure, if any, and returns the exit code.
-fn print_simulation_outcome(outcome: Result<(), Failure>) -> ExitCode {
+fn print_simulation_outcome(outcome: Result<(), CommandFailure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -34,6 +34,6 @@ impl Workspace {
 }
 
 /// Returns the folder of build outputs of the workspace.
-pub fn target_folder() -> PathBuf {
+pub fn workspace_target_folder() -> PathBuf {
     Workspace::current(false).target_folder().to_owned()
 }

@@ -22,8 +22,8 @@ const TIMEOUT_MAX_S: f64 = 1e9;
 ///
 /// # Safety
 /// Any other pointer leads to a value that lives for `'a`.
-pub unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, CallError> {
-    check_pointer(pointer, name)?;
+pub unsafe fn pointer_argument<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, CallError> {
+    check_pointer_argument(pointer, name)?;
     // SAFETY: the caller's promise, and the check above.
     Ok(unsafe { &*pointer })
 }
@@ -35,15 +35,19 @@ pub unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, C
 ///
 /// # Safety
 /// Any other pointer leads to memory that can be written.
-pub unsafe fn write<T>(pointer: *mut T, value: T, name: &str) -> Result<(), CallError> {
-    check_pointer(pointer.cast_const(), name)?;
+pub unsafe fn write_output_argument<T>(
+    pointer: *mut T,
+    value: T,
+    name: &str,
+) -> Result<(), CallError> {
+    check_pointer_argument(pointer.cast_const(), name)?;
     // SAFETY: the caller's promise, and the check above.
     unsafe { pointer.write(value) };
     Ok(())
 }
 
 /// Checks that a pointer can lead to a value.
-fn check_pointer<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
+fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
     if pointer.is_null() {
         return Err(CallError::invalid(format!("{name} is NULL")));
     }
@@ -60,10 +64,10 @@ fn check_pointer<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
 ///
 /// # Safety
 /// Any other handle comes from `landbridge_connect`, and is not closed before the call ends.
-pub unsafe fn group_of<'a>(group: *const Group) -> Result<&'a Group, CallError> {
+pub unsafe fn group_argument<'a>(group: *const Group) -> Result<&'a Group, CallError> {
     // SAFETY: the caller's promise.
-    let group = unsafe { reference(group, "group") }?;
-    check_owner(group.owner())?;
+    let group = unsafe { pointer_argument(group, "group") }?;
+    check_handle_argument_owner(group.owner())?;
     Ok(group)
 }
 
@@ -74,17 +78,17 @@ pub unsafe fn group_of<'a>(group: *const Group) -> Result<&'a Group, CallError> 
 ///
 /// # Safety
 /// Any other handle comes from a posting function, and is not freed before the call ends.
-pub unsafe fn operation_of<'a>(
+pub unsafe fn operation_argument<'a>(
     operation: *const OperationHandle,
 ) -> Result<&'a OperationHandle, CallError> {
     // SAFETY: the caller's promise.
-    let operation = unsafe { reference(operation, "operation") }?;
-    check_owner(operation.owner)?;
+    let operation = unsafe { pointer_argument(operation, "operation") }?;
+    check_handle_argument_owner(operation.owner)?;
     Ok(operation)
 }
 
 /// Checks that this process is the one that made a handle.
-fn check_owner(owner: u32) -> Result<(), CallError> {
+fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     if owner == std::process::id() {
         return Ok(());
     }
@@ -99,11 +103,11 @@ fn check_owner(owner: u32) -> Result<(), CallError> {
 ///
 /// # Safety
 /// Any other pointer leads to at least the number of bytes that stands in its first field.
-pub unsafe fn sized<'a, T: SizedOptions>(
+pub unsafe fn sized_argument<'a, T: SizedOptions>(
     pointer: *const T,
     name: &str,
 ) -> Result<&'a T, CallError> {
-    check_pointer(pointer, name)?;
+    check_pointer_argument(pointer, name)?;
     // SAFETY: every version of the structure begins with its size.
     let found = unsafe { pointer.cast::<usize>().read() };
     let wanted = size_of::<T>();
@@ -122,21 +126,21 @@ pub unsafe fn sized<'a, T: SizedOptions>(
 /// The options cannot be used.
 ///
 /// # Safety
-/// Those of [`sized`], unless the pointer is NULL.
-pub unsafe fn call_options(options: *const CallOptions) -> Result<(Span, f64), CallError> {
+/// Those of [`sized_argument`], unless the pointer is NULL.
+pub unsafe fn call_options_argument(options: *const CallOptions) -> Result<(Span, f64), CallError> {
     if options.is_null() {
         return Ok((DEFAULT_TIMEOUT, 1.0));
     }
     // SAFETY: the caller's promise.
-    let options = unsafe { sized(options, "options") }?;
+    let options = unsafe { sized_argument(options, "options") }?;
     if !(options.weight.is_finite() && options.weight >= 0.0) {
         return Err(CallError::invalid(format!("weight {}: accepted: 0 or more", options.weight)));
     }
-    Ok((timeout(options.timeout_s)?, options.weight))
+    Ok((timeout_argument(options.timeout_s)?, options.weight))
 }
 
 /// Returns a timeout in seconds as a span.
-pub fn timeout(seconds: f64) -> Result<Span, CallError> {
+pub fn timeout_argument(seconds: f64) -> Result<Span, CallError> {
     if (0.0..=TIMEOUT_MAX_S).contains(&seconds) {
         return Ok(Span::from_secs_f64(seconds));
     }
@@ -145,11 +149,11 @@ pub fn timeout(seconds: f64) -> Result<Span, CallError> {
 }
 
 /// Returns the end of a wait that begins now; `None` for one without an end.
-pub fn deadline(seconds: f64) -> Result<Option<Instant>, CallError> {
+pub fn deadline_argument(seconds: f64) -> Result<Option<Instant>, CallError> {
     if seconds == f64::INFINITY {
         return Ok(None);
     }
-    let wait: Duration = timeout(seconds)?.duration();
+    let wait: Duration = timeout_argument(seconds)?.duration();
     Ok(Instant::now().checked_add(wait))
 }
 
@@ -160,7 +164,10 @@ pub fn deadline(seconds: f64) -> Result<Option<Instant>, CallError> {
 ///
 /// # Safety
 /// Any other pointer leads to bytes that end with a 0, and live for `'a`.
-pub unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<Option<&'a str>, CallError> {
+pub unsafe fn text_argument<'a>(
+    pointer: *const c_char,
+    name: &str,
+) -> Result<Option<&'a str>, CallError> {
     if pointer.is_null() {
         return Ok(None);
     }
@@ -172,8 +179,8 @@ pub unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<Option<&'a 
 /// Returns a path; `None` for NULL.
 ///
 /// # Safety
-/// As for [`text`].
-pub unsafe fn path<'a>(pointer: *const c_char) -> Option<&'a Path> {
+/// As for [`text_argument`].
+pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     if pointer.is_null() {
         return None;
     }
@@ -183,12 +190,12 @@ pub unsafe fn path<'a>(pointer: *const c_char) -> Option<&'a Path> {
 }
 
 /// Returns a number, or `None` where the caller gave none.
-pub fn number(value: u32) -> Option<u32> {
+pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }
 
 /// Returns the element type with this number in the header.
-pub fn dtype(code: c_int) -> Result<Dtype, CallError> {
+pub fn dtype_argument(code: c_int) -> Result<Dtype, CallError> {
     let found = u8::try_from(code).ok().and_then(Dtype::from_code);
     found.ok_or_else(|| CallError::invalid(format!("dtype {code}: there is none of this number")))
 }
@@ -197,7 +204,7 @@ pub fn dtype(code: c_int) -> Result<Dtype, CallError> {
 ///
 /// # Errors
 /// There is none, or it is not defined on the element type.
-pub fn reduction(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
+pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
     let found = u8::try_from(code).ok().and_then(ReduceOp::from_code);
     let op = found
         .ok_or_else(|| CallError::invalid(format!("op {code}: there is none of this number")))?;
@@ -208,7 +215,7 @@ pub fn reduction(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
 }
 
 /// Returns the bytes of `count` elements.
-pub fn buffer_bytes(count: usize, dtype: Dtype) -> Result<usize, CallError> {
+pub fn count_argument_bytes(count: usize, dtype: Dtype) -> Result<usize, CallError> {
     let bytes = usize::try_from(dtype.size()).ok().and_then(|size| count.checked_mul(size));
     let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
     bytes.ok_or_else(|| CallError::invalid(format!("count {count}: more than memory can hold")))

@@ -1,6 +1,9 @@
 //! Calls that post collectives and commits. Arguments stand in the order of NCCL.
 
-use super::arguments::{buffer_bytes, call_options, dtype, group_of, reduction, write};
+use super::arguments::{
+    call_options_argument, count_argument_bytes, dtype_argument, group_argument,
+    reduction_argument, write_output_argument,
+};
 use super::report::report;
 use super::types::{CallOptions, ErrorReport};
 use crate::group::{CollectiveCall, Group};
@@ -32,9 +35,9 @@ impl Arguments {
     /// Pointers are NULL, or lead to what the header says.
     unsafe fn post(self, pattern: Pattern) -> Result<(), CallError> {
         // SAFETY: the caller's promise, for each pointer.
-        let group = unsafe { group_of(self.group) }?;
+        let group = unsafe { group_argument(self.group) }?;
         // SAFETY: as above.
-        let (timeout, weight) = unsafe { call_options(self.options) }?;
+        let (timeout, weight) = unsafe { call_options_argument(self.options) }?;
         let info = group.info();
         let root = pattern.root();
         if let Some(root) = root.filter(|root| root.0 >= info.size) {
@@ -44,7 +47,7 @@ impl Arguments {
         let is_root = root == Some(RankId(info.rank));
         let contributes = is_root || !matches!(pattern, Pattern::Broadcast { .. });
         let gets_result = is_root || !matches!(pattern, Pattern::Reduce { .. });
-        let bytes = buffer_bytes(self.count, self.dtype)?;
+        let bytes = count_argument_bytes(self.count, self.dtype)?;
         let given = self.contribution.cast_mut();
         // SAFETY: as above; a contribution is only read.
         let given = unsafe { ForeignMemory::new(given, bytes, "contribution") };
@@ -58,7 +61,7 @@ impl Arguments {
             result: if gets_result { wanted? } else { None },
         };
         // SAFETY: as above.
-        unsafe { finish_post(self.operation, || group.post(call)) }
+        unsafe { finish_collective_call(self.operation, || group.post(call)) }
     }
 }
 
@@ -66,7 +69,7 @@ impl Arguments {
 ///
 /// # Safety
 /// `operation` is NULL, or a handle can be written there.
-unsafe fn finish_post(
+unsafe fn finish_collective_call(
     operation: *mut *mut OperationHandle,
     post: impl FnOnce() -> Result<OperationHandle, CallError>,
 ) -> Result<(), CallError> {
@@ -80,10 +83,10 @@ unsafe fn finish_post(
         return outcome;
     }
     // SAFETY: the caller's promise, here and below.
-    unsafe { write(operation, ptr::null_mut(), "operation") }?;
+    unsafe { write_output_argument(operation, ptr::null_mut(), "operation") }?;
     let posted = Box::new(post()?);
     // SAFETY: as above.
-    unsafe { write(operation, Box::into_raw(posted), "operation") }
+    unsafe { write_output_argument(operation, Box::into_raw(posted), "operation") }
 }
 
 /// Posts an all-reduce.
@@ -103,8 +106,8 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
-        let dtype = dtype(dtype_code)?;
-        let op = reduction(op_code, dtype)?;
+        let dtype = dtype_argument(dtype_code)?;
+        let op = reduction_argument(op_code, dtype)?;
         let arguments =
             Arguments { contribution, result, count, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -132,8 +135,8 @@ pub unsafe extern "C" fn landbridge_reduce(
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
-        let dtype = dtype(dtype_code)?;
-        let op = reduction(op_code, dtype)?;
+        let dtype = dtype_argument(dtype_code)?;
+        let op = reduction_argument(op_code, dtype)?;
         let arguments =
             Arguments { contribution, result, count, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -160,7 +163,7 @@ pub unsafe extern "C" fn landbridge_broadcast(
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
-        let (dtype, op) = (dtype(dtype_code)?, ReduceOp::Sum);
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
         let arguments =
             Arguments { contribution, result, count, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -207,11 +210,11 @@ pub unsafe extern "C" fn landbridge_commit(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
-        let group = unsafe { group_of(group) }?;
+        let group = unsafe { group_argument(group) }?;
         // SAFETY: as above.
-        let (timeout, _) = unsafe { call_options(options) }?;
+        let (timeout, _) = unsafe { call_options_argument(options) }?;
         // SAFETY: as above.
-        unsafe { finish_post(operation, || group.commit(step, timeout)) }
+        unsafe { finish_collective_call(operation, || group.commit(step, timeout)) }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }

@@ -1,6 +1,9 @@
 //! Calls that make, ask, use and close groups.
 
-use super::arguments::{deadline, group_of, number, path, sized, text, timeout, write};
+use super::arguments::{
+    deadline_argument, group_argument, number_argument, path_argument, sized_argument,
+    text_argument, timeout_argument, write_output_argument,
+};
 use super::report::report;
 use super::types::{ConnectOptions, ErrorReport, Info};
 use crate::group::Group;
@@ -37,12 +40,12 @@ pub unsafe extern "C" fn landbridge_connect(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise, here and below.
-        unsafe { write(group, ptr::null_mut(), "group") }?;
+        unsafe { write_output_argument(group, ptr::null_mut(), "group") }?;
         // SAFETY: as above.
         let settings = unsafe { connect_settings(options) }?;
         let connected = Box::new(Group::connect(settings)?);
         // SAFETY: as above.
-        unsafe { write(group, Box::into_raw(connected), "group") }
+        unsafe { write_output_argument(group, Box::into_raw(connected), "group") }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }
@@ -54,20 +57,25 @@ pub unsafe extern "C" fn landbridge_connect(
 /// Those of [`landbridge_connect`].
 unsafe fn connect_settings(options: *const ConnectOptions) -> Result<ConnectSettings, CallError> {
     // SAFETY: the caller's promise, for each pointer.
-    let options = unsafe { sized(options, "options") }?;
+    let options = unsafe { sized_argument(options, "options") }?;
     // SAFETY: as above.
-    let (config, socket, token_file) =
-        unsafe { (path(options.config), path(options.socket), path(options.token_file)) };
+    let (config, socket, token_file) = unsafe {
+        (
+            path_argument(options.config),
+            path_argument(options.socket),
+            path_argument(options.token_file),
+        )
+    };
     // SAFETY: as above.
     let (gateway, region, job) = unsafe {
         (
-            text(options.gateway, "gateway")?,
-            text(options.region, "region")?,
-            text(options.job, "job")?,
+            text_argument(options.gateway, "gateway")?,
+            text_argument(options.region, "region")?,
+            text_argument(options.job, "job")?,
         )
     };
-    let (rank, local_rank) = (number(options.rank), number(options.local_rank));
-    let gateway_user = number(options.gateway_user);
+    let (rank, local_rank) = (number_argument(options.rank), number_argument(options.local_rank));
+    let gateway_user = number_argument(options.gateway_user);
     let has_token = token_file.is_some() || !options.token.is_null();
     let unused = |is_set: bool, words: &str| {
         if is_set { Err(CallError::invalid(words)) } else { Ok(()) }
@@ -110,7 +118,7 @@ unsafe fn connect_settings(options: *const ConnectOptions) -> Result<ConnectSett
         }
         _ => return Err(CallError::invalid("accepted: either `config` or `socket`")),
     };
-    ConnectSettings::resolve(&choice, options.arena_bytes, timeout(options.timeout_s)?)
+    ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
 }
 
 /// Writes what a group knows.
@@ -125,9 +133,9 @@ pub unsafe extern "C" fn landbridge_get_info(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise.
-        let group = unsafe { group_of(group) }?;
+        let group = unsafe { group_argument(group) }?;
         // SAFETY: as above.
-        let struct_bytes = unsafe { sized(info.cast_const(), "info") }?.struct_bytes;
+        let struct_bytes = unsafe { sized_argument(info.cast_const(), "info") }?.struct_bytes;
         let found = group.info();
         let written = Info {
             struct_bytes,
@@ -139,7 +147,7 @@ pub unsafe extern "C" fn landbridge_get_info(
             state: found.state as c_int,
         };
         // SAFETY: as above.
-        unsafe { write(info, written, "info") }
+        unsafe { write_output_argument(info, written, "info") }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }
@@ -153,7 +161,7 @@ pub unsafe extern "C" fn landbridge_get_info(
 pub unsafe extern "C" fn landbridge_close(group: *mut Group) {
     // SAFETY: the caller's promise. In a forked process the group's thread is missing, so nothing of
     // the group may be ended there.
-    if unsafe { group_of(group) }.is_err() {
+    if unsafe { group_argument(group) }.is_err() {
         return;
     }
     // SAFETY: as above; the box is the one that `landbridge_connect` gave away.
@@ -175,11 +183,11 @@ pub unsafe extern "C" fn landbridge_alloc(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise, here and below.
-        unsafe { write(memory, ptr::null_mut(), "memory") }?;
+        unsafe { write_output_argument(memory, ptr::null_mut(), "memory") }?;
         // SAFETY: as above.
-        let address = unsafe { group_of(group) }?.allocate(bytes)?;
+        let address = unsafe { group_argument(group) }?.allocate(bytes)?;
         // SAFETY: as above.
-        unsafe { write(memory, address.cast(), "memory") }
+        unsafe { write_output_argument(memory, address.cast(), "memory") }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }
@@ -197,7 +205,7 @@ pub unsafe extern "C" fn landbridge_free(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise.
-        let group = unsafe { group_of(group) }?;
+        let group = unsafe { group_argument(group) }?;
         if memory.is_null() { Ok(()) } else { group.free(memory as usize) }
     };
     // SAFETY: as above.
@@ -215,7 +223,7 @@ pub unsafe extern "C" fn landbridge_recover(
     error: *mut ErrorReport,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let call = || unsafe { group_of(group) }?.recover(deadline(timeout_s)?);
+    let call = || unsafe { group_argument(group) }?.recover(deadline_argument(timeout_s)?);
     // SAFETY: as above.
     unsafe { report(error, call) }
 }

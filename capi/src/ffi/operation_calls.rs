@@ -1,6 +1,6 @@
 //! Calls that wait for operations.
 
-use super::arguments::{deadline, operation_of, write};
+use super::arguments::{deadline_argument, operation_argument, write_output_argument};
 use super::report::report;
 use super::types::ErrorReport;
 use crate::operation::OperationHandle;
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn landbridge_wait(
     error: *mut ErrorReport,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let call = || unsafe { operation_of(operation) }?.wait(deadline(timeout_s)?);
+    let call = || unsafe { operation_argument(operation) }?.wait(deadline_argument(timeout_s)?);
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -34,7 +34,8 @@ pub unsafe extern "C" fn landbridge_wait_free(
     error: *mut ErrorReport,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let call = || unsafe { operation_of(operation) }?.wait_free(deadline(timeout_s)?);
+    let call =
+        || unsafe { operation_argument(operation) }?.wait_free(deadline_argument(timeout_s)?);
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -51,11 +52,11 @@ pub unsafe extern "C" fn landbridge_test(
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise, here and below.
-        let operation = unsafe { operation_of(operation) }?;
+        let operation = unsafe { operation_argument(operation) }?;
         // SAFETY: as above.
-        unsafe { write(is_done, 0, "is_done") }?;
+        unsafe { write_output_argument(is_done, 0, "is_done") }?;
         // SAFETY: as above.
-        unsafe { write(is_done, c_int::from(operation.test()), "is_done") }
+        unsafe { write_output_argument(is_done, c_int::from(operation.test()), "is_done") }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn landbridge_test(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_operation_free(operation: *mut OperationHandle) {
     // SAFETY: the caller's promise. A forked process leaves it alone, as it does with the group.
-    if unsafe { operation_of(operation) }.is_err() {
+    if unsafe { operation_argument(operation) }.is_err() {
         return;
     }
     // SAFETY: as above; the box is the one that a posting function gave away.

@@ -41,7 +41,7 @@ impl Account {
     /// # Errors
     /// This host has no such user.
     pub fn user_id(&self) -> Result<u32, AccountError> {
-        self.id(Database::Users)
+        self.id(AccountDatabase::Users)
     }
 
     /// Returns the number of the group.
@@ -49,11 +49,11 @@ impl Account {
     /// # Errors
     /// This host has no such group.
     pub fn group_id(&self) -> Result<u32, AccountError> {
-        self.id(Database::Groups)
+        self.id(AccountDatabase::Groups)
     }
 
     /// Returns the account's number: the text itself, or that of the entry of this name.
-    fn id(&self, database: Database) -> Result<u32, AccountError> {
+    fn id(&self, database: AccountDatabase) -> Result<u32, AccountError> {
         let number = account_number(&self.0).or_else(|| database.find_id(&self.0));
         number.ok_or_else(|| AccountError { kind: database.kind(), account: self.clone() })
     }
@@ -67,20 +67,20 @@ impl fmt::Display for Account {
 }
 
 /// Returns the number of the user as whom this process acts.
-pub fn own_user() -> u32 {
+pub fn own_user_account() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// Names a user of the system for people, such as `alice (1000)`; the number alone where it has no
 /// name.
-pub fn unix_user_label(id: u32) -> String {
-    Database::Users.label(id)
+pub fn user_account_label(id: u32) -> String {
+    AccountDatabase::Users.label(id)
 }
 
 /// Names a group of the system for people, such as `train (1001)`; the number alone where it has no
 /// name.
-pub fn unix_group_label(id: u32) -> String {
-    Database::Groups.label(id)
+pub fn group_account_label(id: u32) -> String {
+    AccountDatabase::Groups.label(id)
 }
 
 /// Parses the number of a user or group. The largest number means "none" to the system.
@@ -92,12 +92,12 @@ fn account_number(text: &str) -> Option<u32> {
 
 /// A list of accounts of the system, one a line: `NAME:PASSWORD:NUMBER:...`.
 #[derive(Debug, Clone, Copy)]
-enum Database {
+enum AccountDatabase {
     Users,
     Groups,
 }
 
-impl Database {
+impl AccountDatabase {
     /// Returns the word for one entry.
     const fn kind(self) -> &'static str {
         match self {
@@ -168,7 +168,7 @@ mod tests {
     fn root_is_found_by_name_and_number() {
         let root = Account::parse("root").expect("a name");
         assert_eq!((root.user_id(), root.group_id()), (Ok(0), Ok(0)));
-        assert_eq!(unix_user_label(0), "root (0)");
+        assert_eq!(user_account_label(0), "root (0)");
         let nobody = Account::parse("no-such-user-here").expect("a name");
         let error = nobody.group_id().expect_err("no such group");
         assert!(error.to_string().contains("no group `no-such-user-here`"), "{error}");

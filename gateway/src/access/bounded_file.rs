@@ -19,11 +19,11 @@ pub fn read_credential_file(path: &Path) -> io::Result<Vec<u8>> {
 /// Checks that a path leads to a regular file, without opening it: a pipe would wait for a writer.
 pub(super) fn check_regular_file(path: &Path) -> io::Result<()> {
     let found = std::fs::metadata(path)?;
-    if found.is_file() { Ok(()) } else { Err(invalid("not a regular file".to_owned())) }
+    if found.is_file() { Ok(()) } else { Err(invalid_file("not a regular file".to_owned())) }
 }
 
 /// Returns the error of a file that is another kind of thing.
-fn invalid(why: String) -> io::Error {
+fn invalid_file(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

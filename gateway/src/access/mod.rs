@@ -8,10 +8,10 @@ mod bounded_file;
 mod secret_file;
 mod socket;
 
-pub use account::{Account, AccountError, own_user, unix_group_label, unix_user_label};
+pub use account::{Account, AccountError, own_user_account, group_account_label, user_account_label};
 pub use bounded_file::read_credential_file;
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
 pub use socket::{
     SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
-    denied_access, socket_folder,
+    denied_socket_access, socket_folder,
 };

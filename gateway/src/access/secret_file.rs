@@ -1,6 +1,6 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
-use super::account::{own_user, unix_user_label};
+use super::account::{own_user_account, user_account_label};
 use super::bounded_file::check_regular_file;
 use std::fmt;
 use std::io;
@@ -70,7 +70,7 @@ pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile,
         opened.map_err(|source| SecretFileError::Unreadable { path: path.to_owned(), source })?;
     let found = SecretFile { mode: metadata.mode() & 0o777, owner: metadata.uid() };
     let is_shared = shared == Some(metadata.gid());
-    let is_lent_by_root = found.owner == 0 && own_user() != 0;
+    let is_lent_by_root = found.owner == 0 && own_user_account() != 0;
     let granted = if is_shared || is_lent_by_root { GROUP_READS } else { 0 };
     if found.mode & FOREIGN_ACCESS & !granted == 0 {
         return Ok(found);
@@ -86,7 +86,7 @@ impl SecretFileError {
             Self::Unreadable { source, .. } => source.to_string(),
             Self::Exposed { found, .. } => {
                 let SecretFile { mode, owner } = found;
-                format!("mode {mode:03o}, owner {}: others may read it", unix_user_label(*owner))
+                format!("mode {mode:03o}, owner {}: others may read it", user_account_label(*owner))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! process there. The kernel says as whom the other end runs. The folder is judged too, on both
 //! sides, so that the operator hears of a wrong one before anybody makes use of it.
 
-use super::account::{own_user, unix_group_label, unix_user_label};
+use super::account::{group_account_label, own_user_account, user_account_label};
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +24,7 @@ impl TrustedUsers {
     /// Trusts this process's user, root, and the user as whom the region file says that the gateway
     /// runs.
     pub fn new(gateway: Option<u32>) -> Self {
-        Self { own: own_user(), gateway }
+        Self { own: own_user_account(), gateway }
     }
 
     /// Whether the user is trusted.
@@ -36,10 +36,12 @@ impl TrustedUsers {
 impl fmt::Display for TrustedUsers {
     /// Lists the users, such as `root (0), alice (1000)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&unix_user_label(0))?;
+        f.write_str(&user_account_label(0))?;
         let own = (self.own != 0).then_some(self.own);
         let gateway = self.gateway.filter(|user| *user != 0 && *user != self.own);
-        own.into_iter().chain(gateway).try_for_each(|user| write!(f, ", {}", unix_user_label(user)))
+        own.into_iter()
+            .chain(gateway)
+            .try_for_each(|user| write!(f, ", {}", user_account_label(user)))
     }
 }
 
@@ -52,9 +54,9 @@ pub enum SocketAccessError {
          process runs as user {}; run it as that user, or let `group` of the gateway in the region \
          file name a group of this user",
         path.display(),
-        unix_user_label(*owner),
-        unix_group_label(*group),
-        unix_user_label(*own)
+        user_account_label(*owner),
+        group_account_label(*group),
+        user_account_label(*own)
     )]
     Denied {
         /// `socket` or `folder`.
@@ -76,7 +78,7 @@ pub enum SocketAccessError {
          trusted are {trusted}: use a folder that only the gateway's user can make, or name that \
          user in `user` of the gateway in the region file",
         path.display(),
-        unix_user_label(*owner)
+        user_account_label(*owner)
     )]
     ForeignFolder {
         /// The folder.
@@ -91,7 +93,7 @@ pub enum SocketAccessError {
         "others may write to folder {} (mode {mode:04o}, group {}) of the gateway's socket, and so \
          put another socket there: run `chmod go-w {}`, or use another folder",
         path.display(),
-        unix_group_label(*group),
+        group_account_label(*group),
         path.display()
     )]
     OpenFolder {
@@ -107,7 +109,7 @@ pub enum SocketAccessError {
         "the process that listens at {} runs as user {}; trusted are {trusted}: no token was sent \
          to it. If it is the gateway, name its user in `user` of the gateway in the region file",
         path.display(),
-        unix_user_label(*user)
+        user_account_label(*user)
     )]
     ForeignPeer {
         /// The socket.
@@ -139,7 +141,7 @@ pub fn check_socket_folder(socket: &Path, trusted: TrustedUsers) -> Result<(), S
         let owner = found.uid();
         return Err(SocketAccessError::ForeignFolder { path: path.to_owned(), owner, trusted });
     }
-    if may_be_replaced_by_others(&found) {
+    if may_others_replace_socket_in(&found) {
         let (group, mode) = (found.gid(), found.mode() & 0o7777);
         return Err(SocketAccessError::OpenFolder { path: path.to_owned(), group, mode });
     }
@@ -148,7 +150,7 @@ pub fn check_socket_folder(socket: &Path, trusted: TrustedUsers) -> Result<(), S
 
 /// Whether others than the owner may remove files of other users from a folder. A group of the
 /// owner's own number is taken for its private one.
-fn may_be_replaced_by_others(folder: &Metadata) -> bool {
+fn may_others_replace_socket_in(folder: &Metadata) -> bool {
     let mode = folder.mode();
     let is_sticky = mode & 0o1000 != 0;
     let group_writes = mode & 0o020 != 0 && folder.gid() != folder.uid();
@@ -173,8 +175,8 @@ pub fn check_socket_peer(
 
 /// Says whose a socket is to which the system refused a connection, or whose the folder that this
 /// user may not enter.
-pub fn denied_access(socket: &Path) -> SocketAccessError {
-    let visible = socket.ancestors().find_map(|path| Some((path, examine(path)?)));
+pub fn denied_socket_access(socket: &Path) -> SocketAccessError {
+    let visible = socket.ancestors().find_map(|path| Some((path, examine_socket_path(path)?)));
     let (path, [owner, group, mode]) = match visible {
         Some((path, found)) => (path, [found.uid(), found.gid(), found.mode() & 0o777]),
         None => (socket, [u32::MAX, u32::MAX, 0]),
@@ -185,13 +187,13 @@ pub fn denied_access(socket: &Path) -> SocketAccessError {
         owner,
         group,
         mode,
-        own: own_user(),
+        own: own_user_account(),
     }
 }
 
 /// Returns the metadata of a file that can be seen; `None` for one in a folder that may not be
 /// entered.
-fn examine(path: &Path) -> Option<Metadata> {
+fn examine_socket_path(path: &Path) -> Option<Metadata> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     std::fs::symlink_metadata(path).ok()
 }
@@ -208,7 +210,9 @@ mod tests {
     #[test]
     fn a_third_user_is_trusted_only_by_name() {
         let trusted = TrustedUsers::new(None);
-        assert!(trusted.include(0) && trusted.include(own_user()) && !trusted.include(THIRD));
+        assert!(
+            trusted.include(0) && trusted.include(own_user_account()) && !trusted.include(THIRD)
+        );
         assert!(TrustedUsers::new(Some(THIRD)).include(THIRD));
         let socket = Path::new("/nowhere/east.sock");
         let error = check_socket_peer(socket, THIRD, trusted).expect_err("a third user");
@@ -240,14 +244,14 @@ mod tests {
         let socket = folder.path().join("east.sock");
         std::fs::write(&socket, "").expect("written");
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("ours");
-        let text = denied_access(&socket).to_string();
-        let owner = unix_user_label(own_user());
+        let text = denied_socket_access(&socket).to_string();
+        let owner = user_account_label(own_user_account());
         let begin = format!("permission denied: socket {}", socket.display());
         assert!(text.starts_with(&begin), "{text}");
         assert!(text.contains(&format!("belongs to user {owner}, group ")), "{text}");
         assert!(text.contains("mode 600"), "{text}");
         // As if the folder could not be entered.
-        let text = denied_access(&socket.join("below/east.sock")).to_string();
+        let text = denied_socket_access(&socket.join("below/east.sock")).to_string();
         assert!(text.contains("denied: folder ") && text.contains("east.sock belongs"), "{text}");
     }
 }

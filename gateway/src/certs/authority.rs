@@ -15,12 +15,12 @@ use time::{Duration, OffsetDateTime};
 
 /// The period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Validity {
+pub struct CertificateValidity {
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
 
-impl Validity {
+impl CertificateValidity {
     /// Returns a period from one hour ago, for hosts whose clocks differ, until `days` days from
     /// now.
     pub fn days(days: u32) -> Self {
@@ -70,8 +70,8 @@ impl CertificateAuthority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_certificate_validity(&mut params, Validity::days(CA_VALIDITY_DAYS));
-        let key = generate_key_pair().map_err(at_fault)?;
+        set_certificate_validity(&mut params, CertificateValidity::days(CA_VALIDITY_DAYS));
+        let key = generate_authority_key_pair().map_err(at_fault)?;
         let key_pem = key.serialize_pem();
         let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
         let certificate_pem = certified.pem();
@@ -99,7 +99,7 @@ impl CertificateAuthority {
         &self,
         gateway: &str,
         fabric: &str,
-        validity: Validity,
+        validity: CertificateValidity,
     ) -> Result<IssuedCertificate, CertsError> {
         let name = gateway_dns_name(gateway, fabric);
         let at_fault = |source| CertsError::Certificate { subject: name.clone(), source };
@@ -110,7 +110,7 @@ impl CertificateAuthority {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         set_certificate_validity(&mut params, validity);
-        let key = generate_key_pair().map_err(at_fault)?;
+        let key = generate_authority_key_pair().map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
@@ -136,7 +136,7 @@ const ED25519_PKCS8_V1_HEADER: [u8; 16] = [
 
 /// Makes an Ed25519 key in version 1 of PKCS#8. OpenSSL 3.0 and Python's cryptography read no keys
 /// of version 2, in which rcgen would make it. Tested by `keys_are_in_version_1_of_pkcs8`.
-fn generate_key_pair() -> Result<KeyPair, rcgen::Error> {
+fn generate_authority_key_pair() -> Result<KeyPair, rcgen::Error> {
     let der = [&ED25519_PKCS8_V1_HEADER[..], &RealHost.random_bytes()].concat();
     KeyPair::try_from(der)
 }
@@ -159,7 +159,7 @@ fn read_authority_pem_file(file: &Path) -> Result<String, CertsError> {
 }
 
 /// Sets the first and the last moment at which a certificate is valid.
-fn set_certificate_validity(params: &mut CertificateParams, validity: Validity) {
+fn set_certificate_validity(params: &mut CertificateParams, validity: CertificateValidity) {
     params.not_before = validity.not_before;
     params.not_after = validity.not_after;
 }

@@ -1,6 +1,6 @@
 //! The files of a deployment: a CA, a certificate for each gateway, a token for each job.
 
-use super::authority::{CertificateAuthority, Validity, random_token};
+use super::authority::{CertificateAuthority, CertificateValidity, random_token};
 use super::error::CertsError;
 use crate::wan::connect::tls::certificate_file_expiry;
 use hier_collectives::topology::Fabric;
@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
-/// Options of [`make_certificates`].
+/// Options of [`make_certificate_files`].
 #[derive(Debug, Clone)]
 pub struct CertificateOptions<'a> {
     /// The period in which the gateways' certificates are valid.
-    pub validity: Validity,
+    pub validity: CertificateValidity,
     /// Names of the jobs that get a token.
     pub jobs: &'a [String],
     /// Whether to replace all files, the CA's too.
@@ -23,7 +23,7 @@ pub struct CertificateOptions<'a> {
     pub renew_days: u32,
 }
 
-/// The result of [`make_certificates`] for one file.
+/// The result of [`make_certificate_files`] for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileOutcome {
     /// The file was written.
@@ -41,7 +41,7 @@ pub enum FileOutcome {
 /// # Errors
 /// The CA's key is missing, a name is not valid, or the file system refuses. Files written before
 /// the error stay, and the next call keeps them.
-pub fn make_certificates(
+pub fn make_certificate_files(
     fabric: &Fabric,
     out: &Path,
     options: &CertificateOptions<'_>,
@@ -54,29 +54,29 @@ pub fn make_certificates(
     }
     std::fs::create_dir_all(out)
         .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
-    let mut writer = CertificateWriter { out, force: options.force, outcomes: Vec::new() };
-    let (authority, is_new) = load_or_make_authority(fabric.name(), &mut writer)?;
+    let mut writer = CertificateFileWriter { out, force: options.force, outcomes: Vec::new() };
+    let (authority, is_new) = load_or_make_authority_files(fabric.name(), &mut writer)?;
     for gateway in fabric.gateways() {
         let (certificate, key) = (format!("{}.pem", gateway.name), format!("{}.key", gateway.name));
-        let is_due = expires_within(&out.join(&certificate), options.renew_days);
+        let is_due = certificate_file_expires_within(&out.join(&certificate), options.renew_days);
         if !is_new && !is_due && writer.keep_existing(&[&certificate, &key]) {
             continue;
         }
         let issued = authority.issue_certificate(&gateway.name, fabric.name(), options.validity)?;
-        writer.write_file(&certificate, &issued.certificate_pem, Access::Everyone)?;
-        writer.write_file(&key, &issued.key_pem, Access::Owner)?;
+        writer.write_file(&certificate, &issued.certificate_pem, FileReaders::Everyone)?;
+        writer.write_file(&key, &issued.key_pem, FileReaders::Owner)?;
     }
     for job in options.jobs {
         let file = format!("{job}.token");
         if !writer.keep_existing(&[&file]) {
-            writer.write_file(&file, &(random_token() + "\n"), Access::Owner)?;
+            writer.write_file(&file, &(random_token() + "\n"), FileReaders::Owner)?;
         }
     }
     Ok(writer.outcomes)
 }
 
 /// Whether a certificate expires within so many days. One that is missing or cannot be read does not.
-fn expires_within(certificate: &Path, days: u32) -> bool {
+fn certificate_file_expires_within(certificate: &Path, days: u32) -> bool {
     let due = OffsetDateTime::now_utc() + Duration::days(days.into());
     days > 0
         && certificate_file_expiry(certificate).is_some_and(|expiry| expiry <= due.unix_timestamp())
@@ -84,9 +84,9 @@ fn expires_within(certificate: &Path, days: u32) -> bool {
 
 /// Returns the CA of the folder, and whether it is new. A new CA makes all older certificates
 /// useless.
-fn load_or_make_authority(
+fn load_or_make_authority_files(
     fabric: &str,
-    writer: &mut CertificateWriter<'_>,
+    writer: &mut CertificateFileWriter<'_>,
 ) -> Result<(CertificateAuthority, bool), CertsError> {
     let (certificate, key) = (writer.out.join("ca.pem"), writer.out.join("ca.key"));
     if writer.keep_existing(&["ca.pem", "ca.key"]) {
@@ -96,25 +96,25 @@ fn load_or_make_authority(
         return Err(CertsError::CaKeyMissing { certificate, key });
     }
     let authority = CertificateAuthority::generate(fabric)?;
-    writer.write_file("ca.pem", authority.certificate_pem(), Access::Everyone)?;
-    writer.write_file("ca.key", &authority.key_pem, Access::Owner)?;
+    writer.write_file("ca.pem", authority.certificate_pem(), FileReaders::Everyone)?;
+    writer.write_file("ca.key", &authority.key_pem, FileReaders::Owner)?;
     Ok((authority, true))
 }
 
 /// The users that can read a file.
-enum Access {
+enum FileReaders {
     Everyone,
     Owner,
 }
 
 /// Writes files into a folder, and collects the outcomes.
-struct CertificateWriter<'a> {
+struct CertificateFileWriter<'a> {
     out: &'a Path,
     force: bool,
     outcomes: Vec<FileOutcome>,
 }
 
-impl CertificateWriter<'_> {
+impl CertificateFileWriter<'_> {
     /// Whether all the named files exist and are kept; if so, records them as kept.
     fn keep_existing(&mut self, names: &[&str]) -> bool {
         let files: Vec<PathBuf> = names.iter().map(|name| self.out.join(name)).collect();
@@ -127,7 +127,12 @@ impl CertificateWriter<'_> {
 
     /// Writes a file under a temporary name and renames it, so that no reader finds half a file or
     /// one that others can read.
-    fn write_file(&mut self, name: &str, text: &str, access: Access) -> Result<(), CertsError> {
+    fn write_file(
+        &mut self,
+        name: &str,
+        text: &str,
+        access: FileReaders,
+    ) -> Result<(), CertsError> {
         let (file, temporary) = (self.out.join(name), self.out.join(format!(".{name}.new")));
         let at_fault = |source| CertsError::Io { file: file.clone(), source };
         match std::fs::remove_file(&temporary) {
@@ -137,8 +142,8 @@ impl CertificateWriter<'_> {
             _ => {}
         }
         let mode = match access {
-            Access::Everyone => 0o644,
-            Access::Owner => 0o600,
+            FileReaders::Everyone => 0o644,
+            FileReaders::Owner => 0o600,
         };
         let mut options = std::fs::OpenOptions::new();
         let mut handle =

@@ -10,6 +10,6 @@ mod files;
 #[cfg(test)]
 mod tests;
 
-pub use authority::{CertificateAuthority, IssuedCertificate, Validity};
+pub use authority::{CertificateAuthority, CertificateValidity, IssuedCertificate};
 pub use error::CertsError;
-pub use files::{CertificateOptions, FileOutcome, make_certificates};
+pub use files::{CertificateOptions, FileOutcome, make_certificate_files};

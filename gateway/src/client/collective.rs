@@ -1,7 +1,7 @@
 //! Posting collectives.
 
 use super::client_handle::Client;
-use super::connection::{OperationReceivers, gateway_lost_failure};
+use super::connection::{OperationReceivers, lost_connection_failure};
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, Request};
@@ -96,8 +96,9 @@ impl Client {
     /// # Errors
     /// The failure of the barrier, also when the arena has no room for two empty slots.
     pub async fn barrier(&self) -> Result<(), Failure> {
-        let tensor =
-            self.allocate(Dtype::U8, 0).map_err(|full| gateway_lost_failure(&full.to_string()))?;
+        let tensor = self
+            .allocate(Dtype::U8, 0)
+            .map_err(|full| lost_connection_failure(&full.to_string()))?;
         let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await.map(|_| ())
@@ -132,7 +133,7 @@ impl Client {
     ) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let dtype = tensor.dtype;
-        let elements = elements_of_all_blocks(pattern, &tensor, &counts, self.world_size());
+        let elements = elements_of_collective(pattern, &tensor, &counts, self.world_size());
         let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
@@ -178,7 +179,7 @@ impl Client {
 
 /// Returns the number of elements that a descriptor names: those of all blocks together, or of the
 /// buffer.
-fn elements_of_all_blocks(
+fn elements_of_collective(
     pattern: Pattern,
     tensor: &Tensor,
     counts: &Counts,

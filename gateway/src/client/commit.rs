@@ -2,7 +2,7 @@
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::{PendingCommit, gateway_lost_failure};
+use super::connection::{PendingCommit, lost_connection_failure};
 use crate::local::protocol::Request;
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Commit, Failure, FailureCode};
@@ -21,7 +21,9 @@ impl StartedCommit {
     /// # Errors
     /// Those of [`Client::commit_with`].
     pub async fn confirmed(self) -> Result<(), Failure> {
-        self.answered.await.unwrap_or_else(|_| Err(gateway_lost_failure("the client was dropped")))
+        self.answered
+            .await
+            .unwrap_or_else(|_| Err(lost_connection_failure("the client was dropped")))
     }
 }
 

@@ -1,16 +1,16 @@
 //! The connection of a rank to its gateway: requests out, events in, and the state they share.
 //!
-//! [`write_requests`] takes requests from a channel of `CLIENT_REQUESTS_MAX` entries (`attach.rs`);
-//! a caller that posts waits while the channel is full. [`read_events`] completes operations and
-//! commits.
+//! [`write_connection_requests`] takes requests from a channel of `CLIENT_REQUESTS_MAX` entries
+//! (`attach.rs`); a caller that posts waits while the channel is full. [`read_connection_events`]
+//! completes operations and commits.
 
 use super::attach::handover::ArenaHandover;
 use super::slots::SlotAllocator;
 use super::tensor::Tensor;
-use crate::local::listener::{Duplex, Transport};
+use crate::local::listener::{TrainerStream, Transport};
 use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
 use crate::local::remote::pieces::{
-    PieceReceiver, append_contribution_piece, is_contribution_read, piece_ranges,
+    PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
 };
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
@@ -171,7 +171,7 @@ impl ConnectionState {
 
     /// Returns the failure of a request that comes after the end of the connection.
     pub fn disconnect_failure(&self) -> Failure {
-        gateway_lost_failure(self.ended.as_deref().unwrap_or("the connection ended"))
+        lost_connection_failure(self.ended.as_deref().unwrap_or("the connection ended"))
     }
 
     /// Removes a collective, gives its tensor back to the caller, and reports `failure` if no
@@ -204,7 +204,7 @@ impl Connection {
     fn contribution_to_send(&self, request: &Request) -> Option<(MemSlice, u64)> {
         let Request::Post { post, contribution_offset, .. } = request else { return None };
         if self.handover.transport() == Transport::Shared
-            || !is_contribution_read(post.descriptor.pattern, self.rank)
+            || !is_contribution_sent_in_pieces(post.descriptor.pattern, self.rank)
         {
             return None;
         }
@@ -277,10 +277,10 @@ impl Connection {
         state.ended.get_or_insert_with(|| why.to_owned());
         let under_way: Vec<Sequence> = state.operations.keys().copied().collect();
         for sequence in under_way {
-            state.finish_operation(sequence, Some(gateway_lost_failure(why)));
+            state.finish_operation(sequence, Some(lost_connection_failure(why)));
         }
         for commit in std::mem::take(&mut state.commits) {
-            let _ = commit.answer.send(Err(gateway_lost_failure(why)));
+            let _ = commit.answer.send(Err(lost_connection_failure(why)));
         }
         drop(state);
         self.settled.send_replace(true);
@@ -289,21 +289,21 @@ impl Connection {
 }
 
 /// Makes the failure of a collective or commit whose gateway cannot be reached any more.
-pub(super) fn gateway_lost_failure(why: &str) -> Failure {
+pub(super) fn lost_connection_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
 /// Writes requests to the gateway until the connection ends, each behind the bytes that it needs.
-pub(super) async fn write_requests(
+pub(super) async fn write_connection_requests(
     connection: Weak<Connection>,
-    mut writer: WriteHalf<Box<dyn Duplex>>,
+    mut writer: WriteHalf<Box<dyn TrainerStream>>,
     mut requests: mpsc::Receiver<Request>,
 ) {
     while let Some(request) = requests.recv().await {
         let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
         let written = async {
             if let Some((contribution, offset)) = bytes {
-                send_contribution(&mut writer, &contribution, offset).await?;
+                send_contribution_over_connection(&mut writer, &contribution, offset).await?;
             }
             write_local_message(&mut writer, &request.encode()).await
         };
@@ -316,8 +316,8 @@ pub(super) async fn write_requests(
 }
 
 /// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
-async fn send_contribution(
-    writer: &mut WriteHalf<Box<dyn Duplex>>,
+async fn send_contribution_over_connection(
+    writer: &mut WriteHalf<Box<dyn TrainerStream>>,
     contribution: &MemSlice,
     slot_offset: u64,
 ) -> io::Result<()> {
@@ -331,9 +331,9 @@ async fn send_contribution(
 }
 
 /// Reads the gateway's events until the connection ends.
-pub(super) async fn read_events(
+pub(super) async fn read_connection_events(
     connection: Weak<Connection>,
-    mut reader: ReadHalf<Box<dyn Duplex>>,
+    mut reader: ReadHalf<Box<dyn TrainerStream>>,
 ) {
     let mut pieces = PieceReceiver::new();
     let ended = |error: io::Error| format!("connection to the gateway ended: {error}");

@@ -1,6 +1,6 @@
 //! A collective under way, as the rank that posted it sees it.
 
-use super::connection::{CollectiveResult, gateway_lost_failure};
+use super::connection::{CollectiveResult, lost_connection_failure};
 use super::tensor::Tensor;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::Sequence;
@@ -33,9 +33,9 @@ impl Operation {
         if self.outcome.is_none() {
             let outcome = (&mut self.ready).await;
             self.outcome =
-                Some(outcome.unwrap_or_else(|_| Err(gateway_lost_failure(CLIENT_DROPPED))));
+                Some(outcome.unwrap_or_else(|_| Err(lost_connection_failure(CLIENT_DROPPED))));
         }
-        self.outcome.clone().unwrap_or_else(|| Err(gateway_lost_failure(CLIENT_DROPPED)))
+        self.outcome.clone().unwrap_or_else(|| Err(lost_connection_failure(CLIENT_DROPPED)))
     }
 
     /// Copies the bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
@@ -55,7 +55,7 @@ impl Operation {
     /// # Errors
     /// [`Failure`]: the client was dropped before.
     pub async fn reclaim(self) -> Result<Tensor, Failure> {
-        self.done.await.map_err(|_| gateway_lost_failure(CLIENT_DROPPED))
+        self.done.await.map_err(|_| lost_connection_failure(CLIENT_DROPPED))
     }
 }
 

@@ -38,8 +38,8 @@ impl ConfigFile {
     /// # Errors
     /// Every fault of the file, and of the fabric that it names.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = source::read_config_text(path)?;
-        if source::has_root_key(&text, "region") {
+        let text = source::read_config_source(path)?;
+        if source::config_source_has_root_key(&text, "region") {
             FabricFile::parse(path, &text).map(Self::Fabric)
         } else {
             RegionFile::parse(path, &text).map(Self::Region)

@@ -6,7 +6,7 @@
 use super::fault::Faults;
 use super::key::{Key, Table};
 use super::source::ConfigSource;
-use super::values::{FromValue, toml_type_name};
+use super::values::{FromValue, toml_value_type_name};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -134,7 +134,7 @@ impl<'a> Section<'a> {
         let excerpt = if table.is_some() { None } else { self.source.value_excerpt(&value.span()) };
         self.source.record_location(key, &value.span(), excerpt);
         if table.is_none() {
-            let problem = format!("is {}, not a table", toml_type_name(value.get_ref()));
+            let problem = format!("is {}, not a table", toml_value_type_name(value.get_ref()));
             self.source.record_fault(key, problem, format!("a table, such as [{key}...]"));
         }
         table

@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// 16 MiB: the longest config file that is read, above that of any fabric.
+/// 16 MiB: the longest config file that is read, above that of any fabric, so that no wrong path
+/// fills the memory.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the text of a config file; a file that cannot be read is its only fault.
-pub(super) fn read_config_text(path: &Path) -> Result<String, Faults> {
+pub(super) fn read_config_source(path: &Path) -> Result<String, Faults> {
     stdio::read_text_up_to(path, CONFIG_BYTES_MAX)
         .map_err(|error| Faults::unreadable_file(path, &error))
 }
 
 /// Whether the text has this key at its root, as far as the text can be parsed.
-pub(super) fn has_root_key(text: &str, key: &str) -> bool {
+pub(super) fn config_source_has_root_key(text: &str, key: &str) -> bool {
     let (root, _) = DeTable::parse_recoverable(text);
     root.get_ref().contains_key(key)
 }

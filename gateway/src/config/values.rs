@@ -357,7 +357,7 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
     accepted: &'static str,
 ) -> Result<T, BadValue> {
     let text = value.as_str().ok_or_else(|| BadValue {
-        problem: format!("is {}, not a string with a unit", toml_type_name(value)),
+        problem: format!("is {}, not a string with a unit", toml_value_type_name(value)),
         accepted: accepted.to_owned(),
     })?;
     text.parse().map_err(|error: QuantityError| BadValue {
@@ -367,7 +367,7 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
 }
 
 /// Returns the TOML type of a value with its article, such as `an integer`.
-pub(super) fn toml_type_name(value: &DeValue<'_>) -> String {
+pub(super) fn toml_value_type_name(value: &DeValue<'_>) -> String {
     let name = value.type_str();
     let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {name}")

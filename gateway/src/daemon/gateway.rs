@@ -2,8 +2,8 @@
 
 use super::job_settings::JobSettings;
 use super::memory_budget::divide_memory;
-use super::peer_links::{LinkSide, lane_threads, make_link_sides};
-use super::spec::{GatewaySpec, Observability, StartError};
+use super::peer_links::{LinkSide, make_link_sides, peer_lane_threads};
+use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
 use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError};
 use crate::host::{BoxFuture, Host};
@@ -49,19 +49,19 @@ impl Gateway {
         host: Arc<dyn Host>,
         spec: GatewaySpec,
         listener: Box<dyn TrainerListener>,
-        observability: Observability,
+        observability: ObservabilitySpec,
     ) -> Result<Self, StartError> {
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
-        let Observability { metrics, status_requests } = observability;
+        let ObservabilitySpec { metrics, status_requests } = observability;
         metrics.set_certificate_expiry(spec.credentials.expiry());
         // Bound before anything runs, since the address may be taken.
-        let attach = bind_attach_socket(&spec)?;
+        let attach = bind_gateway_attach_socket(&spec)?;
         let sides = make_link_sides(&host, &spec, &metrics);
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
-        let local = local_spec(&spec, jobs_now, metrics.warnings.clone());
+        let local = local_spec_of_gateway(&spec, jobs_now, metrics.warnings.clone());
         let memory = divide_memory(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
         let engine = Engine::new(EngineSpec {
@@ -79,7 +79,7 @@ impl Gateway {
             inbox,
         });
         let (credentials, renewed) = watch::channel(Arc::new(spec.credentials));
-        let threads = lane_threads(&spec.fabric, spec.me, sides.len());
+        let threads = peer_lane_threads(&spec.fabric, spec.me, sides.len());
         for (LinkSide { listen, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
                 host: Arc::clone(&host),
@@ -101,9 +101,10 @@ impl Gateway {
             };
             wan::start_lanes(Arc::new(lanes)).await?;
         }
-        let engine = spawn_engine(&*host, &shutdown, engine);
+        let engine = spawn_gateway_engine(&*host, &shutdown, engine);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
-        let spawn = |socket| spawn_attach_thread(&host, Arc::clone(&local), socket, renewed);
+        let spawn =
+            |socket| spawn_gateway_attach_thread(&host, Arc::clone(&local), socket, renewed);
         let attach = attach.map(spawn).transpose()?;
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
         Ok(Self {
@@ -193,7 +194,7 @@ impl Gateway {
 }
 
 /// Spawns the engine's task. Returns a receiver that ends with the task.
-fn spawn_engine(
+fn spawn_gateway_engine(
     host: &dyn Host,
     shutdown: &CancellationToken,
     engine: Engine,
@@ -209,7 +210,7 @@ fn spawn_engine(
 
 /// Starts the thread that serves trainers of other hosts, whose end shuts the whole gateway down. Its
 /// TLS delays neither engine nor lanes. Returns a receiver that ends with the thread.
-fn spawn_attach_thread(
+fn spawn_gateway_attach_thread(
     host: &Arc<dyn Host>,
     local: Arc<LocalServer>,
     socket: AttachSocket,
@@ -234,7 +235,7 @@ fn spawn_attach_thread(
 }
 
 /// Binds the address for trainers of other hosts, if there is one.
-fn bind_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
+fn bind_gateway_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
     let attach = spec.attach.as_ref();
     let bound = attach.map(|attach| AttachSocket::bind(attach, &spec.credentials));
     Ok(bound.transpose()?)
@@ -257,7 +258,7 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
 }
 
 /// Makes the settings of the local plane.
-fn local_spec(
+fn local_spec_of_gateway(
     spec: &GatewaySpec,
     jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
     warnings: Warnings,

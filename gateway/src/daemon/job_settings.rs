@@ -1,6 +1,6 @@
 //! The settings of the sessions of jobs, at the start and whenever jobs come or go.
 
-use super::memory_budget::partials_per_job;
+use super::memory_budget::partials_budget_per_job;
 use super::spec::GatewaySpec;
 use crate::events::JobSession;
 use crate::local::job::JobSpec;
@@ -40,7 +40,7 @@ impl JobSettings {
     /// Makes the settings of the session of each job. All jobs together divide memory and links.
     pub(super) fn sessions(&self, jobs: &[JobSpec]) -> Vec<JobSession> {
         let of = (jobs.len(), self.networks);
-        let partials = partials_per_job(self.memory, &self.plan, &self.fabric, self.me, of);
+        let partials = partials_budget_per_job(self.memory, &self.plan, &self.fabric, self.me, of);
         let session = |job: &JobSpec| JobSession {
             name: job.name.clone(),
             facts: job.facts(),
@@ -50,7 +50,7 @@ impl JobSettings {
                 boot: self.boot,
                 plan: self.plan.clone(),
                 partials,
-                one_in: link_share_divisor(jobs, job.weight),
+                one_in: job_link_share_divisor(jobs, job.weight),
             },
         };
         jobs.iter().map(session).collect()
@@ -58,7 +58,7 @@ impl JobSettings {
 }
 
 /// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
-fn link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
+fn job_link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
     let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
     NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
 }

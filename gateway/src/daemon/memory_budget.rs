@@ -18,7 +18,7 @@ const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 
 /// Returns the most bytes that flow-control windows and lanes of a gateway take. The last argument
 /// is the number of jobs, and of networks (WAN and LAN) on which the gateway has lanes.
-pub fn reserved_bytes(
+pub fn reserved_memory_bytes(
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
@@ -30,8 +30,8 @@ pub fn reserved_bytes(
 }
 
 /// Returns the least `memory`, in whole MiB, of a gateway whose windows and lanes take `reserved`
-/// bytes ([`reserved_bytes`]); `None` if the configured `memory` suffices. Partials get at least half
-/// of the memory, so the reserved bytes must fit the other half.
+/// bytes ([`reserved_memory_bytes`]); `None` if the configured `memory` suffices. Partials get at
+/// least half of the memory, so the reserved bytes must fit the other half.
 pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
     let least = 2 * reserved.get();
     let short = reserved.get() > memory.get() / 2;
@@ -93,7 +93,8 @@ pub(super) fn divide_memory(
     networks: usize,
     (warnings, now): (&Warnings, TimeNs),
 ) -> MemoryParts {
-    let reserved = reserved_bytes(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
+    let reserved =
+        reserved_memory_bytes(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
     let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
     if let Some(needed) = memory_needed(spec.memory, reserved) {
         warn_if_due!(
@@ -109,14 +110,14 @@ pub(super) fn divide_memory(
 }
 
 /// Returns the memory for partials of each job, of `memory` for a number of jobs and of networks.
-pub(super) fn partials_per_job(
+pub(super) fn partials_budget_per_job(
     memory: ByteCount,
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
     of: (usize, usize),
 ) -> ByteCount {
-    memory_parts(memory, reserved_bytes(plan, fabric, me, of), of).partials_per_job
+    memory_parts(memory, reserved_memory_bytes(plan, fabric, me, of), of).partials_per_job
 }
 
 /// Divides `memory`, `reserved` bytes of which are reserved, for a number of jobs and of networks.

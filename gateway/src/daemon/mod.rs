@@ -14,5 +14,5 @@ pub use descriptors::{
     TooFewDescriptors, check_descriptor_limit, descriptors_needed, raise_descriptor_limit,
 };
 pub use gateway::Gateway;
-pub use memory_budget::{memory_needed, process_memory_needs, reserved_bytes};
-pub use spec::{GatewaySpec, ListenAddresses, Observability, StartError};
+pub use memory_budget::{memory_needed, process_memory_needs, reserved_memory_bytes};
+pub use spec::{GatewaySpec, ListenSpec, ObservabilitySpec, StartError};

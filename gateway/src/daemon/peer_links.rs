@@ -53,7 +53,7 @@ pub(super) fn make_link_sides(
 }
 
 /// Returns the numbers of the lane threads of each side, so that all lanes of a host differ.
-pub(super) fn lane_threads(
+pub(super) fn peer_lane_threads(
     fabric: &Fabric,
     me: GatewayId,
     sides: usize,
@@ -84,13 +84,13 @@ fn make_wan_links(
             continue;
         };
         let policy = spec.policies.get(&(link.a, link.b));
-        let lane_terms = lane_terms(fabric, (spec.me, *id), (local, addresses), link.rtt);
+        let lane_terms = peer_lane_terms(fabric, (spec.me, *id), (local, addresses), link.rtt);
         let peer_link = PeerLink {
             id: *id,
             addresses: addresses.clone(),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
-            link: Link { rate: pair_rate_max(link, me, peer), ..link.clone() },
+            link: Link { rate: peer_pair_rate_max(link, me, peer), ..link.clone() },
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(
                 Arc::clone(host),
@@ -134,7 +134,7 @@ fn make_region_links(
         let port = spec.addresses.get(&id).zip(spec.listen.wan.as_ref());
         let Some((addresses, local)) = lan.or(port) else { continue };
         let pair = PairShare::unshared(LAN_RATE);
-        let lane_terms = lane_terms(fabric, (spec.me, id), (local, addresses), LAN_RTT);
+        let lane_terms = peer_lane_terms(fabric, (spec.me, id), (local, addresses), LAN_RTT);
         let peer_link = PeerLink {
             id,
             addresses: addresses.clone(),
@@ -169,7 +169,7 @@ fn make_region_links(
 
 /// Returns the bounds of the lanes from `me` to `peer`, with one lane at least for each address of
 /// either end.
-fn lane_terms(
+fn peer_lane_terms(
     fabric: &Fabric,
     (me, peer): (GatewayId, GatewayId),
     (local, addresses): (&LaneAddresses, &LaneAddresses),
@@ -185,7 +185,7 @@ fn lane_terms(
 
 /// Returns the rate at which two gateways can exchange if they have the link alone, in the faster
 /// direction: the least of link and ports.
-fn pair_rate_max(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
+fn peer_pair_rate_max(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
     let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
     let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
     link.rate.min(out.max(inward))

@@ -25,7 +25,7 @@ pub struct GatewaySpec {
     /// This gateway.
     pub me: GatewayId,
     /// The addresses that this gateway listens on.
-    pub listen: ListenAddresses,
+    pub listen: ListenSpec,
     /// Lane addresses of the gateways that have a WAN port.
     pub addresses: BTreeMap<GatewayId, LaneAddresses>,
     /// Lane addresses of gateways on the LAN of their region.
@@ -48,7 +48,7 @@ pub struct GatewaySpec {
 
 /// The addresses that a gateway listens on.
 #[derive(Debug, Clone, Default)]
-pub struct ListenAddresses {
+pub struct ListenSpec {
     /// For gateways of other regions.
     pub wan: Option<LaneAddresses>,
     /// For gateways of its own region; without it, they use the WAN port.
@@ -58,7 +58,7 @@ pub struct ListenAddresses {
 }
 
 /// The metrics of a gateway, and the requests for its status.
-pub struct Observability {
+pub struct ObservabilitySpec {
     /// The metrics.
     pub metrics: Arc<MetricsRegistry>,
     /// Requests of the status server.

@@ -20,7 +20,7 @@ use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status_request::StatusRequest;
 use crate::wan::PeerLink;
 use crate::wan::link::link_limits::LinkLimits;
-use crate::wan::link::message::LinkMessage;
+use crate::wan::link::link_message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};

@@ -5,11 +5,11 @@
 //! themselves are in [`LinkLimits`], the measurements in `peers`.
 
 use super::event_loop::Engine;
-use super::straggler_monitor::{LinkCondition, SlowLink};
+use super::straggler_monitor::{MonitoredLink, StragglerLink};
 use crate::events::{RateChange, RateError};
 use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;
-use crate::wan::link::message::RateOverride;
+use crate::wan::link::link_message::RateOverrideMessage;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::LinkState;
 use tracing::info;
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// Stores a rate limit that an operator of a peer has set or removed, and applies it.
-    pub(super) fn handle_rate_override(&mut self, from: GatewayId, message: RateOverride) {
+    pub(super) fn handle_rate_override(&mut self, from: GatewayId, message: RateOverrideMessage) {
         if let Some(link) = self.links.receive_override(from, message) {
             let name = &self.fabric.gateway(from).name;
             match message.rate {
@@ -136,7 +136,7 @@ impl Engine {
 
     /// Returns the link to a region if its capacity is below its limit, or its round trip is above
     /// the fabric's.
-    fn slow_link(&mut self, to: RegionId) -> Option<SlowLink> {
+    fn slow_link(&mut self, to: RegionId) -> Option<StragglerLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;
         // A link is longer only if all pairs that measure it find so.
@@ -146,10 +146,10 @@ impl Engine {
         let rtt = self.links.current_rtt((link.a, link.b), inflated);
         let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
         let rate = capacity.map_or(limit, |capacity| capacity.min(limit));
-        let measured = LinkCondition { rate, rtt };
+        let measured = MonitoredLink { rate, rtt };
         let promised = if self.links.is_shared((link.a, link.b)) { rate } else { limit };
-        let expected = LinkCondition { rate: promised, rtt: link.rtt };
-        (measured != expected).then_some(SlowLink { expected, measured })
+        let expected = MonitoredLink { rate: promised, rtt: link.rtt };
+        (measured != expected).then_some(StragglerLink { expected, measured })
     }
 
     /// Returns the rate limit and the measured capacity of the link to a region.

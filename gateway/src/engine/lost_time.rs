@@ -3,7 +3,7 @@
 //!
 //! The straggler monitor of a job adds each completed collective, on the engine's task.
 
-use hier_collectives::stragglers::{Party, Straggler};
+use hier_collectives::stragglers::{Straggler, StragglerParty};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
@@ -19,7 +19,7 @@ pub(super) struct LostTime {
     began: Option<TimeNs>,
     /// Time of the last completed collective.
     last: Option<TimeNs>,
-    by_party: BTreeMap<Party, Span>,
+    by_party: BTreeMap<StragglerParty, Span>,
 }
 
 impl LostTime {
@@ -38,7 +38,7 @@ impl LostTime {
 
     /// Ends the window if it is over at `now`, and returns the party that cost the most, if that is
     /// worth a warning.
-    pub fn end_window(&mut self, now: TimeNs) -> Option<(Party, Span)> {
+    pub fn end_window(&mut self, now: TimeNs) -> Option<(StragglerParty, Span)> {
         let length = now.since(self.began?);
         if length < LOST_TIME_WINDOW {
             return None;
@@ -58,13 +58,13 @@ mod tests {
 
     /// Returns the warnings of an hour of steps of a second. `late` names the rank that is late by
     /// `behind_ms` in a step, if one is.
-    fn warnings(behind_ms: u64, late: fn(u64) -> Option<u32>) -> Vec<(Party, u64)> {
+    fn warnings(behind_ms: u64, late: fn(u64) -> Option<u32>) -> Vec<(StragglerParty, u64)> {
         let mut lost_time = LostTime::default();
         let mut warnings = Vec::new();
         for step in 0..3600 {
             let now = TimeNs::from_ns((step + 1) * 1_000_000_000);
             let straggler = late(step).map(|rank| Straggler {
-                party: Party::Rank(RankId(rank)),
+                party: StragglerParty::Rank(RankId(rank)),
                 behind: Span::from_ms(behind_ms),
                 collectives: 3,
             });
@@ -86,14 +86,17 @@ mod tests {
     fn one_that_costs_much_is_a_warning_every_ten_minutes() {
         let found = warnings(400, |_| Some(3));
         assert_eq!(found.len(), 5, "{found:?}");
-        assert!(found.iter().all(|(party, _)| *party == Party::Rank(RankId(3))), "{found:?}");
+        assert!(
+            found.iter().all(|(party, _)| *party == StragglerParty::Rank(RankId(3))),
+            "{found:?}"
+        );
         assert!(found.iter().all(|(_, lost)| (239..=241).contains(lost)), "{found:?}");
     }
 
     #[test]
     fn no_more_time_is_lost_than_passes() {
         let mut lost_time = LostTime::default();
-        let party = Party::Rank(RankId(0));
+        let party = StragglerParty::Rank(RankId(0));
         let straggler = Straggler { party, behind: Span::from_secs(5), collectives: 9 };
         // Buckets of one step.
         let lost = [0, 1, 2]

@@ -6,8 +6,8 @@
 use super::connections::VIOLATION_REMEDY;
 use super::event_loop::Engine;
 use super::peer_jobs::PeerJob;
-use crate::events::{ConnectionId, Event, Placement};
-use crate::wan::{LaneHandle, PeerSeen};
+use crate::events::{ConnectionId, Event, SegmentPlacement};
+use crate::wan::{LaneHandle, LanePeerSeen};
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -17,7 +17,7 @@ use units::TimeNs;
 
 /// The way that a control message or a segment came.
 #[derive(Debug, Clone, Copy)]
-struct Origin {
+struct PeerEventOrigin {
     /// The gateway that wrote it.
     from: GatewayId,
     /// The peer that handed it over: the sender, or a gateway on the way.
@@ -56,10 +56,11 @@ impl Engine {
     pub(super) fn handle_arrival_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::Arrival { from, id, group, header, reply } => {
-                let origin = Origin { from, neighbour: from, connection: id };
+                let origin = PeerEventOrigin { from, neighbour: from, connection: id };
                 let placement = self.resolve_segment_destination(origin, group, &header, now);
-                if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
-                    reply.send(placement)
+                if let Err(
+                    SegmentPlacement::Combine { lease, .. } | SegmentPlacement::Land { lease, .. },
+                ) = reply.send(placement)
                 {
                     self.with_job(group, |job| job.end_lease(lease, false, now));
                 }
@@ -107,13 +108,13 @@ impl Engine {
             message => self.with_job(group, |job| job.handle_message(from, message, now)),
         };
         if let Some(Err(error)) = handled {
-            let origin = Origin { from, neighbour, connection };
+            let origin = PeerEventOrigin { from, neighbour, connection };
             self.handle_peer_error(origin, group, &error, now);
         }
     }
 
     /// Adds a lane in place of older connections, and announces a peer whose first lane it is.
-    fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
+    fn handle_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) {
         // A new boot id is a restart: messages on the old connections are void.
         if self.shared.peers.has_restarted(seen) {
             for (lane, id) in self.shared.peers.connections_of_lanes(seen.peer) {
@@ -157,12 +158,12 @@ impl Engine {
     /// connection to the peer, or only logs the error where it came through other gateways.
     fn handle_peer_error(
         &mut self,
-        origin: Origin,
+        origin: PeerEventOrigin,
         group: GroupId,
         error: &PeerError,
         now: TimeNs,
     ) {
-        let Origin { from, neighbour, connection } = origin;
+        let PeerEventOrigin { from, neighbour, connection } = origin;
         if error.is_caused_by_ranks() {
             self.with_job(group, |job| job.session.handle_overreach(from, error, now));
             return;
@@ -187,25 +188,25 @@ impl Engine {
     /// Decides where the payload of an arriving segment goes.
     fn resolve_segment_destination(
         &mut self,
-        origin: Origin,
+        origin: PeerEventOrigin,
         group: GroupId,
         header: &SegmentHeader,
         now: TimeNs,
-    ) -> Placement {
+    ) -> SegmentPlacement {
         let from = origin.from;
         if !self.shared.peers.is_current_connection(from, origin.connection) {
-            return Placement::Discard(Discard::Epoch);
+            return SegmentPlacement::Discard(Discard::Epoch);
         }
         let placement =
             match self.with_job(group, |job| job.resolve_segment_destination(from, header)) {
                 Some(Ok(placement)) => placement,
                 Some(Err(error)) => {
                     self.handle_peer_error(origin, group, &error, now);
-                    return Placement::Discard(Discard::Failed);
+                    return SegmentPlacement::Discard(Discard::Failed);
                 }
-                None => Placement::Discard(Discard::Group),
+                None => SegmentPlacement::Discard(Discard::Group),
             };
-        if let Placement::Discard(why) = placement {
+        if let SegmentPlacement::Discard(why) = placement {
             self.metrics.dropped_segments(why).inc();
         }
         placement

@@ -2,8 +2,8 @@
 
 use super::event_loop::Engine;
 use super::job::Job;
-use super::job::report::awaited_ranks;
-use crate::observe::readiness::judge_problems;
+use super::job::report::awaited_ranks_to_report;
+use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
     CollectiveReport, CollectiveState, CommitReport, DrainReport, GatewayReport, JobReport,
     LinkReport, PeerReport, PeerState, PlanReport, RankReport,
@@ -57,7 +57,7 @@ impl Engine {
             socket_problem: None,
             restart_needed: self.restart_needed.clone(),
         };
-        report.problems = judge_problems(&report);
+        report.problems = judge_readiness(&report);
         report
     }
 
@@ -141,10 +141,10 @@ impl Engine {
             straggler: job.stragglers.current_straggler(now),
             completed_seconds_ago: job.stragglers.seconds_since_completed(now),
             totals: job.totals.report(),
-            collectives: shown.filter_map(|c| collective_report(c, now)).collect(),
+            collectives: shown.filter_map(|c| collective_status_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
             removed: job.removed,
-            draining: session.draining.as_ref().map(|drain| drain_report(drain, now)),
+            draining: session.draining.as_ref().map(|drain| drain_status_report(drain, now)),
         }
     }
 
@@ -162,7 +162,7 @@ impl Engine {
 }
 
 /// Reports a session's drain for the status: what the gateway still finishes, and the time left.
-fn drain_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
+fn drain_status_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
     DrainReport {
         seconds_left: drain.until.since(now).as_secs_f64(),
         collectives: drain.collectives.iter().map(|sequence| sequence.0).collect(),
@@ -171,12 +171,13 @@ fn drain_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
 }
 
 /// Returns the state of a collective under way; `None` while its operation is unknown.
-fn collective_report(
+fn collective_status_report(
     collective: &session::CollectiveStatus,
     now: TimeNs,
 ) -> Option<CollectiveReport> {
     let descriptor = collective.descriptor?;
-    let mut awaited: Vec<u32> = awaited_ranks(collective).iter().map(|rank| rank.0).collect();
+    let mut awaited: Vec<u32> =
+        awaited_ranks_to_report(collective).iter().map(|rank| rank.0).collect();
     let state = match collective.state {
         "running" if awaited.is_empty() => CollectiveState::Running,
         "ready" => CollectiveState::Settling,

@@ -10,7 +10,7 @@ use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::mesh::{ConnectionGraph, ConnectionState, route_delays_to};
 use hier_collectives::plan::{Operation, Plan};
-use hier_collectives::stragglers::{Party, Straggler, Stragglers};
+use hier_collectives::stragglers::{Straggler, StragglerParty, Stragglers};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
@@ -47,13 +47,13 @@ pub(super) struct StragglerMonitor {
     /// Time that a control message of each gateway takes to arrive here.
     delays: Vec<Span>,
     /// This gateway's slow links, by the region at the other end.
-    slow_links: BTreeMap<RegionId, SlowLink>,
+    slow_links: BTreeMap<RegionId, StragglerLink>,
     /// By buffer size: the slow links that make a collective much longer, and the time they add.
     added: BTreeMap<u64, BTreeMap<RegionId, Span>>,
     /// The straggler in the last log line.
-    logged: Option<Party>,
+    logged: Option<StragglerParty>,
     /// The straggler after the last completed collective, and since when it is the one.
-    named: Option<(Party, TimeNs)>,
+    named: Option<(StragglerParty, TimeNs)>,
     /// Time of the last completed collective, and between it and the one before.
     completed: Option<(TimeNs, Span)>,
     lost_time: LostTime,
@@ -62,14 +62,14 @@ pub(super) struct StragglerMonitor {
 
 /// A link whose capacity is below its limit, or whose round trip is above the fabric's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SlowLink {
-    pub expected: LinkCondition,
-    pub measured: LinkCondition,
+pub(super) struct StragglerLink {
+    pub expected: MonitoredLink,
+    pub measured: MonitoredLink,
 }
 
 /// The rate and the round trip of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LinkCondition {
+pub(super) struct MonitoredLink {
     pub rate: BitRate,
     pub rtt: Span,
 }
@@ -79,9 +79,13 @@ impl StragglerMonitor {
     /// one by one, and other regions as a whole.
     pub fn new(fabric: Arc<Fabric>, me: GatewayId, warnings: Warnings) -> Self {
         let here = fabric.gateway(me).region;
-        let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<Party> {
+        let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<StragglerParty> {
             let of = |rank| {
-                if region == here { Party::Rank(RankId(rank)) } else { Party::Region(region) }
+                if region == here {
+                    StragglerParty::Rank(RankId(rank))
+                } else {
+                    StragglerParty::Region(region)
+                }
             };
             ranks.clone().map(of).collect()
         };
@@ -133,7 +137,7 @@ impl StragglerMonitor {
     }
 
     /// Replaces the set of this gateway's slow links, by the region at the other end.
-    pub fn set_slow_links(&mut self, slow: &BTreeMap<RegionId, SlowLink>) {
+    pub fn set_slow_links(&mut self, slow: &BTreeMap<RegionId, StragglerLink>) {
         if self.slow_links != *slow {
             self.slow_links.clone_from(slow);
             self.added.clear();
@@ -224,10 +228,10 @@ impl StragglerMonitor {
         &self,
         plan: &Plan,
         to: RegionId,
-        link: &SlowLink,
+        link: &StragglerLink,
         bytes: u64,
     ) -> Option<Span> {
-        let predicted_ns = |condition: LinkCondition| {
+        let predicted_ns = |condition: MonitoredLink| {
             let fabric = self.fabric_with_conditions(std::iter::once((to, condition)));
             plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
         };
@@ -241,11 +245,11 @@ impl StragglerMonitor {
     /// the other end.
     fn fabric_with_conditions(
         &self,
-        conditions: impl Iterator<Item = (RegionId, LinkCondition)>,
+        conditions: impl Iterator<Item = (RegionId, MonitoredLink)>,
     ) -> Fabric {
         let here = self.region_of(self.me);
         let mut links = self.fabric.links().to_vec();
-        for (to, LinkCondition { rate, rtt }) in conditions {
+        for (to, MonitoredLink { rate, rtt }) in conditions {
             let ends = (here.min(to), here.max(to));
             let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
             of_it.for_each(|link| (link.rate, link.rtt) = (rate, rtt));
@@ -302,12 +306,12 @@ impl StragglerMonitor {
     }
 
     /// Returns the kind and the name of a party that may be the straggler.
-    fn describe_party(&self, party: Party) -> (&'static str, String) {
+    fn describe_party(&self, party: StragglerParty) -> (&'static str, String) {
         let region = |id: RegionId| self.fabric.region(id).name.clone();
         match party {
-            Party::Rank(rank) => ("rank", rank.0.to_string()),
-            Party::Region(there) => ("region", region(there)),
-            Party::Link(there) => {
+            StragglerParty::Rank(rank) => ("rank", rank.0.to_string()),
+            StragglerParty::Region(there) => ("region", region(there)),
+            StragglerParty::Link(there) => {
                 let mut ends = [region(self.region_of(self.me)), region(there)];
                 ends.sort();
                 ("link", ends.join("-"))

@@ -7,8 +7,8 @@ use super::operator::{RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::path_probe::path_check::PathFindings;
-use crate::wan::link::message::LinkMessage;
-use crate::wan::{LaneHandle, PeerSeen};
+use crate::wan::link::link_message::LinkMessage;
+use crate::wan::{LaneHandle, LanePeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::plan::Plan;
@@ -34,7 +34,7 @@ pub enum Event {
     /// A lane to a peer is up.
     LaneUp {
         /// The gateway at its other end.
-        seen: PeerSeen,
+        seen: LanePeerSeen,
         /// The engine's handle of the lane.
         handle: LaneHandle,
     },
@@ -137,7 +137,7 @@ pub enum Event {
         /// The header.
         header: SegmentHeader,
         /// Receives the destination of the payload.
-        reply: oneshot::Sender<Placement>,
+        reply: oneshot::Sender<SegmentPlacement>,
     },
     /// A segment's stream ended.
     ArrivalEnd {
@@ -193,7 +193,7 @@ pub enum Event {
 
 /// The destination of an arriving segment: the session's `Arrival` with memory in place of names.
 #[derive(Debug)]
-pub enum Placement {
+pub enum SegmentPlacement {
     /// Reduce the payload with an operand of this gateway.
     Combine {
         /// The lease that permits writing.

@@ -10,7 +10,7 @@ mod jobs;
 mod local;
 mod operator;
 
-pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, Placement};
+pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
 pub use ids::{AttachmentId, ConnectionId};
 pub use jobs::{JobSession, JobsUpdate};
 pub use local::{LocalEvent, RankEvents};

@@ -47,7 +47,7 @@ impl CorePin {
         if time.get() < allowed.len() {
             return None;
         }
-        choose_core(lane, &first_thread_of_each_core(&allowed, sibling_threads_of)).map(Self)
+        choose_core(lane, &first_thread_of_each_core(&allowed, threads_of_core_of)).map(Self)
     }
 
     /// Pins the calling thread, which logs call `name`, to the core.
@@ -81,13 +81,13 @@ fn first_thread_of_each_core(
 }
 
 /// Returns the hardware threads that share a core with `thread`; none if the system does not tell.
-fn sibling_threads_of(thread: usize) -> Vec<usize> {
+fn threads_of_core_of(thread: usize) -> Vec<usize> {
     let file = format!("/sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list");
-    parse_cpu_list(&std::fs::read_to_string(file).unwrap_or_default())
+    parse_core_threads(&std::fs::read_to_string(file).unwrap_or_default())
 }
 
 /// Parses a list of hardware threads in the kernel's form, such as `0-1,64`.
-fn parse_cpu_list(text: &str) -> Vec<usize> {
+fn parse_core_threads(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
@@ -142,9 +142,9 @@ mod tests {
             [3, 4],
             "the system does not tell"
         );
-        assert_eq!(parse_cpu_list("0-1,64\n"), [0, 1, 64]);
-        assert_eq!(parse_cpu_list("7\n"), [7]);
-        assert_eq!(parse_cpu_list(""), [0; 0]);
+        assert_eq!(parse_core_threads("0-1,64\n"), [0, 1, 64]);
+        assert_eq!(parse_core_threads("7\n"), [7]);
+        assert_eq!(parse_core_threads(""), [0; 0]);
     }
 
     #[test]

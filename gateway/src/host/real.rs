@@ -30,7 +30,7 @@ impl RealHost {
     /// # Errors
     /// The system gives too few threads; the text names the limit.
     pub fn start_threads(&self) -> io::Result<()> {
-        read_cores();
+        read_real_cores();
         COMPUTE_THREADS.start_threads(*CORES)?;
         BLOCKING_THREADS.start_threads(1)
     }
@@ -39,7 +39,7 @@ impl RealHost {
 impl Host for RealHost {
     /// Reads the system's monotonic clock.
     fn now(&self) -> TimeNs {
-        TimeNs::from_ns(clock_nanoseconds(rustix::time::ClockId::Monotonic))
+        TimeNs::from_ns(real_clock_nanoseconds(rustix::time::ClockId::Monotonic))
     }
 
     /// Reads the system's real-time clock.
@@ -61,7 +61,7 @@ impl Host for RealHost {
     /// Starts a thread with a runtime of its own, and pins it to a core if there are enough. The lane
     /// that is shared with the engine becomes a task of the calling thread's runtime.
     fn spawn_lane(&self, thread: LaneThread, start: ThreadStart) -> io::Result<()> {
-        read_cores();
+        read_real_cores();
         if thread.is_shared_with_engine() {
             self.spawn(start());
             return Ok(());
@@ -80,10 +80,10 @@ impl Host for RealHost {
 
     /// Starts a thread with a runtime of its own, on all cores of the process.
     fn spawn_thread(&self, name: &str, start: ThreadStart) -> io::Result<()> {
-        read_cores();
+        read_real_cores();
         let runtime = HandedOverRuntime::new()?;
         let body = move || {
-            use_allowed_cores();
+            use_allowed_real_cores();
             runtime.block_on(async move { start().await });
         };
         spawn_thread(name, body).map(|_| ())
@@ -91,7 +91,7 @@ impl Host for RealHost {
 
     /// Reads the system's clock of the thread's processor time.
     fn thread_time(&self) -> Span {
-        Span::from_ns(clock_nanoseconds(rustix::time::ClockId::ThreadCPUTime))
+        Span::from_ns(real_clock_nanoseconds(rustix::time::ClockId::ThreadCPUTime))
     }
 
     /// Runs a task on one of the threads `COMPUTE_THREADS`.
@@ -116,7 +116,7 @@ impl Host for RealHost {
         socket.bind(&address.into())?;
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
-        for shortfall in socket_buffer_shortfalls(&socket, buffer_bytes)? {
+        for shortfall in real_socket_buffer_shortfalls(&socket, buffer_bytes)? {
             // One for all sockets of a gateway, which have equal buffers.
             warn_if_due!(
                 warnings.is_due(WarningCause::Limit, &shortfall, self.now()),
@@ -152,7 +152,7 @@ impl Host for RealHost {
 }
 
 /// Reads a clock of the system, in nanoseconds.
-fn clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
+fn real_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
@@ -160,10 +160,10 @@ fn clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
 
 /// Threads for reductions and other compute tasks, with one for each core, since more would only
 /// compete. All gateways of the process share them.
-static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_cores);
+static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_real_cores);
 
 /// Threads for tasks that may take seconds.
-static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_cores);
+static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_real_cores);
 
 /// 16 threads: arenas of so many trainers are mapped at once, others wait.
 const BLOCKING_THREADS_MAX: usize = 16;
@@ -176,20 +176,20 @@ static ALLOWED_CORES: LazyLock<AllowedCores> = LazyLock::new(AllowedCores::of_th
 static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
 
 /// Reads the cores of the process. Later the calling thread may be a pinned lane's, with one core.
-fn read_cores() {
+fn read_real_cores() {
     LazyLock::force(&ALLOWED_CORES);
     LazyLock::force(&CORES);
 }
 
 /// Lets the calling thread use all cores. A thread that a pinned lane starts inherits the core of
 /// the lane.
-fn use_allowed_cores() {
+fn use_allowed_real_cores() {
     ALLOWED_CORES.unpin_this_thread();
 }
 
 /// Describes the socket buffers that the system silently made smaller than `wanted` bytes, and the
 /// remedy.
-fn socket_buffer_shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
+fn real_socket_buffer_shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
     // Linux reports twice what it granted.
     let granted = [
         ("receive", "net.core.rmem_max", socket.recv_buffer_size()? / 2),
@@ -227,11 +227,11 @@ mod tests {
             text.expect("Linux").trim().parse().expect("a number")
         };
         let more = limit("rmem_max").max(limit("wmem_max")) + 4096;
-        let reported = socket_buffer_shortfalls(&socket(more), more).expect("sizes");
+        let reported = real_socket_buffer_shortfalls(&socket(more), more).expect("sizes");
         assert_eq!(reported.len(), 2, "{reported:?}");
         assert!(reported[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{reported:?}");
         assert!(reported[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{reported:?}");
-        assert!(socket_buffer_shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
+        assert!(real_socket_buffer_shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
     }
 
     #[test]

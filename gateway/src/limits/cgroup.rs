@@ -1,6 +1,6 @@
 //! The cgroups of this process, of versions 1 and 2, and the numbers in their files.
 
-use super::read_text;
+use super::read_limit_text;
 use std::path::{Path, PathBuf};
 
 /// The versions of cgroups, whose files have other names.
@@ -30,14 +30,14 @@ impl Cgroup {
 
     /// Returns the text of a file; empty if it cannot be read.
     pub fn text(&self, file: &str) -> String {
-        read_text(&self.folder.join(file))
+        read_limit_text(&self.folder.join(file))
     }
 }
 
 /// Returns the cgroups of this process for a controller such as `memory`, each followed by those
 /// around it. All files are read below `root`.
 pub(super) fn cgroups_of_process(root: &Path, controller: &str) -> Vec<Cgroup> {
-    let text = read_text(&root.join("proc/self/cgroup"));
+    let text = read_limit_text(&root.join("proc/self/cgroup"));
     let mut own: Vec<(CgroupVersion, &str)> =
         text.lines().filter_map(|line| cgroup_of_line(line, controller)).collect();
     if own.is_empty() {

@@ -5,7 +5,7 @@
 //! memory of a gateway.
 
 use super::cgroup::{Cgroup, CgroupVersion, cgroups_of_process};
-use super::read_text;
+use super::read_limit_text;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::Path;
@@ -145,7 +145,7 @@ fn memory_limits(root: &Path) -> Vec<MemoryLimit> {
 
 /// Returns the memory of the host, of which the kernel estimates what is available.
 fn host_limit(root: &Path) -> Option<MemoryLimit> {
-    let text = read_text(&root.join("proc/meminfo"));
+    let text = read_limit_text(&root.join("proc/meminfo"));
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -161,7 +161,7 @@ fn host_limit(root: &Path) -> Option<MemoryLimit> {
 
 /// Returns the limits of this process (`setrlimit`). Files of `/proc` are read below `root`.
 pub(super) fn process_memory_limits(root: &Path) -> Vec<MemoryLimit> {
-    let pages = read_text(&root.join("proc/self/statm"));
+    let pages = read_limit_text(&root.join("proc/self/statm"));
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let used = |field: usize| {
         let pages = pages.split_whitespace().nth(field).and_then(|text| text.parse::<u64>().ok());

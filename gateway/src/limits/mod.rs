@@ -19,6 +19,6 @@ pub mod threads;
 use std::path::Path;
 
 /// Returns the text of a file of the system; empty if it cannot be read.
-fn read_text(path: &Path) -> String {
+fn read_limit_text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }

@@ -30,7 +30,7 @@ pub struct StackTooSmall {
 ///
 /// # Errors
 /// [`StackTooSmall`]: a command would overflow its stack, and the process be killed.
-pub fn raise_stack_limit() -> Result<(), StackTooSmall> {
+pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
     if current.is_some_and(|current| current < STACK_BYTES) {
         let raised = maximum.map_or(STACK_BYTES, |hard| hard.min(STACK_BYTES));
@@ -45,7 +45,7 @@ pub fn raise_stack_limit() -> Result<(), StackTooSmall> {
 
 /// Lowers the soft limit on processor time to `seconds` below the hard one, at which the kernel kills
 /// the process. At the soft limit it sends SIGXCPU. Returns the soft limit in seconds, if there is one.
-pub fn reserve_processor_time(seconds: u64) -> Option<u64> {
+pub fn reserve_process_time(seconds: u64) -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Cpu);
     let latest = maximum.map(|hard| hard.saturating_sub(seconds));
     let lowered = current.into_iter().chain(latest).min()?;
@@ -58,7 +58,7 @@ pub fn reserve_processor_time(seconds: u64) -> Option<u64> {
 ///
 /// # Errors
 /// It may not; the text names the limit and the remedy.
-pub fn check_free_descriptors(count: usize) -> io::Result<()> {
+pub fn check_process_descriptors(count: usize) -> io::Result<()> {
     let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
     let refused = |error: io::Error| {
         let text = format!("{error}{}", LimitRemedy(&error));

@@ -3,7 +3,7 @@
 //! A trainer's task may stop waiting for a write at any byte, and then has a last message to send.
 //! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
 
-use super::listener::Duplex;
+use super::listener::TrainerStream;
 use super::protocol::{Response, frame_local_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};
 use crate::memory::mem_slice::MemSlice;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 
 /// The gateway's end of a trainer's connection, for writing.
 pub(super) struct EventWriter {
-    stream: WriteHalf<Box<dyn Duplex>>,
+    stream: WriteHalf<Box<dyn TrainerStream>>,
     /// Whole messages, of which the first `written` bytes are written.
     pending: Vec<u8>,
     written: usize,
@@ -21,7 +21,7 @@ pub(super) struct EventWriter {
 
 impl EventWriter {
     /// Makes the writer of a stream.
-    pub fn new(stream: WriteHalf<Box<dyn Duplex>>) -> Self {
+    pub fn new(stream: WriteHalf<Box<dyn TrainerStream>>) -> Self {
         Self { stream, pending: Vec::new(), written: 0 }
     }
 
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_interrupted_result_ends_before_the_last_message() {
         let (ours, mut theirs) = tokio::io::duplex(1000);
-        let (_reader, writer) = tokio::io::split(Box::new(ours) as Box<dyn Duplex>);
+        let (_reader, writer) = tokio::io::split(Box::new(ours) as Box<dyn TrainerStream>);
         let mut writer = EventWriter::new(writer);
         let arena = Arena::anonymous(2 * u64::from(PIECE_BYTES_MAX)).expect("memory");
         let result = MemSlice::whole(&arena);

@@ -6,7 +6,7 @@
 //! handed over. [`super::server`] accepts, [`crate::client`] connects.
 
 use crate::access::{
-    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_socket_access,
 };
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
@@ -40,13 +40,13 @@ const PENDING_ACCEPTS_MAX: usize = 64;
 const IN_PROCESS_PIPE_BYTES: usize = 1 << 16;
 
 /// A stream in both directions: a Unix socket or a pipe in memory.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+pub trait TrainerStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> TrainerStream for T {}
 
 /// A connection whose first byte has arrived.
 pub struct AcceptedConnection {
     /// The stream after the first byte.
-    pub stream: Box<dyn Duplex>,
+    pub stream: Box<dyn TrainerStream>,
     /// The trainer's arena; `None` for an operator.
     pub memory: Option<ReceivedArena>,
 }
@@ -126,7 +126,7 @@ pub trait TrainerListener: Send + Sync + 'static {
 
 /// Receives the first byte of a connection; returns the arena whose descriptor comes with the byte
 /// of a trainer, `None` for an operator.
-pub(super) async fn receive_file_descriptor(
+pub(super) async fn receive_listener_descriptor(
     stream: &UnixStream,
 ) -> io::Result<Option<ReceivedArena>> {
     loop {
@@ -187,15 +187,16 @@ pub enum ConnectError {
 ///
 /// # Errors
 /// Nothing answers at `path`, this user may not connect, or a third user may listen there.
-pub async fn connect_unix(
+pub async fn connect_unix_listener(
     path: &Path,
     memory: &OwnedFd,
     trusted: TrustedUsers,
 ) -> Result<UnixStream, ConnectError> {
-    let stream = connect_unix_with_retries(path).await.map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => ConnectError::Access(denied_access(path)),
-        _ => ConnectError::NoAnswer(error),
-    })?;
+    let stream =
+        connect_unix_listener_with_retries(path).await.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => ConnectError::Access(denied_socket_access(path)),
+            _ => ConnectError::NoAnswer(error),
+        })?;
     check_socket_folder(path, trusted)?;
     check_socket_peer(path, stream.peer_cred()?.uid(), trusted)?;
     loop {
@@ -218,7 +219,7 @@ pub async fn connect_unix(
 }
 
 /// Connects to a Unix socket, and retries while its backlog is full: the gateway runs, but is busy.
-async fn connect_unix_with_retries(path: &Path) -> io::Result<UnixStream> {
+async fn connect_unix_listener_with_retries(path: &Path) -> io::Result<UnixStream> {
     let mut tries = 0;
     loop {
         match UnixStream::connect(path).await {
@@ -258,7 +259,7 @@ impl InProcessConnector {
     ///
     /// # Errors
     /// The gateway is gone.
-    pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
+    pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn TrainerStream>> {
         self.connect_with(ReceivedArena::InProcess(arena)).await
     }
 
@@ -267,12 +268,12 @@ impl InProcessConnector {
     ///
     /// # Errors
     /// The gateway is gone.
-    pub async fn connect_streamed(&self) -> io::Result<Box<dyn Duplex>> {
+    pub async fn connect_streamed(&self) -> io::Result<Box<dyn TrainerStream>> {
         self.connect_with(ReceivedArena::Streamed).await
     }
 
     /// Connects with this arena.
-    async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn Duplex>> {
+    async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn TrainerStream>> {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection { stream: Box::new(theirs), memory: Some(memory) };
         let sent = self.pending.send(accepted).await;

@@ -5,7 +5,7 @@
 //! answers.
 
 use crate::access::{
-    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_socket_access,
 };
 use crate::events::RateChange;
 use crate::host::current_thread_runtime;
@@ -90,19 +90,19 @@ pub fn send_operator_request(
 ) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => OperatorError::Access(denied_access(socket)),
+        io::ErrorKind::PermissionDenied => OperatorError::Access(denied_socket_access(socket)),
         _ => no_answer(error),
     })?;
     check_socket_folder(socket, trusted)?;
-    check_socket_peer(socket, peer_user(&stream).map_err(no_answer)?, trusted)?;
-    match exchange_with_gateway(stream, request).map_err(no_answer)? {
+    check_socket_peer(socket, peer_user_of_operator(&stream).map_err(no_answer)?, trusted)?;
+    match exchange_operator_request(stream, request).map_err(no_answer)? {
         OperatorResponse::RateSet(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
     }
 }
 
 /// Returns the user of the process that listens at the other end.
-fn peer_user(stream: &UnixStream) -> io::Result<u32> {
+fn peer_user_of_operator(stream: &UnixStream) -> io::Result<u32> {
     // The standard library cannot ask, and tokio does so only inside a runtime.
     let runtime = current_thread_runtime()?;
     let inside = runtime.enter();
@@ -115,7 +115,7 @@ fn peer_user(stream: &UnixStream) -> io::Result<u32> {
 }
 
 /// Writes a request to a gateway and reads the response.
-fn exchange_with_gateway(
+fn exchange_operator_request(
     mut stream: UnixStream,
     request: &OperatorRequest,
 ) -> io::Result<OperatorResponse> {

@@ -191,7 +191,7 @@ impl Request {
             }),
             5 => Self::ContributionPiece {
                 offset: reader.read_u64()?,
-                bytes: read_piece_length(&mut reader)?,
+                bytes: read_local_piece_length(&mut reader)?,
             },
             _ => return Err(DecodeError::Unknown("request")),
         };
@@ -235,7 +235,7 @@ impl Response {
                 write_u64(&mut out, next.0);
                 out.push(u8::from(committed.is_some()));
                 write_u64(&mut out, committed.map_or(0, |step| step.0));
-                write_optional_failure(ended.as_ref(), &mut out);
+                write_local_failure(ended.as_ref(), &mut out);
             }
             Self::Event(RankEvent::ResultReady { sequence, timing }) => {
                 out.push(4);
@@ -296,7 +296,7 @@ impl Response {
                     (1, step) => Some(Step(step)),
                     _ => return Err(DecodeError::Unknown("committed")),
                 };
-                let ended = read_optional_failure(&mut reader)?;
+                let ended = read_local_failure(&mut reader)?;
                 Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
             }
             4 => {
@@ -333,7 +333,7 @@ impl Response {
             10 => Self::ResultPiece {
                 sequence: Sequence(reader.read_u64()?),
                 offset: reader.read_u64()?,
-                bytes: read_piece_length(&mut reader)?,
+                bytes: read_local_piece_length(&mut reader)?,
             },
             _ => return Err(DecodeError::Unknown("response")),
         };
@@ -342,7 +342,7 @@ impl Response {
 }
 
 /// Reads the number of bytes of a piece, which is neither empty nor too long.
-fn read_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+fn read_local_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
     match reader.read_u32()? {
         bytes @ 1..=PIECE_BYTES_MAX => Ok(bytes),
         _ => Err(DecodeError::Invalid("length of a piece")),
@@ -350,7 +350,7 @@ fn read_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
 }
 
 /// Appends an optional failure to a message: its code and its text, or 0 and no text.
-fn write_optional_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
+fn write_local_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
     match failure {
         Some(failure) => failure.write_to(out),
         None => {
@@ -361,7 +361,7 @@ fn write_optional_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
 }
 
 /// Reads an optional failure: its code and its text, or 0 and no text.
-fn read_optional_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, DecodeError> {
+fn read_local_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, DecodeError> {
     if reader.0.first() != Some(&0) {
         return Failure::read_from(reader).map(Some);
     }

@@ -40,7 +40,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// All reasons.
+    /// All reasons for which a gateway refuses a trainer.
     pub const ALL: [Self; 11] = [
         Self::BadRequest,
         Self::Version,

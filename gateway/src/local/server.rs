@@ -8,8 +8,8 @@
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{
-    AcceptedConnection, ConnectionSource, Duplex, IncomingConnection, ReceivedArena,
-    TrainerListener,
+    AcceptedConnection, ConnectionSource, IncomingConnection, ReceivedArena, TrainerListener,
+    TrainerStream,
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
@@ -168,7 +168,7 @@ impl LocalServer {
     async fn authenticate(
         &self,
         incoming: IncomingConnection,
-    ) -> io::Result<Option<(PendingAttachment, Box<dyn Duplex>)>> {
+    ) -> io::Result<Option<(PendingAttachment, Box<dyn TrainerStream>)>> {
         let IncomingConnection { source, handshake } = incoming;
         let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
@@ -192,7 +192,7 @@ impl LocalServer {
     /// Tells a trainer why it is refused, and logs the reason.
     async fn refuse_trainer(
         &self,
-        stream: &mut Box<dyn Duplex>,
+        stream: &mut Box<dyn TrainerStream>,
         refusal: Refusal,
     ) -> io::Result<()> {
         let now = self.host.now();

@@ -7,10 +7,10 @@
 use super::attachments::RankReservation;
 use super::event_writer::EventWriter;
 use super::job::{JobSpec, LocalSpec};
-use super::listener::{Duplex, Transport};
+use super::listener::{TrainerStream, Transport};
 use super::protocol::{LOCAL_VERSION, POSTS_MAX, Request, Response, read_local_message};
 use super::refusal::{Refusal, RefusalReason};
-use super::remote::pieces::{PieceReceiver, is_result_written};
+use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
 use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
@@ -57,7 +57,7 @@ pub(super) struct TrainerContext<'g> {
 pub(super) async fn serve_trainer(
     context: TrainerContext<'_>,
     attachment: Attachment,
-    stream: Box<dyn Duplex>,
+    stream: Box<dyn TrainerStream>,
 ) {
     let (reader, writer) = tokio::io::split(stream);
     let mut writer = EventWriter::new(writer);
@@ -80,18 +80,18 @@ pub(super) async fn serve_trainer(
     let _ = context.events.send(Event::Local(attach)).await;
     let refusal = tokio::select! {
         biased;
-        () = context.shutdown.cancelled() => shutting_down(),
-        () = overflowed.cancelled() => detached("it does not read its events"),
-        () = wait_until_job_removed(context.spec, group) => job_removed(),
-        refusal = write_events(&mut rank_events, &mut writer, &slots) => refusal,
-        refusal = read_requests(&context, &attachment, reader, &slots) => refusal,
+        () = context.shutdown.cancelled() => trainer_shutdown_refusal(),
+        () = overflowed.cancelled() => trainer_detached_refusal("it does not read its events"),
+        () = wait_until_trainer_job_removed(context.spec, group) => trainer_job_removed_refusal(),
+        refusal = write_trainer_events(&mut rank_events, &mut writer, &slots) => refusal,
+        refusal = read_trainer_requests(&context, &attachment, reader, &slots) => refusal,
     };
     debug!("rank {rank}: {refusal}");
     let refusal = Response::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
-            queue_event(event, &mut writer, &slots).await?;
+            queue_trainer_event(event, &mut writer, &slots).await?;
         }
         writer.queue(&refusal);
         writer.flush().await?;
@@ -107,23 +107,23 @@ pub(super) async fn serve_trainer(
 }
 
 /// Makes the last message to a trainer whose gateway stops.
-fn shutting_down() -> Refusal {
+fn trainer_shutdown_refusal() -> Refusal {
     Refusal::new(RefusalReason::ShuttingDown, "gateway shutting down")
 }
 
 /// Makes the last message to a trainer that is gone or too slow, for the reason `why`.
-fn detached(why: impl Into<String>) -> Refusal {
+fn trainer_detached_refusal(why: impl Into<String>) -> Refusal {
     Refusal::new(RefusalReason::Detached, why)
 }
 
 /// Makes the last message to a trainer whose job is no longer served.
-fn job_removed() -> Refusal {
+fn trainer_job_removed_refusal() -> Refusal {
     let why = "the job was removed from the gateway's region file";
     Refusal::new(RefusalReason::Unauthorized, why)
 }
 
 /// Waits until the region file has the job of a trainer no more.
-async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
+async fn wait_until_trainer_job_removed(spec: &LocalSpec, group: GroupId) {
     let mut jobs = spec.jobs.clone();
     let is_removed = |jobs: &Arc<Vec<JobSpec>>| jobs.iter().all(|job| job.group() != group);
     let removed = jobs.wait_for(is_removed).await.is_ok();
@@ -135,10 +135,10 @@ async fn wait_until_job_removed(spec: &LocalSpec, group: GroupId) {
 
 /// Reads requests and hands them to the engine until the trainer leaves or breaks a rule; returns
 /// the last message to it.
-async fn read_requests(
+async fn read_trainer_requests(
     context: &TrainerContext<'_>,
     attachment: &Attachment,
-    reader: ReadHalf<Box<dyn Duplex>>,
+    reader: ReadHalf<Box<dyn TrainerStream>>,
     slots: &SlotsInUse,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
@@ -152,7 +152,7 @@ async fn read_requests(
     let id = attachment.id;
     let place = RankPlace { rank, world_size: context.spec.world_size };
     loop {
-        let request = match read_request(&mut reader).await {
+        let request = match read_trainer_request(&mut reader).await {
             Ok(request) => request,
             Err(refusal) => return refusal,
         };
@@ -162,7 +162,7 @@ async fn read_requests(
                 Some(pieces) => match slots.locate_piece(&attachment.arena, offset, bytes) {
                     Ok(place) => {
                         let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
-                        pieces.receive(&mut reader, bytes, put).await.map_err(ended)
+                        pieces.receive(&mut reader, bytes, put).await.map_err(trainer_gone)
                     }
                     Err(why) => Err(Refusal::bad_request(why)),
                 },
@@ -173,11 +173,11 @@ async fn read_requests(
             }
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return shutting_down();
+            return trainer_shutdown_refusal();
         };
         let event = match request {
             Request::Attach(_) => return Refusal::bad_request("attached twice"),
-            Request::Detach => return detached("detached"),
+            Request::Detach => return trainer_detached_refusal("detached"),
             Request::ContributionPiece { .. } => unreachable!("received above"),
             Request::Commit(commit) => {
                 LocalEvent::Commit { group, rank, attachment: id, commit, permit }
@@ -192,7 +192,7 @@ async fn read_requests(
                 let offsets = [contribution_offset, result_offset];
                 let is_streamed = attachment.transport == Transport::Streamed;
                 let streams_result =
-                    is_streamed && is_result_written(post.descriptor.pattern, rank);
+                    is_streamed && is_result_sent_in_pieces(post.descriptor.pattern, rank);
                 let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
                 let reserved = located.and_then(|located| {
                     slots.reserve_slots(post.sequence, &located, streams_result)?;
@@ -207,7 +207,7 @@ async fn read_requests(
             }
         };
         if context.events.send(Event::Local(event)).await.is_err() {
-            return shutting_down();
+            return trainer_shutdown_refusal();
         }
     }
 }
@@ -216,19 +216,19 @@ async fn read_requests(
 ///
 /// # Errors
 /// The last message to the trainer: the connection ended, or the request is malformed.
-async fn read_request(reader: &mut (impl AsyncRead + Unpin)) -> Result<Request, Refusal> {
-    let bytes = read_local_message(reader).await.map_err(ended)?;
+async fn read_trainer_request(reader: &mut (impl AsyncRead + Unpin)) -> Result<Request, Refusal> {
+    let bytes = read_local_message(reader).await.map_err(trainer_gone)?;
     Request::decode(&bytes)
         .map_err(|error| Refusal::bad_request(format!("malformed request: {error}")))
 }
 
 /// Makes the last message to a trainer whose connection ended.
-fn ended(error: io::Error) -> Refusal {
-    detached(format!("connection ended: {error}"))
+fn trainer_gone(error: io::Error) -> Refusal {
+    trainer_detached_refusal(format!("connection ended: {error}"))
 }
 
 /// Writes events to the trainer until the connection ends; returns the last message to it.
-async fn write_events(
+async fn write_trainer_events(
     rank_events: &mut mpsc::Receiver<RankEvent>,
     writer: &mut EventWriter,
     slots: &SlotsInUse,
@@ -236,15 +236,15 @@ async fn write_events(
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
     while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
         for event in batch.drain(..) {
-            if let Err(error) = queue_event(event, writer, slots).await {
-                return ended(error);
+            if let Err(error) = queue_trainer_event(event, writer, slots).await {
+                return trainer_gone(error);
             }
         }
         if let Err(error) = writer.flush().await {
-            return ended(error);
+            return trainer_gone(error);
         }
     }
-    shutting_down()
+    trainer_shutdown_refusal()
 }
 
 /// Adds an event to what is written to the trainer, behind the bytes of a result that it announces.
@@ -252,7 +252,7 @@ async fn write_events(
 ///
 /// # Errors
 /// The connection is gone.
-async fn queue_event(
+async fn queue_trainer_event(
     event: RankEvent,
     writer: &mut EventWriter,
     slots: &SlotsInUse,

@@ -34,12 +34,12 @@ pub struct Arena {
     /// A trainer's memfd.
     memory: Option<OwnedFd>,
     /// The gauges that count it.
-    mapped: Option<MappedGauges>,
+    mapped: Option<ArenaGauges>,
 }
 
 /// Gauges of the mapped bytes of one job.
 #[derive(Debug, Clone, Default)]
-pub struct MappedGauges {
+pub struct ArenaGauges {
     /// Bytes mapped now.
     pub bytes: Gauge,
     /// Most bytes ever mapped at once.
@@ -157,7 +157,7 @@ impl Arena {
     ///
     /// # Errors
     /// The system has too little memory, or [`ArenaError::BadSize`]: `bytes` is zero or too large.
-    pub fn anonymous_counted(bytes: u64, mapped: &MappedGauges) -> Result<Arc<Self>, ArenaError> {
+    pub fn anonymous_counted(bytes: u64, mapped: &ArenaGauges) -> Result<Arc<Self>, ArenaError> {
         let mut arena = Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let bytes = i64::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         let now = mapped.bytes.inc_by(bytes) + bytes;

@@ -3,7 +3,7 @@
 //! Only the engine's task uses it. Posted buffers are slices of trainers' arenas; scratch is memory
 //! of the gateway, which is allocated at the first use of its name.
 
-use crate::memory::arena::{Arena, MappedGauges};
+use crate::memory::arena::{Arena, ArenaGauges};
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, BufferView, ScratchId};
@@ -26,12 +26,12 @@ pub(crate) struct BufferTable {
     /// Most bytes of scratch ever in use at once.
     used_bytes_max: u64,
     /// Counts the mappings, also those that QUIC still reads.
-    mapped: MappedGauges,
+    mapped: ArenaGauges,
 }
 
 impl BufferTable {
     /// Makes a table without buffers, whose mappings are counted in `mapped`.
-    pub fn new(mapped: MappedGauges) -> Self {
+    pub fn new(mapped: ArenaGauges) -> Self {
         Self { mapped, ..Self::default() }
     }
 

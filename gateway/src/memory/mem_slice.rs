@@ -23,7 +23,7 @@ pub struct MemSlice {
 
 /// An operand of a reduction, with its weight in an average.
 #[derive(Debug, Clone, Copy)]
-pub enum Operand<'a> {
+pub enum SliceOperand<'a> {
     /// Shared memory, as long as the destination.
     Memory(&'a MemSlice, f64),
     /// Bytes of a packet, as long as their part of the destination.
@@ -117,7 +117,7 @@ impl MemSlice {
     /// Panics if the lengths differ or an input overlaps, which is a bug.
     pub fn reduce(&self, op: ReduceOp, dtype: Dtype, inputs: &[(Self, f64)]) {
         let operand = |(slice, weight): &(Self, f64)| {
-            self.checked_operand(&(0..self.len()), Operand::Memory(slice, *weight))
+            self.checked_operand(&(0..self.len()), SliceOperand::Memory(slice, *weight))
         };
         let operands: Vec<reduce::Operand> = inputs.iter().map(operand).collect();
         let elements = self.usize_len() / dtype.size() as usize;
@@ -136,7 +136,7 @@ impl MemSlice {
         range: Range<u64>,
         op: ReduceOp,
         dtype: Dtype,
-        operands: [Operand<'_>; 2],
+        operands: [SliceOperand<'_>; 2],
     ) {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
         let operands = operands.map(|operand| self.checked_operand(&range, operand));
@@ -148,14 +148,14 @@ impl MemSlice {
     }
 
     /// Checks length and overlap of an operand of a reduction into `range`; returns its address.
-    fn checked_operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
+    fn checked_operand(&self, range: &Range<u64>, operand: SliceOperand<'_>) -> reduce::Operand {
         let (bytes, weight) = match operand {
-            Operand::Memory(slice, weight) => {
+            SliceOperand::Memory(slice, weight) => {
                 assert_eq!(slice.len(), self.len());
                 assert!(!slice.overlaps(self) || mutant::is_mutant_active(Mutant::Accumulate));
                 (slice.start_pointer().wrapping_add(range.start as usize).cast_const(), weight)
             }
-            Operand::Bytes(bytes, weight) => {
+            SliceOperand::Bytes(bytes, weight) => {
                 assert_eq!(bytes.len() as u64, range.end - range.start);
                 (bytes.as_ptr(), weight)
             }

@@ -6,7 +6,7 @@ use super::fabric::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
 use super::page::status_page;
-use super::readiness::{is_ready, judge_problems};
+use super::readiness::{is_ready, judge_readiness};
 use super::status::GatewayReport;
 use super::status_request::{StatusError, StatusHandle};
 use super::versioned::Versioned;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 /// The sources of the server's answers.
 #[derive(Debug, Clone)]
-pub struct Observed {
+pub struct AnswerSources {
     /// All metrics.
     pub metrics: Arc<MetricsRegistry>,
     /// Requests the status from the engine.
@@ -40,7 +40,7 @@ pub struct Observed {
 /// Answers requests. All connections share it.
 #[derive(Debug)]
 pub(super) struct Answers {
-    observed: Observed,
+    observed: AnswerSources,
     history: Mutex<History>,
     /// The fabric as JSON.
     fabric: Bytes,
@@ -65,7 +65,7 @@ impl Answers {
     }
 
     /// Makes the answers of a gateway.
-    pub fn new(observed: Observed) -> Self {
+    pub fn new(observed: AnswerSources) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
         Self { observed, history: Mutex::default(), fabric, kept: tokio::sync::Mutex::default() }
     }
@@ -92,7 +92,7 @@ impl Answers {
         let (status, content_type, body) = match path {
             "/" => (StatusCode::OK, "text/html; charset=utf-8", status_page().html.clone()),
             "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
-            "/status" => self.get_status(max_age(request.headers())).await,
+            "/status" => self.get_status(answer_max_age(request.headers())).await,
             "/history" => {
                 let report = lock(&self.history).report();
                 (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
@@ -126,7 +126,7 @@ impl Answers {
         let mut status = self.observed.status.request().await?;
         status.socket_problem = self.observed.socket_problem.borrow().clone();
         status.attach.clone_from(&self.observed.attach);
-        status.problems = judge_problems(&status);
+        status.problems = judge_readiness(&status);
         Ok(status)
     }
 
@@ -137,7 +137,7 @@ impl Answers {
         if max_age == Duration::ZERO {
             return match self.request_status().await {
                 Ok(status) => json_answer(&status),
-                Err(error) => unavailable(&error),
+                Err(error) => unavailable_answer(&error),
             };
         }
         let mut kept = self.kept.lock().await;
@@ -150,11 +150,11 @@ impl Answers {
                 *kept = Some(KeptStatus { made: Instant::now(), json: answer.2.clone() });
                 answer
             }
-            Err(error) => unavailable(&error),
+            Err(error) => unavailable_answer(&error),
         }
     }
 
-    /// Returns 200 while the gateway is ready, as [`judge_problems`] says; otherwise 503 with a
+    /// Returns 200 while the gateway is ready, as [`judge_readiness`] says; otherwise 503 with a
     /// line for each reason. The text is for people.
     async fn get_readiness(&self) -> Answer {
         match self.request_status().await {
@@ -166,7 +166,7 @@ impl Answers {
                 let lines = reasons.map(|problem| format!("{problem}\n")).collect();
                 text_answer(StatusCode::SERVICE_UNAVAILABLE, lines)
             }
-            Err(error) => unavailable(&error),
+            Err(error) => unavailable_answer(&error),
         }
     }
 }
@@ -182,13 +182,13 @@ fn text_answer(status: StatusCode, text: String) -> Answer {
 }
 
 /// Makes the answer of a gateway whose engine does not answer.
-fn unavailable(error: &StatusError) -> Answer {
+fn unavailable_answer(error: &StatusError) -> Answer {
     text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
 }
 
 /// Returns the age of a status that a request accepts by `Cache-Control: max-age=SECONDS`; zero
 /// without that word, and at most [`STATUS_AGE_MAX`].
-fn max_age(headers: &HeaderMap) -> Duration {
+fn answer_max_age(headers: &HeaderMap) -> Duration {
     let text = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let seconds = text.split(',').find_map(|word| word.trim().strip_prefix("max-age="));
     let seconds = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0);

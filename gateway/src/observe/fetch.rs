@@ -34,8 +34,11 @@ pub enum FetchError {
 /// # Errors
 /// Nothing answers there, or not with a status.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer = request_status_text(address);
-    parse_answer(address, &answer.map_err(|source| FetchError::Unreachable { address, source })?)
+    let answer = fetch_status_text(address);
+    parse_fetched_answer(
+        address,
+        &answer.map_err(|source| FetchError::Unreachable { address, source })?,
+    )
 }
 
 /// Fetches a status as [`fetch_status`] does, within 5 s. Call it within a runtime.
@@ -43,13 +46,16 @@ pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
 /// # Errors
 /// Nothing answers there in time, or not with a status.
 pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer = timeout(FETCH_TIMEOUT, request_status_text_async(address)).await;
+    let answer = timeout(FETCH_TIMEOUT, fetch_status_text_async(address)).await;
     let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    parse_answer(address, &answer.map_err(|source| FetchError::Unreachable { address, source })?)
+    parse_fetched_answer(
+        address,
+        &answer.map_err(|source| FetchError::Unreachable { address, source })?,
+    )
 }
 
 /// Parses an HTTP answer of the server at `address`.
-fn parse_answer(address: SocketAddr, answer: &str) -> Result<GatewayReport, FetchError> {
+fn parse_fetched_answer(address: SocketAddr, answer: &str) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer { address, problem: problem.to_owned() };
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("not HTTP"))?;
     let first = head.lines().next().unwrap_or_default();
@@ -60,33 +66,32 @@ fn parse_answer(address: SocketAddr, answer: &str) -> Result<GatewayReport, Fetc
 }
 
 /// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
-fn request_status_text(address: SocketAddr) -> io::Result<String> {
-    let mut stream =
-        TcpStream::connect_timeout(&connectable_status_address(address), FETCH_TIMEOUT)?;
+fn fetch_status_text(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)?;
     stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
     stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
-    stream.write_all(status_request(address).as_bytes())?;
+    stream.write_all(status_fetch_request(address).as_bytes())?;
     let mut answer = String::new();
     stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer)?;
     Ok(answer)
 }
 
 /// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
-async fn request_status_text_async(address: SocketAddr) -> io::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(connectable_status_address(address)).await?;
-    stream.write_all(status_request(address).as_bytes()).await?;
+async fn fetch_status_text_async(address: SocketAddr) -> io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(fetchable_status_address(address)).await?;
+    stream.write_all(status_fetch_request(address).as_bytes()).await?;
     let mut answer = String::new();
     stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer).await?;
     Ok(answer)
 }
 
 /// Returns the HTTP request for the status.
-fn status_request(address: SocketAddr) -> String {
+fn status_fetch_request(address: SocketAddr) -> String {
     format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")
 }
 
 /// Returns the address to connect to: loopback in place of the unspecified address.
-fn connectable_status_address(address: SocketAddr) -> SocketAddr {
+fn fetchable_status_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

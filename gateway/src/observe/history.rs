@@ -18,8 +18,8 @@ const SAMPLES_MAX: usize = 360;
 /// The samples of the last hour, in order, and the sums that the next one is compared with.
 #[derive(Debug, Default)]
 pub struct History {
-    samples: VecDeque<Sample>,
-    last: Option<Sums>,
+    samples: VecDeque<HistorySample>,
+    last: Option<HistorySums>,
 }
 
 /// The samples of a gateway's last hour. The field names are keys of the JSON.
@@ -28,12 +28,12 @@ pub struct HistoryReport {
     /// Seconds between two samples, unless the engine did not answer in time.
     interval_seconds: f64,
     /// The samples, oldest first.
-    samples: Vec<Sample>,
+    samples: Vec<HistorySample>,
 }
 
 /// The work of a gateway between two reports, and its health at the later one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Sample {
+pub struct HistorySample {
     /// The gateway's uptime at the end of the sample, in seconds.
     pub at_seconds: f64,
     /// Length of the sample in seconds.
@@ -62,7 +62,7 @@ pub struct Sample {
 
 /// The work of a gateway since its start, over all peers and jobs.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct HistorySums {
     uptime_seconds: f64,
     sent_bytes: u64,
     received_bytes: u64,
@@ -78,7 +78,7 @@ impl History {
     /// Adds a sample: the difference between this report and the one before. The first report adds
     /// none, nor does one whose uptime has not grown.
     pub fn add_report(&mut self, report: &GatewayReport) {
-        let sums = Sums::of_report(report);
+        let sums = HistorySums::of_report(report);
         let Some(before) = self.last.replace(sums) else { return };
         if sums.uptime_seconds <= before.uptime_seconds {
             return;
@@ -86,7 +86,7 @@ impl History {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
-        self.samples.push_back(Sample {
+        self.samples.push_back(HistorySample {
             at_seconds: sums.uptime_seconds,
             seconds: sums.uptime_seconds - before.uptime_seconds,
             sent_bytes: sums.sent_bytes.saturating_sub(before.sent_bytes),
@@ -109,7 +109,7 @@ impl History {
     }
 }
 
-impl Sums {
+impl HistorySums {
     /// Adds up a report over all peers and jobs.
     fn of_report(report: &GatewayReport) -> Self {
         let mut sums = Self { uptime_seconds: report.uptime_seconds, ..Self::default() };

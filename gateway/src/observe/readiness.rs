@@ -1,7 +1,7 @@
 //! The judgement whether a gateway is ready, and of whatever makes it work less well than it could.
 //!
 //! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status`
-//! and `landbridge doctor` all print the problems that [`judge_problems`] finds in a report.
+//! and `landbridge doctor` all print the problems that [`judge_readiness`] finds in a report.
 
 use super::status::{
     GatewayReport, JobDifference, JobDifferenceKind, JobReport, LinkOutageReport, PeerReport,
@@ -24,25 +24,29 @@ impl fmt::Display for ProblemReport {
 /// Returns the problems that the rest of a report shows. Those that keep the gateway from being
 /// ready come first. A gateway is ready while all its jobs have an epoch, trainers can attach, and it
 /// does not drain.
-pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
+pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
     let mut problems = Vec::new();
     let own = format!("gateway {}", report.gateway);
     if report.jobs.iter().any(|job| job.draining.is_some()) {
         let found = "shutting down".to_owned();
-        problems.push(blocking(ProblemCause::ShuttingDown, own.clone(), found, None));
+        problems.push(blocking_readiness(ProblemCause::ShuttingDown, own.clone(), found, None));
     }
     if let Some(found) = &report.socket_problem {
-        problems.push(blocking(ProblemCause::Socket, own.clone(), found.clone(), None));
+        problems.push(blocking_readiness(ProblemCause::Socket, own.clone(), found.clone(), None));
     }
     let waiting: Vec<&JobReport> =
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
-    problems.extend(report.links_down.iter().map(|link| judge_link(link, !waiting.is_empty())));
-    let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, !waiting.is_empty()));
+    problems.extend(
+        report.links_down.iter().map(|link| judge_link_readiness(link, !waiting.is_empty())),
+    );
+    let peers =
+        report.peers.iter().filter_map(|peer| judge_peer_readiness(peer, !waiting.is_empty()));
     problems.extend(peers);
-    problems.extend(report.job_differences.iter().map(judge_job_difference));
-    let unexplained = waiting.iter().filter(|job| missing_elsewhere(job, report).next().is_none());
-    problems.extend(unexplained.map(|job| judge_waiting_job(job, &report.peers)));
-    problems.extend(report.peers.iter().filter_map(judge_loss));
+    problems.extend(report.job_differences.iter().map(judge_job_difference_for_readiness));
+    let unexplained =
+        waiting.iter().filter(|job| unready_job_differences(job, report).next().is_none());
+    problems.extend(unexplained.map(|job| judge_waiting_job_readiness(job, &report.peers)));
+    problems.extend(report.peers.iter().filter_map(judge_loss_for_readiness));
     if !report.restart_needed.is_empty() {
         let keys = report.restart_needed.join(", ");
         problems.push(ProblemReport {
@@ -60,15 +64,19 @@ pub fn judge_problems(report: &GatewayReport) -> Vec<ProblemReport> {
 
 /// Returns what keeps a job without an epoch from its epoch, for its trainers; `None` for a job
 /// that has one. Other jobs are not named.
-pub fn describe_awaited_epoch(report: &GatewayReport, job: &str) -> Option<String> {
+pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<String> {
     let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
     let job = report.jobs.iter().find(waits)?;
-    let files = missing_elsewhere(job, report).map(judge_job_difference);
-    let links = report.links_down.iter().map(|link| judge_link(link, true));
-    let peers = report.peers.iter().filter_map(|peer| judge_peer(peer, true));
+    let files = unready_job_differences(job, report).map(judge_job_difference_for_readiness);
+    let links = report.links_down.iter().map(|link| judge_link_readiness(link, true));
+    let peers = report.peers.iter().filter_map(|peer| judge_peer_readiness(peer, true));
     let blocking = links.chain(peers).filter(|problem| problem.blocks);
     let found: Vec<ProblemReport> = files.chain(blocking).collect();
-    let found = if found.is_empty() { vec![judge_waiting_job(job, &report.peers)] } else { found };
+    let found = if found.is_empty() {
+        vec![judge_waiting_job_readiness(job, &report.peers)]
+    } else {
+        found
+    };
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     Some(texts.join("; "))
 }
@@ -79,7 +87,7 @@ pub fn is_ready(problems: &[ProblemReport]) -> bool {
 }
 
 /// Makes a problem that keeps the gateway from being ready.
-fn blocking(
+fn blocking_readiness(
     cause: ProblemCause,
     subject: String,
     found: String,
@@ -90,7 +98,7 @@ fn blocking(
 
 /// Returns the problem that a link is down. It blocks if `a_job_waits` for an epoch; with an epoch,
 /// data and control go round it.
-fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
+fn judge_link_readiness(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
     let LinkOutageReport { between, seconds, why, way_round } = link;
     let lasted = Span::from_secs_f64(*seconds).rounded();
     let way = match way_round {
@@ -110,7 +118,7 @@ fn judge_link(link: &LinkOutageReport, a_job_waits: bool) -> ProblemReport {
 
 /// Returns the problem with the lanes to a peer. Without any lane it blocks if `a_job_waits` for an
 /// epoch; with an epoch, others pass on what is for the peer.
-fn judge_peer(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
+fn judge_peer_readiness(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
     let PeerReport { lanes_up, lanes, .. } = peer;
     let (cause, blocks, state) = match peer.state {
         PeerState::Up => return None,
@@ -133,7 +141,7 @@ fn judge_peer(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
 
 /// Iterates over the gateways that a job of this gateway waits for in vain: their region files do
 /// not have it.
-fn missing_elsewhere<'a>(
+fn unready_job_differences<'a>(
     job: &'a JobReport,
     report: &'a GatewayReport,
 ) -> impl Iterator<Item = &'a JobDifference> {
@@ -145,7 +153,7 @@ fn missing_elsewhere<'a>(
 
 /// Returns the problem that the region files of two gateways differ in a job. A job that this
 /// gateway serves and another does not keeps it from being ready.
-fn judge_job_difference(difference: &JobDifference) -> ProblemReport {
+fn judge_job_difference_for_readiness(difference: &JobDifference) -> ProblemReport {
     let JobDifference { job, gateway, kind } = difference;
     let (found, remedy) = match kind {
         JobDifferenceKind::MissingThere => (
@@ -181,7 +189,7 @@ fn judge_job_difference(difference: &JobDifference) -> ProblemReport {
 }
 
 /// Returns the problem that a job has no epoch, with the gateways that it waits for.
-fn judge_waiting_job(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
+fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
     let absent: Vec<&str> = names(peers, |state| state == PeerState::Connecting);
     let met: Vec<&str> = names(peers, |state| state == PeerState::Meeting);
     let (found, remedy) = if !absent.is_empty() {
@@ -195,7 +203,7 @@ fn judge_waiting_job(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
         let remedy = "see the status of the other gateways".to_owned();
         ("no epoch: not all gateways of the fabric have met".to_owned(), Some(remedy))
     };
-    blocking(ProblemCause::Job, format!("job {}", job.job), found, remedy)
+    blocking_readiness(ProblemCause::Job, format!("job {}", job.job), found, remedy)
 }
 
 /// Returns the names of the peers whose state fits.
@@ -204,7 +212,7 @@ fn names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
 }
 
 /// Returns the problem that the way to a peer loses more than the fabric expects.
-fn judge_loss(peer: &PeerReport) -> Option<ProblemReport> {
+fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
     peer.loss_alarm.then(|| ProblemReport {
         cause: ProblemCause::Loss,
         blocks: false,

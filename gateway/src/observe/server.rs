@@ -1,8 +1,8 @@
 //! The HTTP server of the status page, `/status`, `/metrics` and the probes: one task per
 //! connection. `answers` says what each path gets.
 
+pub use super::answers::AnswerSources;
 use super::answers::Answers;
-pub use super::answers::Observed;
 use super::history::SAMPLE_INTERVAL;
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::AdmissionControl;
@@ -21,16 +21,16 @@ use tokio::time::MissedTickBehavior;
 /// Serves HTTP requests at `listener` forever, and samples the status for the history. Each
 /// connection is closed after one request, or after `HTTP_REQUEST_TIMEOUT`, so that slow or idle
 /// clients do not block others.
-pub async fn serve_http(listener: TcpListener, observed: Observed) -> Infallible {
+pub async fn run_http_server(listener: TcpListener, observed: AnswerSources) -> Infallible {
     let answers = Arc::new(Answers::new(observed));
     tokio::select! {
-        never = accept_connections(listener, &answers) => never,
-        never = sample_status(&answers) => never,
+        never = accept_server_connections(listener, &answers) => never,
+        never = sample_server_status(&answers) => never,
     }
 }
 
 /// Serves each connection in a task of its own.
-async fn accept_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
+async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     let errors = AcceptErrors::new("an HTTP connection", answers.warnings());
     loop {
@@ -65,7 +65,7 @@ async fn accept_connections(listener: TcpListener, answers: &Arc<Answers>) -> In
 }
 
 /// Samples the status each [`SAMPLE_INTERVAL`], for the first time after one.
-async fn sample_status(answers: &Answers) -> Infallible {
+async fn sample_server_status(answers: &Answers) -> Infallible {
     let begin = tokio::time::Instant::now() + SAMPLE_INTERVAL;
     let mut ticks = tokio::time::interval_at(begin, SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -22,7 +22,7 @@ pub struct GatewayReport {
     #[serde(default)]
     pub fabric_identity: String,
     /// The problems that keep it from being ready, or that make it work less well than it could, as
-    /// [`judge_problems`](super::readiness::judge_problems) finds them.
+    /// [`judge_readiness`](super::readiness::judge_readiness) finds them.
     #[serde(default)]
     pub problems: Vec<ProblemReport>,
     /// The TCP address at which trainers of other hosts attach, if it serves them. The status server
@@ -78,7 +78,7 @@ pub enum ProblemCause {
 }
 
 impl ProblemCause {
-    /// All kinds.
+    /// All causes of problems.
     pub const ALL: [Self; 9] = [
         Self::ShuttingDown,
         Self::Socket,

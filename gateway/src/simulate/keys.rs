@@ -1,7 +1,7 @@
 //! Certificates and keys of simulated gateways.
 
 use super::error::SimulateError;
-use crate::certs::{self, CertificateOptions, Validity};
+use crate::certs::{self, CertificateOptions, CertificateValidity};
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -27,12 +27,12 @@ impl KeyFolder {
     pub fn make(fabric: &Fabric) -> Result<Self, SimulateError> {
         let folder = tempfile::tempdir()?;
         let options = CertificateOptions {
-            validity: Validity::days(30),
+            validity: CertificateValidity::days(30),
             jobs: &[],
             force: false,
             renew_days: 0,
         };
-        certs::make_certificates(fabric, folder.path(), &options)?;
+        certs::make_certificate_files(fabric, folder.path(), &options)?;
         Ok(Self { folder })
     }
 

@@ -22,4 +22,4 @@ pub use network::{NetworkLayout, SIMULATED_QUEUE_MIN};
 pub use simulation::{LinkTraffic, Simulation, TimedCollective};
 pub use spec::SimulationSpec;
 pub use training_step::{StepLink, TrainingStep};
-pub use virtual_deployment::{FabricSetup, VirtualDeployment, gateway_spec};
+pub use virtual_deployment::{FabricSetup, VirtualDeployment, virtual_gateway_spec};

@@ -16,12 +16,12 @@ pub const SIMULATED_QUEUE_MIN: Span = Span::from_ms(10);
 #[derive(Debug, Clone)]
 pub struct NetworkLayout {
     links: Vec<(IpAddr, IpAddr, LinkSpec)>,
-    ports: Vec<PortLayout>,
+    ports: Vec<NetworkPorts>,
 }
 
 /// The WAN ports of one region together.
 #[derive(Debug, Clone)]
-struct PortLayout {
+struct NetworkPorts {
     ip: IpAddr,
     egress: LinkSpec,
     ingress: LinkSpec,
@@ -61,7 +61,7 @@ impl NetworkLayout {
             if wan().next().is_some() {
                 let egress = port(wan().map(|wan| wan.egress.bits_per_second()).sum())?;
                 let ingress = port(wan().map(|wan| wan.ingress.bits_per_second()).sum())?;
-                ports.push(PortLayout { ip: ip(id), egress, ingress });
+                ports.push(NetworkPorts { ip: ip(id), egress, ingress });
             }
             for one in gateways() {
                 let others = gateways().filter(|other| one < *other);

@@ -67,11 +67,11 @@ impl Simulation {
         let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
-            let patience = meeting_timeout(longest_rtt(&gateways.fabric));
+            let patience = simulation_meeting_timeout(longest_rtt(&gateways.fabric));
             let job = SimulationSpec::JOB_NAME;
             match gateways.attach_folded(job, rank, arena, patience).await {
                 Err(AttachError::NoEpoch(waited)) => {
-                    return Err(explain_missing_epoch(&gateways, waited.timeout).await);
+                    return Err(explain_simulation_without_epoch(&gateways, waited.timeout).await);
                 }
                 attached => clients.push(attached?),
             }
@@ -200,12 +200,15 @@ fn longest_rtt(fabric: &Fabric) -> Span {
 }
 
 /// Returns how long the gateways may take to meet, in virtual time.
-fn meeting_timeout(rtt: Span) -> Span {
+fn simulation_meeting_timeout(rtt: Span) -> Span {
     MEETING_TIMEOUT_MIN + Span::from_ns(rtt.ns().saturating_mul(MEETING_ROUND_TRIPS))
 }
 
 /// Builds the error of gateways that have not met, with the reason why each lane is missing.
-async fn explain_missing_epoch(gateways: &VirtualDeployment, waited: Span) -> SimulateError {
+async fn explain_simulation_without_epoch(
+    gateways: &VirtualDeployment,
+    waited: Span,
+) -> SimulateError {
     let mut problems = Vec::new();
     for id in gateways.fabric.gateway_ids() {
         let Ok(status) = gateways.status(id).await else { continue };

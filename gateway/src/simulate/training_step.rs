@@ -63,8 +63,12 @@ impl TrainingStep {
     /// # Errors
     /// [`SimulateError`]: the simulation did not start, or a collective failed.
     pub fn simulate_one_cluster(&self, seed: u64) -> Result<Span, SimulateError> {
-        let fabric =
-            Fabric::new("step", STEP_LINK_MTU, vec![region_of_one_rank("one", None)], Vec::new());
+        let fabric = Fabric::new(
+            "step",
+            STEP_LINK_MTU,
+            vec![training_region_of_one_rank("one", None)],
+            Vec::new(),
+        );
         self.simulate_on(fabric.expect("one region"), seed)
     }
 
@@ -111,14 +115,17 @@ impl TrainingStep {
         let wan = Some(WanPort { egress: rate, ingress: rate });
         let between = ("one".to_owned(), "other".to_owned());
         let link = LinkSpec { between, rate, rtt: link.rtt, loss: Fraction::default() };
-        let regions = vec![region_of_one_rank("one", wan), region_of_one_rank("other", wan)];
+        let regions = vec![
+            training_region_of_one_rank("one", wan),
+            training_region_of_one_rank("other", wan),
+        ];
         Fabric::new("step", STEP_LINK_MTU, regions, vec![link]).expect("two regions and their link")
     }
 }
 
 /// Makes a region whose accelerators are one rank; [`TrainingStep::local`] covers what they do
 /// among themselves.
-fn region_of_one_rank(name: &str, wan: Option<WanPort>) -> RegionSpec {
+fn training_region_of_one_rank(name: &str, wan: Option<WanPort>) -> RegionSpec {
     let gateways = vec![RegionGateway::new(format!("{name}-0"), 1, wan)];
     RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }

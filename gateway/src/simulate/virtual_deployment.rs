@@ -3,7 +3,7 @@
 use super::addresses::lan_address;
 use super::keys::GatewayIdentity;
 use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
-use crate::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
+use crate::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use crate::host::{Host, VirtualHost};
 use crate::local::job::JobSpec;
 use crate::local::listener::{self, InProcessConnector};
@@ -65,7 +65,11 @@ struct GatewayHandles {
 }
 
 /// Makes the settings of a simulated gateway, which listens at its addresses of the setup.
-pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentity) -> GatewaySpec {
+pub fn virtual_gateway_spec(
+    setup: &FabricSetup,
+    me: GatewayId,
+    identity: GatewayIdentity,
+) -> GatewaySpec {
     let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
     let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
@@ -74,7 +78,7 @@ pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentit
         fabric: Arc::clone(&setup.fabric),
         identity: identity.fabric,
         me,
-        listen: ListenAddresses {
+        listen: ListenSpec {
             wan: has_port(me).then(|| at(me)),
             lan: Some(lan_address(me).into()),
             one_by_one: false,
@@ -123,9 +127,10 @@ impl VirtualDeployment {
     ) -> Result<(), StartError> {
         let (listener, connector) = listener::in_process_listener();
         let (status, requests) = StatusHandle::new();
-        let spec = gateway_spec(&self.setup, me, identity);
+        let spec = virtual_gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(MetricsRegistry::new());
-        let observed = Observability { metrics: Arc::clone(&metrics), status_requests: requests };
+        let observed =
+            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: requests };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
         let index = self.handles.partition_point(|handles| handles.id < me);

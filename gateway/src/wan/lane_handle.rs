@@ -9,7 +9,7 @@ use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::telemetry::ThreadTime;
 use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
-use crate::wan::link::message::{LINK_GROUP, LinkMessage};
+use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::traffic::LinkTraffic;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Message};
@@ -24,7 +24,7 @@ const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
 /// The peer at the other end of a lane.
 #[derive(Debug, Clone, Copy)]
-pub struct PeerSeen {
+pub struct LanePeerSeen {
     /// The peer.
     pub peer: GatewayId,
     /// The random number of its start.
@@ -38,13 +38,13 @@ pub struct PeerSeen {
 pub struct LaneHandle {
     /// Its connection.
     pub id: ConnectionId,
-    control: mpsc::Sender<ControlOutput>,
+    control: mpsc::Sender<LaneControlOutput>,
     connection: Connection,
 }
 
 /// An entry in the queue of a lane's control writer.
 #[derive(Debug)]
-pub(crate) enum ControlOutput {
+pub(crate) enum LaneControlOutput {
     /// An encoded control message.
     Message(Vec<u8>),
     /// The end of the control stream: this gateway sends nothing more on the lane.
@@ -76,7 +76,7 @@ impl LaneHandle {
     pub(crate) fn new(
         id: ConnectionId,
         connection: Connection,
-    ) -> (Self, mpsc::Receiver<ControlOutput>) {
+    ) -> (Self, mpsc::Receiver<LaneControlOutput>) {
         let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
         (Self { id, control, connection }, queue)
     }
@@ -97,17 +97,17 @@ impl LaneHandle {
 
     /// Queues an encoded control message, and closes the lane if its queue is full.
     fn queue_message(&self, bytes: Vec<u8>) {
-        self.queue_output(ControlOutput::Message(bytes));
+        self.queue_output(LaneControlOutput::Message(bytes));
     }
 
     /// Ends this gateway's control stream on the lane, on which it sends nothing more. Once the
     /// peer has done so too, the dialler closes the lane.
     pub fn finish_control(&self) {
-        self.queue_output(ControlOutput::Finish);
+        self.queue_output(LaneControlOutput::Finish);
     }
 
     /// Queues a message or the end of the control stream, and closes the lane if its queue is full.
-    fn queue_output(&self, output: ControlOutput) {
+    fn queue_output(&self, output: LaneControlOutput) {
         if self.control.try_send(output).is_err() {
             self.close_connection(PROTOCOL_VIOLATION_CODE, "control messages are not read");
         }

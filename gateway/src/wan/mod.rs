@@ -42,6 +42,6 @@ pub mod stream;
 
 pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
 pub use connect::liveness::PeerLiveness;
-pub use lane_handle::{LaneHandle, LaneMeasurement, PeerSeen};
+pub use lane_handle::{LaneHandle, LaneMeasurement, LanePeerSeen};
 pub use lane_spec::{LaneSpec, LaneThreads};
 pub use peer_link::PeerLink;

@@ -1,7 +1,7 @@
 //! Rebalancing: a batch is split anew at step boundaries as speeds drift.
 
 use super::shares::{BatchError, batch_shares_within};
-use crate::codec::fnv1a;
+use crate::codec::fnv1a_hash;
 use std::collections::VecDeque;
 
 /// 5 consecutive training steps: another split of the batch among the ranks is adopted only if it
@@ -156,7 +156,7 @@ impl BatchSplit {
 
 /// Returns the FNV-1a hash of numbers.
 fn digest_batch_numbers(values: impl Iterator<Item = u64>) -> u64 {
-    fnv1a(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
+    fnv1a_hash(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
 /// Returns the time that the slowest rank needs for its share of the batch.

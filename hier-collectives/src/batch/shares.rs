@@ -95,7 +95,7 @@ pub fn batch_shares_within(
     if room < global_batch {
         return Err(BatchError::NoRoom { samples: global_batch, room });
     }
-    let quotas = sample_quotas(global_batch, speeds, limits);
+    let quotas = share_quotas(global_batch, speeds, limits);
     let mut left = global_batch;
     let whole_part = |(quota, limit): (&f64, &u64)| {
         let whole = (*quota as u64).min(left).min(*limit);
@@ -107,11 +107,11 @@ pub fn batch_shares_within(
         |rank: usize, share: u64| (share < limits[rank]).then(|| (share + 1) as f64 / speeds[rank]);
     // Whole parts of quotas fit into every makespan, so starting from them loses nothing.
     let mut soonest = shares.clone();
-    hand_out_samples(&mut soonest, left, time_of_next);
+    hand_out_shares(&mut soonest, left, time_of_next);
     let times = soonest.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed);
     let makespan = times.fold(0.0, f64::max);
     // The largest remainder first.
-    hand_out_samples(&mut shares, left, |rank, share| {
+    hand_out_shares(&mut shares, left, |rank, share| {
         let is_in_time = time_of_next(rank, share).is_some_and(|time| time <= makespan);
         is_in_time.then(|| share as f64 - quotas[rank])
     });
@@ -121,7 +121,7 @@ pub fn batch_shares_within(
 /// Gives `samples` one by one to the rank with the least key; of equals to the lower rank.
 ///
 /// A key depends on the rank's own share. A rank without a key gets no more samples.
-fn hand_out_samples(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
+fn hand_out_shares(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
     let waits = |rank: usize, share: u64| key(rank, share).map(|key| WaitingRank { key, rank });
     let mut heap: BinaryHeap<WaitingRank> =
         shares.iter().enumerate().filter_map(|(rank, share)| waits(rank, *share)).collect();
@@ -167,7 +167,7 @@ impl Eq for WaitingRank {}
 ///
 /// This is Newton's method on a concave function, the samples done by a time. Each round halves the
 /// missing samples or the speed of the remaining ranks, so few rounds suffice.
-fn sample_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
+fn share_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     let mut full = vec![false; speeds.len()];
     loop {
         let held = |rank: &usize| full[*rank];
@@ -260,7 +260,7 @@ mod tests {
         let ranks = 10_000;
         let looked = Cell::new(0_usize);
         let mut shares = vec![0; ranks];
-        hand_out_samples(&mut shares, 3 * ranks as u64, |rank, share| {
+        hand_out_shares(&mut shares, 3 * ranks as u64, |rank, share| {
             looked.set(looked.get() + 1);
             Some(share as f64 / (1 + rank % 7) as f64)
         });

@@ -7,6 +7,6 @@ mod hash;
 mod reader;
 mod writer;
 
-pub use hash::fnv1a;
+pub use hash::fnv1a_hash;
 pub use reader::{DecodeError, FieldReader};
 pub use writer::{write_text, write_u16, write_u32, write_u64};

@@ -1,6 +1,6 @@
 //! Numbers of elements of the blocks that ranks exchange.
 
-use crate::codec::{DecodeError, FieldReader, fnv1a, write_u32, write_u64};
+use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_u32, write_u64};
 use crate::ids::RankId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,7 @@ impl Counts {
             Self::ByRank(list) => {
                 let mut bytes = Vec::with_capacity(8 * list.len());
                 list.iter().for_each(|count| write_u64(&mut bytes, *count));
-                AgreedCounts::ByRank { digest: fnv1a(&bytes) }
+                AgreedCounts::ByRank { digest: fnv1a_hash(&bytes) }
             }
         }
     }

@@ -16,7 +16,7 @@ pub use reduce_op::ReduceOp;
 pub use slot_elements::SlotElements;
 pub use unknown_name::UnknownName;
 
-use crate::codec::{DecodeError, FieldReader, fnv1a, write_u32, write_u64};
+use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_u32, write_u64};
 use crate::ids::RankId;
 use crate::size_class::SizeClass;
 
@@ -99,7 +99,7 @@ impl Descriptor {
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::with_capacity(32);
         self.write_to(&mut bytes);
-        fnv1a(&bytes)
+        fnv1a_hash(&bytes)
     }
 }
 

@@ -166,7 +166,7 @@ impl ConnectionGraph {
         let ours = ours.filter(|(a, b)| *a == here || *b == here);
         let gone_round = ours.filter(|ends| {
             let others = up.iter().copied().filter(|link| link != ends);
-            join_all_regions(fabric.regions().len(), others)
+            graph_joins_all_regions(fabric.regions().len(), others)
         });
         gone_round.map(|(a, b)| if a == here { b } else { a }).collect()
     }
@@ -179,7 +179,10 @@ impl ConnectionGraph {
 }
 
 /// Whether links between these regions join all of a number of regions.
-fn join_all_regions(regions: usize, links: impl Iterator<Item = (RegionId, RegionId)>) -> bool {
+fn graph_joins_all_regions(
+    regions: usize,
+    links: impl Iterator<Item = (RegionId, RegionId)>,
+) -> bool {
     // Each region points towards a region that stands for all that are joined with it.
     let mut joined: Vec<usize> = (0..regions).collect();
     let mut parts = regions;

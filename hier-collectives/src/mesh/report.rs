@@ -54,7 +54,7 @@ impl ConnectionReport {
         if number >= REPORT_NUMBERS_BOUND {
             return Err(DecodeError::Invalid("report number"));
         }
-        let (up, down) = (read_gateways(reader)?, read_gateways(reader)?);
+        let (up, down) = (read_reported_gateways(reader)?, read_reported_gateways(reader)?);
         if down.iter().chain([&gateway]).any(|id| up.binary_search(id).is_ok())
             || down.binary_search(&gateway).is_ok()
         {
@@ -65,7 +65,7 @@ impl ConnectionReport {
 }
 
 /// Reads the numbers of gateways, ascending: a 16-bit count, then the numbers.
-fn read_gateways(reader: &mut FieldReader<'_>) -> Result<Vec<GatewayId>, DecodeError> {
+fn read_reported_gateways(reader: &mut FieldReader<'_>) -> Result<Vec<GatewayId>, DecodeError> {
     let count = usize::from(reader.read_u16()?);
     let mut fields = FieldReader(reader.read_bytes(count * 2)?);
     let gateways: Vec<GatewayId> =

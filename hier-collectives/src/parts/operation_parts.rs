@@ -4,7 +4,7 @@ use super::block::{Block, Ranks};
 use crate::buffer_part::{BufferPart, divide_buffer};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RankId};
-use crate::operation::{Operation, Phases};
+use crate::operation::{Operation, OperationPhases};
 use crate::plan::{Plan, Tree};
 use crate::topology::Fabric;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub struct OperationPart<'a> {
     /// The tree, without gateways that have nothing to do with the part.
     pub tree: Cow<'a, Tree>,
     /// Whether partials go up, and whether results come down.
-    pub phases: Phases,
+    pub phases: OperationPhases,
     /// Whether the root's results are those of the part before this one.
     pub follows: bool,
     /// The blocks, in the order in which they travel.
@@ -45,7 +45,12 @@ impl OperationPart<'_> {
     /// Returns a part that has nothing to carry.
     fn empty(owner: &Tree) -> Self {
         let tree = Cow::Owned(owner.pruned_to([]));
-        Self { tree, phases: Phases { up: false, down: false }, follows: false, blocks: vec![] }
+        Self {
+            tree,
+            phases: OperationPhases { up: false, down: false },
+            follows: false,
+            blocks: vec![],
+        }
     }
 }
 
@@ -127,7 +132,7 @@ impl<'a> PartSource<'a> {
         match contributors {
             Ranks::All => {
                 let tree = Cow::Borrowed(self.owner_tree(receiver));
-                let phases = Phases { up: true, down: false };
+                let phases = OperationPhases { up: true, down: false };
                 OperationPart { tree, phases, follows: false, blocks }
             }
             Ranks::One(from) => {
@@ -200,7 +205,12 @@ impl<'a> PartSource<'a> {
             Ranks::All => Cow::Borrowed(tree),
             Ranks::One(rank) => Cow::Owned(tree.pruned_to(self.fabric.gateway_of(rank))),
         };
-        OperationPart { tree, phases: Phases { up: false, down: true }, follows: false, blocks }
+        OperationPart {
+            tree,
+            phases: OperationPhases { up: false, down: true },
+            follows: false,
+            blocks,
+        }
     }
 
     /// Returns a block of these bytes of each contribution; none without bytes.

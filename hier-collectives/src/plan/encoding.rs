@@ -2,7 +2,7 @@
 
 use super::plan_data::{Algorithm, Plan};
 use super::tree::{Tree, TreeDirection};
-use crate::codec::{DecodeError, FieldReader, fnv1a, write_text, write_u16, write_u64};
+use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u64};
 use crate::ids::GatewayId;
 use crate::wire::MAX_MESSAGE_BYTES;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Plan {
     ///
     /// Plans of equal hashes give equal bits, run after run.
     pub fn hash(&self) -> u64 {
-        fnv1a(&encode_plan(&Self { reason: String::new(), ..self.clone() }))
+        fnv1a_hash(&encode_plan(&Self { reason: String::new(), ..self.clone() }))
     }
 
     /// Appends the plan to the message `out`: algorithm, segment, express limit, reason, trees.

@@ -14,7 +14,7 @@ mod sizing;
 mod tree;
 mod trees;
 
-pub use crate::operation::{Operation, Phases};
+pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use analysis::memory::{MemoryBound, relay_bytes};
 pub use analysis::pair_shares::{
@@ -27,6 +27,6 @@ pub use sizing::{
     SEGMENT_BYTES_MAX, lane_count, result_window, segment_bytes, trees_max, unsolicited_window,
     unsolicited_window_bytes,
 };
-pub use tree::{Role, Tree, TreeDirection, Upstream};
+pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;

@@ -2,7 +2,7 @@
 //!
 //! The planner makes it, the session follows it, and the wire carries it. It calls nothing.
 
-use super::tree::{Role, Tree, TreeDirection};
+use super::tree::{Tree, TreeDirection, TreeRole};
 use crate::ids::GatewayId;
 use units::ByteCount;
 
@@ -57,7 +57,7 @@ impl Algorithm {
 
 impl Plan {
     /// Returns the role of `gateway` in each tree of the plan.
-    pub fn roles(&self, gateway: GatewayId) -> Vec<Role> {
+    pub fn roles(&self, gateway: GatewayId) -> Vec<TreeRole> {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
     }
 

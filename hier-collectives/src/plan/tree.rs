@@ -63,16 +63,16 @@ impl TreeDirection {
 
 /// The place of one gateway in one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Role {
+pub struct TreeRole {
     /// Gateways whose partials come up to this one, ascending.
     pub children: Vec<GatewayId>,
     /// Destination of the gateway's own partial.
-    pub upstream: Upstream,
+    pub upstream: TreeUpstream,
 }
 
 /// Destination of a gateway's partial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Upstream {
+pub enum TreeUpstream {
     /// The parent, from which the result comes down.
     Parent(GatewayId),
     /// The root set, ascending; this gateway is a member and sends to the others.
@@ -95,12 +95,12 @@ impl Tree {
     }
 
     /// Returns the role of `gateway` in the tree.
-    pub fn role(&self, gateway: GatewayId) -> Role {
+    pub fn role(&self, gateway: GatewayId) -> TreeRole {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
         let upstream = match self.parents.get(&gateway) {
-            Some(parent) => Upstream::Parent(*parent),
-            None => Upstream::RootSet(self.roots.clone()),
+            Some(parent) => TreeUpstream::Parent(*parent),
+            None => TreeUpstream::RootSet(self.roots.clone()),
         };
-        Role { children: children.map(|(child, _)| *child).collect(), upstream }
+        TreeRole { children: children.map(|(child, _)| *child).collect(), upstream }
     }
 }

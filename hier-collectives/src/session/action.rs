@@ -62,7 +62,7 @@ handle!(
 
 /// The order of a segment among all segments of its job to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Priority {
+pub struct SegmentPriority {
     /// The class of its operation: smaller classes go first.
     pub class: SizeClass,
     /// The position in its tree's part, in units of 1 / `u32::MAX`. Within one collective the lower
@@ -108,7 +108,7 @@ pub enum Action {
         /// The bytes.
         source: BufferView,
         /// The order among other segments.
-        priority: Priority,
+        priority: SegmentPriority,
         /// The parity that protects it.
         tail: TailParity,
     },

@@ -29,8 +29,8 @@ mod status;
 mod transfer;
 
 pub use action::{
-    Action, Arrival, Buffer, BufferView, Discard, LeaseId, PeerError, Priority, ReduceInput,
-    ScratchId, SessionNote, TailParity, TaskId,
+    Action, Arrival, Buffer, BufferView, Discard, LeaseId, PeerError, ReduceInput, ScratchId,
+    SegmentPriority, SessionNote, TailParity, TaskId,
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::PROGRESS_REPORT_INTERVAL;

@@ -364,7 +364,7 @@ impl Session {
             let here = self.collectives.awaited_local_ranks(collective).into_iter();
             let ranks = here.chain(self.collectives.awaited_remote_ranks(collective, epoch));
             let names: Vec<String> = ranks.map(|rank| epoch.local().rank_name(rank)).collect();
-            deadline::expiry_failure(sequence, collective, &names)
+            deadline::deadline_failure(sequence, collective, &names)
         } else {
             let peers = epoch.members().peer_ids();
             let missing = self.transfer.missing_text(peers, sequence, epoch.local());

@@ -1,7 +1,7 @@
 //! The header of a segment, in front of its payload on a stream.
 
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
-use crate::fec::parity_max;
+use crate::fec::fec_parity_max;
 use crate::ids::{Epoch, SegmentIndex, Sequence, TreeIndex};
 
 /// Key of a segment within a job.
@@ -64,7 +64,7 @@ impl SegmentHeader {
             weight: reader.read_weight()?,
             parity: reader.read_u16()?,
         };
-        if header.parity > parity_max(u64::from(header.bytes)) {
+        if header.parity > fec_parity_max(u64::from(header.bytes)) {
             return Err(DecodeError::Invalid("parity"));
         }
         // A receipt names the segment after the last, so the last index is reserved.

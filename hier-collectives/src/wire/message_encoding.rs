@@ -150,7 +150,7 @@ impl Message {
             2 => Self::Begin {
                 epoch: Epoch(reader.read_u64()?),
                 next: Sequence(reader.read_u64()?),
-                boots: read_boot_ids(&mut reader)?,
+                boots: read_message_boot_ids(&mut reader)?,
                 plan: Plan::read_from(&mut reader)?,
                 committed: Committed::read_optional(&mut reader)?,
             },
@@ -177,7 +177,7 @@ impl Message {
                 epoch: Epoch(reader.read_u64()?),
                 sequence: Sequence(reader.read_u64()?),
                 tree: TreeIndex(reader.read_u16()?),
-                segments: read_segment_range(&mut reader)?,
+                segments: read_message_segment_range(&mut reader)?,
             },
             7 => Self::Fail {
                 epoch: Epoch(reader.read_u64()?),
@@ -190,12 +190,12 @@ impl Message {
             },
             9 => {
                 let (epoch, (from, below)) =
-                    (Epoch(reader.read_u64()?), read_collective_range(&mut reader)?);
+                    (Epoch(reader.read_u64()?), read_message_collective_range(&mut reader)?);
                 Self::Done { epoch, from, below }
             }
             10 => {
                 let (epoch, (from, below)) =
-                    (Epoch(reader.read_u64()?), read_collective_range(&mut reader)?);
+                    (Epoch(reader.read_u64()?), read_message_collective_range(&mut reader)?);
                 Self::Ask { epoch, from, below }
             }
             kind => read_plan_message(&mut reader, kind)?,
@@ -238,7 +238,7 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
 }
 
 /// Reads a range of collectives, which must not be empty: the first, and one past the last.
-fn read_collective_range(
+fn read_message_collective_range(
     reader: &mut FieldReader<'_>,
 ) -> Result<(Sequence, Sequence), DecodeError> {
     let (from, below) = (Sequence(reader.read_u64()?), Sequence(reader.read_u64()?));
@@ -246,13 +246,13 @@ fn read_collective_range(
 }
 
 /// Reads a range of segments, which must not be empty: the first, and one past the last.
-fn read_segment_range(reader: &mut FieldReader<'_>) -> Result<Range<u32>, DecodeError> {
+fn read_message_segment_range(reader: &mut FieldReader<'_>) -> Result<Range<u32>, DecodeError> {
     let segments = reader.read_u32()?..reader.read_u32()?;
     if segments.is_empty() { Err(DecodeError::Invalid("range")) } else { Ok(segments) }
 }
 
 /// Reads the boot ids of gateways: a 16-bit count, then the ids.
-fn read_boot_ids(reader: &mut FieldReader<'_>) -> Result<Vec<BootId>, DecodeError> {
+fn read_message_boot_ids(reader: &mut FieldReader<'_>) -> Result<Vec<BootId>, DecodeError> {
     let count = usize::from(reader.read_u16()?);
     let mut fields = FieldReader(reader.read_bytes(count * 8)?);
     (0..count).map(|_| fields.read_u64().map(BootId)).collect()

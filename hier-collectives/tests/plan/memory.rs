@@ -4,7 +4,7 @@
 
 use hier_collectives::buffer_part::{self, CUT_BYTES};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, MemoryBound, Plan, Role, TreeDirection, Upstream};
+use hier_collectives::plan::{self, MemoryBound, Plan, TreeDirection, TreeRole, TreeUpstream};
 use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ struct Progress {
 struct Simulation<'a> {
     fabric: &'a Fabric,
     plan: &'a Plan,
-    roles: Vec<Vec<Role>>,
+    roles: Vec<Vec<TreeRole>>,
     counts: Vec<u64>,
     /// Trees of the local reductions, in order.
     order: Vec<usize>,
@@ -157,8 +157,8 @@ impl<'a> Simulation<'a> {
     /// Receivers of a partial.
     fn upstream(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
         match &self.roles[usize::from(me.0)][tree].upstream {
-            Upstream::Parent(parent) => vec![*parent],
-            Upstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
+            TreeUpstream::Parent(parent) => vec![*parent],
+            TreeUpstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
         }
     }
 
@@ -240,10 +240,14 @@ impl<'a> Simulation<'a> {
         let role = &self.roles[usize::from(me.0)][tree];
         let progress = self.progress(me, tree);
         let most = match (&role.upstream, self.plan.trees[tree].direction) {
-            (Upstream::Parent(parent), TreeDirection::Partials) => self.arrived(*parent, me, tree),
-            (Upstream::Parent(parent), _) => self.progress(*parent, tree).result,
-            (Upstream::RootSet(_), TreeDirection::Results) => self.progress(me, tree - 1).result,
-            (Upstream::RootSet(_), _) => {
+            (TreeUpstream::Parent(parent), TreeDirection::Partials) => {
+                self.arrived(*parent, me, tree)
+            }
+            (TreeUpstream::Parent(parent), _) => self.progress(*parent, tree).result,
+            (TreeUpstream::RootSet(_), TreeDirection::Results) => {
+                self.progress(me, tree - 1).result
+            }
+            (TreeUpstream::RootSet(_), _) => {
                 let operands = operands(role, me).into_iter();
                 let here = operands.map(|peer| self.arrived(me, peer, tree));
                 here.fold(progress.partial, u64::min)
@@ -310,24 +314,24 @@ impl<'a> Simulation<'a> {
 }
 
 /// Whether a gateway in this role is a relay.
-fn is_relay(role: &Role) -> bool {
-    let root = matches!(&role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
+fn is_relay(role: &TreeRole) -> bool {
+    let root = matches!(&role.upstream, TreeUpstream::RootSet(roots) if roots.len() == 1);
     !root && !role.children.is_empty()
 }
 
 /// Gateways whose partials a result consists of, beside our own.
-fn operands(role: &Role, me: GatewayId) -> Vec<GatewayId> {
+fn operands(role: &TreeRole, me: GatewayId) -> Vec<GatewayId> {
     match &role.upstream {
-        Upstream::RootSet(roots) if roots.len() > 1 => {
+        TreeUpstream::RootSet(roots) if roots.len() > 1 => {
             roots.iter().copied().filter(|id| *id != me).collect()
         }
-        Upstream::RootSet(_) => role.children.clone(),
-        Upstream::Parent(_) => vec![],
+        TreeUpstream::RootSet(_) => role.children.clone(),
+        TreeUpstream::Parent(_) => vec![],
     }
 }
 
 /// Whether segments of a peer, or our own of subtrees, wait here for the segments of others.
-fn waits(role: &Role, peer: GatewayId, me: GatewayId) -> bool {
+fn waits(role: &TreeRole, peer: GatewayId, me: GatewayId) -> bool {
     if peer == me {
         return is_relay(role);
     }

@@ -3,7 +3,7 @@
 use crate::fabrics::wild;
 use crate::memory::{UsedMemory, assert_within_memory};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Operation, Plan, Tree, Upstream};
+use hier_collectives::plan::{self, Operation, Plan, Tree, TreeUpstream};
 use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
@@ -37,13 +37,15 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
                     partials.insert(id, sum);
                 }
                 let result = match &role(id).upstream {
-                    Upstream::Parent(_) if !direction.has_results() => None,
-                    Upstream::RootSet(_) if !direction.has_partials() => summed.get(&id).cloned(),
-                    Upstream::Parent(parent) => {
+                    TreeUpstream::Parent(_) if !direction.has_results() => None,
+                    TreeUpstream::RootSet(_) if !direction.has_partials() => {
+                        summed.get(&id).cloned()
+                    }
+                    TreeUpstream::Parent(parent) => {
                         assert!(role(parent.0).children.contains(&GatewayId(id)));
                         results.get(&parent.0).cloned()
                     }
-                    Upstream::RootSet(roots) => {
+                    TreeUpstream::RootSet(roots) => {
                         let all: Option<Vec<_>> =
                             roots.iter().map(|member| partials.get(&member.0)).collect();
                         all.map(|all| {

@@ -1,6 +1,6 @@
 //! The reason why a benchmark does not go on, from the status of its gateway.
 
-use gateway::observe::readiness::describe_awaited_epoch;
+use gateway::observe::readiness::describe_unready_epoch;
 use gateway::observe::status::GatewayReport;
 use units::Span;
 
@@ -8,7 +8,7 @@ use units::Span;
 /// for nothing but the network, or the gateway has no such job.
 pub(crate) fn describe_wait(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
-    if let Some(why) = describe_awaited_epoch(status, job) {
+    if let Some(why) = describe_unready_epoch(status, job) {
         return Some(format!("waiting for an epoch: {why}"));
     }
     let waiting = report.collectives.iter().find(|collective| !collective.awaited.is_empty())?;

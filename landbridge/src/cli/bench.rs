@@ -139,11 +139,11 @@ impl BenchRankArgs {
             iterations: self.iterations,
         };
         let runtime = current_thread_runtime()?;
-        let measured = runtime.block_on(run_and_tell(bench, gateway.status))?;
+        let measured = runtime.block_on(run_bench_and_tell(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
         } else {
-            print_text(&describe_measurement(&measured))?;
+            print_text(&describe_bench_measurement(&measured))?;
         }
         Ok(if measured.max_abs_error <= measured.tolerance {
             Exit::Good
@@ -178,7 +178,10 @@ impl BenchRankArgs {
 
 /// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
 /// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
-async fn run_and_tell(bench: RankBench, status: SocketAddr) -> Result<Measurement, BenchError> {
+async fn run_bench_and_tell(
+    bench: RankBench,
+    status: SocketAddr,
+) -> Result<Measurement, BenchError> {
     let job = bench.job.clone();
     let mut run = pin!(bench.run());
     let mut pause = WAIT_TOLD_AFTER;
@@ -202,7 +205,7 @@ async fn run_and_tell(bench: RankBench, status: SocketAddr) -> Result<Measuremen
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Returns the measurement of a rank as text: a table of iterations, the digest and the verdict.
-fn describe_measurement(measured: &Measurement) -> String {
+fn describe_bench_measurement(measured: &Measurement) -> String {
     let rows: Vec<[String; 3]> = measured
         .seconds
         .iter()

@@ -3,7 +3,9 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_verbatim};
 use clap::Args;
-use gateway::certs::{CertificateOptions, FileOutcome, Validity, make_certificates};
+use gateway::certs::{
+    CertificateOptions, CertificateValidity, FileOutcome, make_certificate_files,
+};
 use gateway::config::FabricFile;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -51,14 +53,14 @@ impl CertsCommand {
     /// Runs `landbridge certs`: makes the missing files and lists them with those that were kept.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let fabric = FabricFile::load(&self.fabric)?;
-        let validity = Validity::days(self.days);
+        let validity = CertificateValidity::days(self.days);
         let order = CertificateOptions {
             validity,
             jobs: &self.jobs,
             force: self.force,
             renew_days: self.renew,
         };
-        let outcomes = make_certificates(fabric.fabric(), &self.out, &order)?;
+        let outcomes = make_certificate_files(fabric.fabric(), &self.out, &order)?;
         let mut report = CertsReport { made: vec![], kept: vec![] };
         for outcome in &outcomes {
             match outcome {

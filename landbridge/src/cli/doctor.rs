@@ -4,7 +4,7 @@ use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::doctor::{Finding, Verdict, examine_gateway};
+use crate::doctor::{Finding, FindingVerdict, examine_gateway};
 use clap::Args;
 use gateway::host::current_thread_runtime;
 use serde::Serialize;
@@ -40,7 +40,7 @@ impl DoctorCommand {
         let gateway = self.gateway.choose(&region)?;
         let runtime = current_thread_runtime()?;
         let findings = runtime.block_on(examine_gateway(&region, gateway));
-        let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
+        let ok = findings.iter().all(|finding| finding.verdict != FindingVerdict::Failed);
         if self.json {
             print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings })?;
         } else {
@@ -54,10 +54,10 @@ impl DoctorCommand {
 fn describe_findings(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let verdict = match finding.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "WARNING",
-            Verdict::Failed => "FAILED",
-            Verdict::Skipped => "skipped",
+            FindingVerdict::Ok => "ok",
+            FindingVerdict::Warning => "WARNING",
+            FindingVerdict::Failed => "FAILED",
+            FindingVerdict::Skipped => "skipped",
         };
         let subject = finding.subject.clone();
         [verdict.to_owned(), finding.check.to_owned(), subject, finding.found.clone()]

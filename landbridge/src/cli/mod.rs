@@ -23,7 +23,7 @@ use output::abort::exit_instead_of_aborting;
 use output::exit::fail_writes_above_file_limit;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use gateway::limits::process::raise_stack_limit;
+use gateway::limits::process::raise_process_stack_limit;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
@@ -80,7 +80,7 @@ impl Command {
 pub(crate) fn main() -> Exit {
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
     let _ = stdio::write_in_background();
-    let exit = match raise_stack_limit() {
+    let exit = match raise_process_stack_limit() {
         Ok(()) => run_command_line(),
         Err(error) => {
             stdio::print_message(error);
@@ -107,7 +107,7 @@ fn run_command_line() -> Exit {
     let _ = exit_instead_of_aborting();
     if !line.command.handles_interrupts() {
         // Without it an interrupt ends the process by its signal, which is no reason not to run.
-        let _ = stdio::exit_on_interrupt(Exit::Interrupted as u8);
+        let _ = stdio::exit_on_interrupt_signal(Exit::Interrupted as u8);
     }
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),

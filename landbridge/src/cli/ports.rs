@@ -7,7 +7,7 @@ use super::output::table::render_table;
 use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
 use gateway::config::LANES_MAX;
-use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
+use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
 use hier_collectives::plan;
 use serde::Serialize;
 
@@ -48,14 +48,14 @@ impl PortsCommand {
         } else if self.nft {
             print_verbatim(&nftables_script(&rules))?;
         } else {
-            print_text(&describe_rules(&gateway.name, lanes, &rules))?;
+            print_text(&describe_port_rules(&gateway.name, lanes, &rules))?;
         }
         Ok(Exit::Good)
     }
 }
 
 /// Returns the rules as a table, with what holds for all of them below it.
-fn describe_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
+fn describe_port_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
     if rules.is_empty() {
         return format!("gateway {gateway} has lanes to no other: no port is needed");
     }
@@ -66,7 +66,7 @@ fn describe_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> String {
             Direction::Forward => "forward",
         };
         let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-        let ports = describe_port_numbers(&rule.destination_ports);
+        let ports = describe_path_port_numbers(&rule.destination_ports);
         let destination = format!("{} port {ports}", rule.destination);
         let protocol = rule.protocol.to_uppercase();
         [direction.to_owned(), protocol, source, destination, rule.purpose.clone()]

@@ -31,10 +31,10 @@ pub(super) struct QuickstartCommand {
     #[arg(long, default_value = "0.1 %")]
     loss: Fraction,
     /// Ranks of the regions east and west, 1 to 8 each
-    #[arg(long, default_value = "3,1", value_parser = parse_rank_counts)]
+    #[arg(long, default_value = "3,1", value_parser = parse_quickstart_rank_counts)]
     ranks: (u32, u32),
     /// Size of the buffer that is all-reduced after the training, 1 MiB to 4 GiB
-    #[arg(long, default_value = "64 MiB", value_parser = parse_buffer_size)]
+    #[arg(long, default_value = "64 MiB", value_parser = parse_quickstart_buffer_size)]
     size: ByteCount,
     /// Number of training steps
     #[arg(long, value_name = "N", default_value_t = quickstart::training::data_parallel::STEPS_DEFAULT)]
@@ -128,7 +128,7 @@ impl QuickstartRankCommand {
 }
 
 /// Parses the numbers of ranks of east and west, such as `3,1`: 1 to 8 each.
-fn parse_rank_counts(text: &str) -> Result<(u32, u32), String> {
+fn parse_quickstart_rank_counts(text: &str) -> Result<(u32, u32), String> {
     let counts: Vec<Option<u32>> = text
         .split(',')
         .map(|count| count.trim().parse().ok().filter(|n| (1..=8).contains(n)))
@@ -140,7 +140,7 @@ fn parse_rank_counts(text: &str) -> Result<(u32, u32), String> {
 }
 
 /// Parses the size of a buffer of f32: 1 MiB to 4 GiB, a multiple of 4 bytes.
-fn parse_buffer_size(text: &str) -> Result<ByteCount, String> {
+fn parse_quickstart_buffer_size(text: &str) -> Result<ByteCount, String> {
     let size: ByteCount = text.parse().map_err(|error: units::QuantityError| error.to_string())?;
     if size.get() < 1 << 20 || size.get() > 4 << 30 || !size.get().is_multiple_of(4) {
         return Err("a size from 1 MiB to 4 GiB, of whole f32 elements".to_owned());

@@ -19,7 +19,7 @@ pub(super) async fn check_attach_address(gateway: &GatewayConfig) -> Option<Find
             return Some(finding(error.to_string()).into_failure(advice));
         }
     }
-    let way = tls_address(address);
+    let way = attach_tls_address(address);
     let mut way = TlsGateway::new(way.parse::<TlsAddress>().ok()?, &gateway.ca);
     way.gateway = Some(gateway.name.clone());
     Some(match way.connect_unattached().await {
@@ -34,7 +34,7 @@ pub(super) async fn check_attach_address(gateway: &GatewayConfig) -> Option<Find
 }
 
 /// Returns the way from this host to an address at which a gateway listens.
-fn tls_address(mut address: SocketAddr) -> String {
+fn attach_tls_address(mut address: SocketAddr) -> String {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn an_unspecified_address_is_tried_on_loopback() {
-        let way = |text: &str| tls_address(text.parse().expect("an address"));
+        let way = |text: &str| attach_tls_address(text.parse().expect("an address"));
         assert_eq!(way("0.0.0.0:7480"), "tls://127.0.0.1:7480");
         assert_eq!(way("[::]:7480"), "tls://[::1]:7480");
         assert_eq!(way("192.0.2.10:7480"), "tls://192.0.2.10:7480");

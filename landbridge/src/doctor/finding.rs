@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum FindingVerdict {
     /// The subject is in order.
     Ok,
     /// The gateway works, but not as well as it could.
@@ -24,7 +24,7 @@ pub struct Finding {
     /// File, setting or peer that was checked.
     pub subject: String,
     /// Result.
-    pub verdict: Verdict,
+    pub verdict: FindingVerdict,
     /// Observation.
     pub found: String,
     /// Action to take; `None` if none is needed.
@@ -35,21 +35,21 @@ impl Finding {
     /// Returns the finding that the subject of a check is in order.
     pub(super) fn ok(check: &'static str, subject: impl ToString, found: impl ToString) -> Self {
         let (subject, found) = (subject.to_string(), found.to_string());
-        Self { check, subject, verdict: Verdict::Ok, found, advice: None }
+        Self { check, subject, verdict: FindingVerdict::Ok, found, advice: None }
     }
 
     /// Turns the finding into a warning, with the action to take.
     pub(super) fn into_warning(self, advice: impl ToString) -> Self {
-        Self { verdict: Verdict::Warning, advice: Some(advice.to_string()), ..self }
+        Self { verdict: FindingVerdict::Warning, advice: Some(advice.to_string()), ..self }
     }
 
     /// Turns the finding into a failure, with the action to take.
     pub(super) fn into_failure(self, advice: impl ToString) -> Self {
-        Self { verdict: Verdict::Failed, advice: Some(advice.to_string()), ..self }
+        Self { verdict: FindingVerdict::Failed, advice: Some(advice.to_string()), ..self }
     }
 
     /// Marks the check as not possible, for the reason in `found`.
     pub(super) fn into_skipped(self) -> Self {
-        Self { verdict: Verdict::Skipped, ..self }
+        Self { verdict: FindingVerdict::Skipped, ..self }
     }
 }

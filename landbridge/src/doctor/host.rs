@@ -2,7 +2,8 @@
 
 use super::finding::Finding;
 use gateway::access::{
-    self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_access,
+    self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
+    denied_socket_access,
 };
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{check_descriptor_limit, descriptors_needed, process_memory_needs};
@@ -14,12 +15,12 @@ use std::path::Path;
 use units::ByteCount;
 
 /// Checks that the limits of the kernel allow the socket buffers of a lane.
-pub(super) fn check_socket_buffers() -> Vec<Finding> {
-    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(check_socket_buffer).collect()
+pub(super) fn check_host_socket_buffers() -> Vec<Finding> {
+    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(check_host_socket_buffer).collect()
 }
 
 /// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
-fn check_socket_buffer(setting: &'static str) -> Finding {
+fn check_host_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);
     let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -37,7 +38,7 @@ fn check_socket_buffer(setting: &'static str) -> Finding {
 
 /// Checks that no limit of the host, of cgroups or of the process is below the memory of the gateway
 /// and the arenas of its jobs. The doctor's own limits are the gateway's only if both run alike.
-pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let arenas = region.arenas_memory();
     let finding =
         |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
@@ -60,7 +61,7 @@ pub(super) fn check_memory_limits(region: &RegionFile, gateway: &GatewayConfig) 
 }
 
 /// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
-pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+pub(super) fn check_host_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
     let needed =
         descriptors_needed(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
@@ -74,7 +75,7 @@ pub(super) fn check_descriptors(region: &RegionFile, gateway: &GatewayConfig) ->
 
 /// Checks that a gateway listens on its local socket, or can create it, where no other user can
 /// replace it. Call it within a runtime.
-pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
+pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
     let user = match gateway.user_id().and_then(|user| gateway.group_id().map(|_| user)) {
@@ -83,12 +84,12 @@ pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
     };
     let trusted = TrustedUsers::new(user);
     let listening = match UnixStream::connect(path) {
-        Ok(stream) => listening_user(stream).map(Some),
+        Ok(stream) => user_listening_on_host(stream).map(Some),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
         Err(_) => Ok(None),
     };
     let judged = match listening {
-        Err(_) => Err(denied_access(path)),
+        Err(_) => Err(denied_socket_access(path)),
         Ok(user) => check_socket_folder(path, trusted).and_then(|()| match user {
             Some(user) => check_socket_peer(path, user, trusted).map(|()| true),
             None => Ok(false),
@@ -96,7 +97,7 @@ pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
     };
     match judged {
         Ok(true) => finding("a gateway is listening"),
-        Ok(false) => check_socket_can_be_made(path, &finding),
+        Ok(false) => check_host_socket_can_be_made(path, &finding),
         Err(error) => {
             let advice = match error {
                 SocketAccessError::Denied { .. } => {
@@ -115,13 +116,13 @@ pub(super) fn check_local_socket(gateway: &GatewayConfig) -> Finding {
 }
 
 /// Returns the user of the process that listens at the other end of a connection.
-fn listening_user(stream: UnixStream) -> std::io::Result<u32> {
+fn user_listening_on_host(stream: UnixStream) -> std::io::Result<u32> {
     stream.set_nonblocking(true)?;
     Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
 }
 
 /// Checks that the gateway can create its local socket.
-fn check_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
+fn check_host_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     // The last folder above a relative path is the working directory, whose name is empty there.
     let above = path.ancestors().skip(1);
     let mut above =
@@ -146,7 +147,7 @@ fn check_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> F
 
 /// Checks that the token file of a job can be loaded, and that only its owner and the group of the
 /// socket can read it.
-pub(super) fn check_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
+pub(super) fn check_host_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
     match token_file::load_token(&job.token) {
         Err(TokenFileError::Malformed(_)) => {
             let found = "not a job token, which is 64 hexadecimal digits";
@@ -154,13 +155,17 @@ pub(super) fn check_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
             finding.into_failure("make one with `landbridge certs`")
         }
         // The check below reports a file that cannot be read.
-        _ => check_secret_file("job token", &job.token, group),
+        _ => check_host_secret_file("job token", &job.token, group),
     }
 }
 
 /// Checks that a secret file exists and that only its owner, and `group` if it is given, can read
 /// the file, by the judge of `landbridge run`.
-pub(super) fn check_secret_file(check: &'static str, path: &Path, group: Option<u32>) -> Finding {
+pub(super) fn check_host_secret_file(
+    check: &'static str,
+    path: &Path,
+    group: Option<u32>,
+) -> Finding {
     match access::check_secret_file(path, group) {
         Ok(found) => Finding::ok(check, path.display(), found),
         Err(error) => {
@@ -175,15 +180,15 @@ const SOCKET_BUFFER_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::FindingVerdict;
     use super::*;
 
     #[test]
     fn a_socket_below_the_working_directory_can_be_made() {
         for path in ["no-such-folder/east-0.sock", "east-0.sock", "./a/b/east-0.sock"] {
             let finding = |found: &str| Finding::ok("local socket", path, found);
-            let found = check_socket_can_be_made(Path::new(path), &finding);
-            assert_eq!(found.verdict, Verdict::Ok, "{found:?}");
+            let found = check_host_socket_can_be_made(Path::new(path), &finding);
+            assert_eq!(found.verdict, FindingVerdict::Ok, "{found:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use gateway::config::GatewayConfig;
-use gateway::wan::connect::tls::{Credentials, check_gateway_name, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, check_gateway_identity, gateway_dns_name};
 use time::{Duration, OffsetDateTime};
 
 /// Loads the credentials of a gateway and checks its certificate. The error is the finding that the
@@ -17,16 +17,16 @@ pub(super) fn check_identity(
         finding.into_failure("make certificates with `landbridge certs` and copy them here")
     })?;
     let findings = vec![
-        check_certificate_trust(gateway, &credentials),
-        check_certificate_name(gateway, &credentials, fabric),
-        check_certificate_expiry(gateway, &credentials),
+        check_identity_trust(gateway, &credentials),
+        check_identity_name(gateway, &credentials, fabric),
+        check_identity_expiry(gateway, &credentials),
     ];
     Ok((credentials, findings))
 }
 
 /// Checks that a peer with the same CA would accept the certificate of the gateway now. That the
 /// key fits was checked when `credentials` were read.
-fn check_certificate_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
+fn check_identity_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
     match credentials.check_own_certificate() {
         Ok(()) => finding(&format!("signed by {}, fits its key", gateway.ca.display())),
@@ -38,13 +38,13 @@ fn check_certificate_trust(gateway: &GatewayConfig, credentials: &Credentials) -
 }
 
 /// Checks that the certificate is issued for the name of the gateway and the fabric.
-fn check_certificate_name(
+fn check_identity_name(
     gateway: &GatewayConfig,
     credentials: &Credentials,
     fabric: &str,
 ) -> Finding {
     let finding = |found: &str| Finding::ok("name", gateway.certificate.display(), found);
-    match check_gateway_name(credentials.certificate_chain(), &gateway.name, fabric) {
+    match check_gateway_identity(credentials.certificate_chain(), &gateway.name, fabric) {
         Ok(()) => finding(&gateway_dns_name(&gateway.name, fabric)),
         Err(error) => finding(&error.to_string())
             .into_failure(format!("install the certificate of `{}` here", gateway.name)),
@@ -52,7 +52,7 @@ fn check_certificate_name(
 }
 
 /// Checks that the certificate is valid now and for the next 14 days.
-fn check_certificate_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
+fn check_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("expiry", gateway.certificate.display(), found);
     let renew = "renew it with `landbridge certs --renew 30`, and copy both files here";
     let parsed = credentials.certificate_chain().first();

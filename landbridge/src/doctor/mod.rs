@@ -14,23 +14,23 @@ mod running;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use finding::{Finding, Verdict};
+pub(crate) use finding::{Finding, FindingVerdict};
 
 use gateway::config::{GatewayConfig, RegionFile};
 
 /// Checks the host, the running gateway, the certificate and the peers of one gateway, some seconds
 /// for each peer. Returns all findings.
 pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
-    let mut findings = host::check_socket_buffers();
-    findings.push(host::check_memory_limits(region, gateway));
-    findings.push(host::check_descriptors(region, gateway));
-    findings.push(host::check_local_socket(gateway));
+    let mut findings = host::check_host_socket_buffers();
+    findings.push(host::check_host_memory(region, gateway));
+    findings.push(host::check_host_descriptors(region, gateway));
+    findings.push(host::check_host_socket(gateway));
     findings.extend(attach::check_attach_address(gateway).await);
     findings.extend(running::check_running_gateway(region, gateway).await);
     // A group that this host lacks is a finding of the socket.
     let group = gateway.group_id().unwrap_or_default();
-    findings.extend(region.jobs().map(|job| host::check_token_file(job, group)));
-    findings.push(host::check_secret_file("key permissions", &gateway.key, None));
+    findings.extend(region.jobs().map(|job| host::check_host_token_file(job, group)));
+    findings.push(host::check_host_secret_file("key permissions", &gateway.key, None));
     let fabric = region.fabric().fabric();
     match identity::check_identity(gateway, fabric.name()) {
         Ok((credentials, found)) => {

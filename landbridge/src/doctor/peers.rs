@@ -4,7 +4,7 @@ use super::finding::Finding;
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
 use gateway::host::RealHost;
 use gateway::wan::connect::path_probe::path_check::{
-    LanePaths, PathFault, PathFindings, check_path, describe_ports,
+    LanePaths, PathFault, PathFindings, check_path, describe_path_ports,
 };
 use gateway::wan::connect::path_probe::{
     ExpectedPath, PathMeasurement, ProbeError, ProbeTarget, measure_path,
@@ -73,7 +73,7 @@ async fn check_peer(
             let path = MeasuredPath { subject, paths, checked, link, pinned };
             findings.extend(measure_peer(fabric, me, peer, path, credentials).await);
         }
-        None => findings.extend(describe_lan_path(&subject, &paths, &checked)),
+        None => findings.extend(describe_peer_lan_path(&subject, &paths, &checked)),
     }
     findings
 }
@@ -87,16 +87,20 @@ fn describe_ports_of_peer(subject: &str, checked: &PathFindings) -> Vec<Finding>
         |fault: PathFault| Finding::ok("UDP ports", subject, &fault).into_warning(fault.remedy());
     let shut: Vec<Finding> = checked.faults(None).into_iter().map(shut).collect();
     if shut.is_empty() {
-        let found = format!("all answer: {}", describe_ports(&checked.answering));
+        let found = format!("all answer: {}", describe_path_ports(&checked.answering));
         return vec![Finding::ok("UDP ports", subject, found)];
     }
     shut
 }
 
 /// Returns the findings on the path to a peer of the same region, which is not measured.
-fn describe_lan_path(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Vec<Finding> {
+fn describe_peer_lan_path(
+    subject: &str,
+    paths: &LanePaths,
+    checked: &PathFindings,
+) -> Vec<Finding> {
     let (Some(rtt), Some(mtu)) = (checked.rtt, checked.mtu) else {
-        return vec![explain_silence(subject, paths, checked)];
+        return vec![explain_peer_silence(subject, paths, checked)];
     };
     let answers = format!("ports answer in {}", rtt.rounded());
     let carried = format!("{mtu} bytes; no more was tried");
@@ -146,14 +150,14 @@ async fn measure_peer(
     endpoint.close(quinn::VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
     match measured {
-        Ok(measured) => compare_with_fabric(&subject, link, (want, pinned), &measured),
-        Err(error) => vec![explain_probe_failure(&subject, (&paths, &checked), &error)],
+        Ok(measured) => compare_peer_with_fabric(&subject, link, (want, pinned), &measured),
+        Err(error) => vec![explain_peer_probe_failure(&subject, (&paths, &checked), &error)],
     }
 }
 
 /// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
 /// file, if the file states one.
-fn compare_with_fabric(
+fn compare_peer_with_fabric(
     subject: &str,
     link: &Link,
     (want, pinned): (ExpectedPath, Option<u16>),
@@ -173,7 +177,7 @@ fn compare_with_fabric(
             rtt
         },
     );
-    findings.push(compare_mtu(subject, pinned, measured.mtu));
+    findings.push(compare_peer_mtu(subject, pinned, measured.mtu));
     let sent = format!("sent {}", measured.sent.rounded());
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
@@ -194,7 +198,7 @@ fn compare_with_fabric(
 
 /// Returns the finding about the MTU of a path that carries packets of `carried` IP bytes: a failure
 /// if the fabric file states more.
-fn compare_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
+fn compare_peer_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
     let finding = |found: String| Finding::ok("MTU", subject, found);
     match stated {
         None => finding(format!("{carried} bytes, and maybe more: lanes find what gets through")),
@@ -208,7 +212,7 @@ fn compare_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
 
 /// Turns the error of a path probe into a finding with advice. The arguments are the paths of all
 /// lanes to the peer, and the check of them.
-fn explain_probe_failure(
+fn explain_peer_probe_failure(
     subject: &str,
     (paths, checked): (&LanePaths, &PathFindings),
     error: &ProbeError,
@@ -216,7 +220,7 @@ fn explain_probe_failure(
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
         ProbeError::NoAnswer(_) if checked.answering.is_empty() => {
-            explain_silence(subject, paths, checked)
+            explain_peer_silence(subject, paths, checked)
         }
         ProbeError::NoAnswer(_) => {
             let found = "ports answer short packets, but no QUIC handshake comes to an end";
@@ -232,9 +236,10 @@ fn explain_probe_failure(
 }
 
 /// Returns the finding that no port of a peer answers.
-fn explain_silence(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Finding {
+fn explain_peer_silence(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Finding {
     let mut lanes = paths.lanes.iter();
-    if lanes.next().is_some_and(|(own, lane)| answers_port_unreachable(*lane, *own, paths.rtt)) {
+    if lanes.next().is_some_and(|(own, lane)| peer_answers_port_unreachable(*lane, *own, paths.rtt))
+    {
         let found = "the host answers that nothing listens there";
         return Finding::ok("UDP both ways", subject, found)
             .into_failure("the peer is not running: start it with `landbridge run`");
@@ -245,7 +250,7 @@ fn explain_silence(subject: &str, paths: &LanePaths, checked: &PathFindings) -> 
 
 /// Returns true if the host of a peer answers a datagram with ICMP port unreachable, so no gateway
 /// listens.
-fn answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -> bool {
+fn peer_answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -> bool {
     let ask = || {
         let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
         socket.connect(address)?;
@@ -274,7 +279,7 @@ const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::FindingVerdict;
     use super::*;
     use hier_collectives::ids::RegionId;
     use units::{BitRate, ByteCount, Fraction};
@@ -282,7 +287,7 @@ mod tests {
     const RATE: BitRate = BitRate::from_bits_per_second(500_000_000);
 
     /// Returns the verdicts on RTT, MTU and rate over a link of 80 ms and 500 Mbit/s.
-    fn verdicts(rtt_ms: u64, mtu: u16, rate: Option<u64>) -> [Verdict; 3] {
+    fn verdicts(rtt_ms: u64, mtu: u16, rate: Option<u64>) -> [FindingVerdict; 3] {
         let rtt = Span::from_ms(80);
         let (a, b) = (RegionId(0), RegionId(1));
         let link = Link { a, b, rate: RATE, rtt, loss: Fraction::default() };
@@ -294,18 +299,22 @@ mod tests {
             rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
         };
         let want = ExpectedPath { rate: RATE, rtt, mtu: 1500 };
-        let findings = compare_with_fabric("west-0", &link, (want, Some(1500)), &measured);
+        let findings = compare_peer_with_fabric("west-0", &link, (want, Some(1500)), &measured);
         ["RTT", "MTU", "rate"].map(|check| {
             let finding = findings.iter().find(|finding| finding.check == check);
             let finding = finding.expect("judged");
-            assert_eq!(finding.advice.is_some(), finding.verdict != Verdict::Ok, "{finding:?}");
+            assert_eq!(
+                finding.advice.is_some(),
+                finding.verdict != FindingVerdict::Ok,
+                "{finding:?}"
+            );
             finding.verdict
         })
     }
 
     #[test]
     fn a_path_worse_than_the_fabric_says_is_reported() {
-        use Verdict::{Failed, Ok, Warning};
+        use FindingVerdict::{Failed, Ok, Warning};
         assert_eq!(verdicts(80, 1500, Some(480)), [Ok, Ok, Ok]);
         // A quarter and 2 ms above; a fifth below.
         assert_eq!(verdicts(102, 1500, Some(400)), [Ok, Ok, Ok]);
@@ -314,10 +323,10 @@ mod tests {
     }
     #[test]
     fn an_mtu_is_judged_only_where_the_fabric_states_one() {
-        assert_eq!(compare_mtu("west-0", None, 1400).verdict, Verdict::Ok);
-        assert_eq!(compare_mtu("west-0", Some(1400), 1400).verdict, Verdict::Ok);
-        let narrow = compare_mtu("west-0", Some(1500), 1400);
-        assert_eq!(narrow.verdict, Verdict::Failed);
+        assert_eq!(compare_peer_mtu("west-0", None, 1400).verdict, FindingVerdict::Ok);
+        assert_eq!(compare_peer_mtu("west-0", Some(1400), 1400).verdict, FindingVerdict::Ok);
+        let narrow = compare_peer_mtu("west-0", Some(1500), 1400);
+        assert_eq!(narrow.verdict, FindingVerdict::Failed);
         assert!(narrow.advice.is_some_and(|advice| advice.contains("set `mtu` to 1400")));
     }
 
@@ -332,11 +341,11 @@ mod tests {
         };
         let findings = describe_ports_of_peer("west-0", &checked);
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].verdict, Verdict::Warning);
+        assert_eq!(findings[0].verdict, FindingVerdict::Warning);
         assert!(findings[0].found.ends_with("do not answer: 7401-7403 of 192.0.2.1"));
         checked.answering.append(&mut checked.silent);
         let findings = describe_ports_of_peer("west-0", &checked);
-        assert_eq!((findings.len(), findings[0].verdict), (1, Verdict::Ok));
+        assert_eq!((findings.len(), findings[0].verdict), (1, FindingVerdict::Ok));
         assert!(findings[0].found.ends_with("7400-7403 of 192.0.2.1"), "{findings:?}");
     }
 }

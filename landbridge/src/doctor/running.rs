@@ -15,7 +15,7 @@ pub(super) async fn check_running_gateway(
     gateway: &GatewayConfig,
 ) -> Vec<Finding> {
     match fetch_status_async(gateway.status).await {
-        Ok(report) => describe_report(region, gateway, &report),
+        Ok(report) => describe_running_gateway(region, gateway, &report),
         Err(error @ FetchError::Unreachable { .. }) => {
             let finding = Finding::ok(CHECK, &gateway.name, error);
             vec![finding.into_skipped()]
@@ -30,7 +30,7 @@ pub(super) async fn check_running_gateway(
 
 /// Returns the findings on the status of a running gateway: whether it is the one of the file, and
 /// its problems.
-fn describe_report(
+fn describe_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,
     report: &GatewayReport,
@@ -58,7 +58,7 @@ fn describe_report(
                       identity, which must be the same on every host";
         findings.push(Finding::ok(CHECK, &gateway.name, found).into_failure(advice));
     }
-    findings.extend(report.problems.iter().map(describe_problem));
+    findings.extend(report.problems.iter().map(describe_running_problem));
     if findings.is_empty() {
         findings.push(Finding::ok(CHECK, &gateway.name, "ready"));
     }
@@ -67,7 +67,7 @@ fn describe_report(
 
 /// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from
 /// being ready.
-fn describe_problem(problem: &ProblemReport) -> Finding {
+fn describe_running_problem(problem: &ProblemReport) -> Finding {
     let finding = Finding::ok(CHECK, &problem.subject, &problem.found);
     let advice = problem.remedy.as_deref().unwrap_or("remove the cause given above");
     if problem.blocks { finding.into_failure(advice) } else { finding.into_warning(advice) }
@@ -75,7 +75,7 @@ fn describe_problem(problem: &ProblemReport) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::FindingVerdict;
     use super::*;
     use gateway::observe::status::ProblemCause;
     use std::path::Path;
@@ -102,9 +102,9 @@ mod tests {
     }
 
     /// Returns verdict and text of each finding on a report.
-    fn findings(region: &RegionFile, report: &GatewayReport) -> Vec<(Verdict, String)> {
+    fn findings(region: &RegionFile, report: &GatewayReport) -> Vec<(FindingVerdict, String)> {
         let gateway = region.gateway(None).expect("the only one");
-        let findings = describe_report(region, gateway, report).into_iter();
+        let findings = describe_running_gateway(region, gateway, report).into_iter();
         findings.map(|finding| (finding.verdict, finding.found)).collect()
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn problems_of_the_gateway_are_repeated() {
         let region = east();
         let mut report = report(&region);
-        assert_eq!(findings(&region, &report), [(Verdict::Ok, "ready".to_owned())]);
+        assert_eq!(findings(&region, &report), [(FindingVerdict::Ok, "ready".to_owned())]);
         let problem = |blocks: bool, found: &str| ProblemReport {
             cause: ProblemCause::Peer,
             blocks,
@@ -122,8 +122,8 @@ mod tests {
         };
         report.problems = vec![problem(true, "no lane"), problem(false, "1 of 4 lanes")];
         let expected = [
-            (Verdict::Failed, "no lane".to_owned()),
-            (Verdict::Warning, "1 of 4 lanes".to_owned()),
+            (FindingVerdict::Failed, "no lane".to_owned()),
+            (FindingVerdict::Warning, "1 of 4 lanes".to_owned()),
         ];
         assert_eq!(findings(&region, &report), expected);
     }
@@ -134,7 +134,7 @@ mod tests {
         let mut other = report(&region);
         other.fabric_identity = "00".repeat(32);
         let found = findings(&region, &other);
-        assert!(found.len() == 1 && found[0].0 == Verdict::Failed, "{found:?}");
+        assert!(found.len() == 1 && found[0].0 == FindingVerdict::Failed, "{found:?}");
         assert!(found[0].1.contains("identity 00000000"), "{found:?}");
         other.gateway = "west-0".to_owned();
         let found = findings(&region, &other);

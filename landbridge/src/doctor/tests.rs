@@ -1,5 +1,7 @@
 use super::*;
-use gateway::certs::{CertificateAuthority, CertificateOptions, Validity, make_certificates};
+use gateway::certs::{
+    CertificateAuthority, CertificateOptions, CertificateValidity, make_certificate_files,
+};
 use gateway::loopback::ports::free_port_block;
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
@@ -37,12 +39,12 @@ fn deployment_of(fabric: &str, west: SocketAddr) -> Deployment {
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
     let order = CertificateOptions {
-        validity: Validity::days(60),
+        validity: CertificateValidity::days(60),
         jobs: &jobs,
         force: false,
         renew_days: 0,
     };
-    make_certificates(region.fabric().fabric(), &directory.path().join("keys"), &order)
+    make_certificate_files(region.fabric().fabric(), &directory.path().join("keys"), &order)
         .expect("certificates");
     Deployment { directory, region }
 }
@@ -65,7 +67,7 @@ impl Deployment {
 }
 
 /// Returns verdict and observation of the first finding of a check.
-fn verdict(findings: &[Finding], check: &str) -> (Verdict, String) {
+fn verdict(findings: &[Finding], check: &str) -> (FindingVerdict, String) {
     let finding = findings.iter().find(|finding| finding.check == check);
     let finding = finding.unwrap_or_else(|| panic!("no `{check}` in {findings:?}"));
     (finding.verdict, finding.found.clone())
@@ -141,15 +143,15 @@ async fn a_sound_deployment_passes_every_check() {
     let deployment = deployment(address);
     let _west = serve_lanes(address, &deployment.west(&deployment.key("ca.pem")));
     let findings = deployment.examine().await;
-    let failed: Vec<_> = findings.iter().filter(|f| f.verdict == Verdict::Failed).collect();
+    let failed: Vec<_> = findings.iter().filter(|f| f.verdict == FindingVerdict::Failed).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok);
+    assert_eq!(verdict(&findings, "UDP both ways").0, FindingVerdict::Ok);
     let (mtu, found) = verdict(&findings, "MTU");
-    assert!(mtu == Verdict::Ok && found.starts_with("1500 bytes"), "{found}");
+    assert!(mtu == FindingVerdict::Ok && found.starts_with("1500 bytes"), "{found}");
     let (ports, found) = verdict(&findings, "UDP ports");
-    assert!(ports == Verdict::Ok && found.starts_with("all answer: "), "{found}");
+    assert!(ports == FindingVerdict::Ok && found.starts_with("all answer: "), "{found}");
     let (running, found) = verdict(&findings, "running gateway");
-    assert!(running == Verdict::Skipped && found.contains("nothing answers at"), "{found}");
+    assert!(running == FindingVerdict::Skipped && found.contains("nothing answers at"), "{found}");
     assert!(verdict(&findings, "rate").1.contains("sent 977 KiB at "), "{findings:?}");
     let left: Vec<_> = std::fs::read_dir(deployment.directory.path()).expect("there").collect();
     assert_eq!(left.len(), 3, "the doctor leaves nothing behind: {left:?}");
@@ -167,10 +169,10 @@ async fn a_narrow_path_and_shut_ports_are_named() {
     let findings = deployment.examine().await;
     let (ports, found) = verdict(&findings, "UDP ports");
     let shut = format!("{}-{} of 127.0.0.1", address.port() + 1, address.port() + 3);
-    assert!(ports == Verdict::Warning && found.ends_with(&shut), "{found}");
-    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok, "{findings:?}");
+    assert!(ports == FindingVerdict::Warning && found.ends_with(&shut), "{found}");
+    assert_eq!(verdict(&findings, "UDP both ways").0, FindingVerdict::Ok, "{findings:?}");
     let (mtu, found) = verdict(&findings, "MTU");
-    assert!(mtu == Verdict::Failed && found.contains("more than 1400 bytes"), "{found}");
+    assert!(mtu == FindingVerdict::Failed && found.contains("more than 1400 bytes"), "{found}");
     let advice = findings.iter().find(|finding| finding.check == "MTU");
     let advice = advice.and_then(|finding| finding.advice.clone()).unwrap_or_default();
     assert!(advice.contains("set `mtu` to 1400"), "{advice}");
@@ -183,7 +185,7 @@ async fn an_absent_peer_is_distinguished_from_one_that_refuses() {
     let absent = deployment(address);
     let findings = absent.examine().await;
     let (udp, found) = verdict(&findings, "UDP both ways");
-    assert_eq!(udp, Verdict::Failed);
+    assert_eq!(udp, FindingVerdict::Failed);
     assert!(found.contains("nothing listens there"), "{found}");
 
     let (socket, address) = self::socket();
@@ -194,7 +196,7 @@ async fn an_absent_peer_is_distinguished_from_one_that_refuses() {
     let _west = serve(socket, &untrusted.west(&ca));
     let findings = untrusted.examine().await;
     let (udp, found) = verdict(&findings, "UDP both ways");
-    assert_eq!(udp, Verdict::Failed);
+    assert_eq!(udp, FindingVerdict::Failed);
     assert!(found.contains("refused"), "{found}");
 }
 
@@ -208,16 +210,17 @@ async fn faults_of_this_host_are_found() {
     std::fs::remove_file(deployment.key("train.token")).expect("there");
     let (ca, ca_key) = (deployment.key("ca.pem"), deployment.key("ca.key"));
     let authority = CertificateAuthority::load(&ca, &ca_key).expect("a CA");
-    let issued =
-        authority.issue_certificate("west-0", "two-region", Validity::expired()).expect("issued");
+    let issued = authority
+        .issue_certificate("west-0", "two-region", CertificateValidity::expired())
+        .expect("issued");
     std::fs::write(deployment.key("east-0.pem"), issued.certificate_pem).expect("ours");
     std::fs::write(&key, issued.key_pem).expect("ours");
     let findings = deployment.examine().await;
     for check in ["key permissions", "job token", "certificate", "name", "expiry"] {
         let (verdict, found) = verdict(&findings, check);
-        assert_eq!(verdict, Verdict::Failed, "{check}: {found}");
+        assert_eq!(verdict, FindingVerdict::Failed, "{check}: {found}");
     }
-    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Failed);
+    let failed = findings.iter().filter(|finding| finding.verdict == FindingVerdict::Failed);
     assert!(failed.clone().all(|finding| finding.advice.is_some()), "{findings:?}");
 
     std::fs::remove_file(&key).expect("there");
@@ -227,7 +230,7 @@ async fn faults_of_this_host_are_found() {
     std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("ours");
     let findings = deployment.examine().await;
     let (bad, found) = verdict(&findings, "job token");
-    assert!(bad == Verdict::Failed && found.contains("64 hexadecimal"), "{found}");
+    assert!(bad == FindingVerdict::Failed && found.contains("64 hexadecimal"), "{found}");
     assert!(verdict(&findings, "certificate").1.contains("east-0.key"), "{findings:?}");
-    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Skipped);
+    assert_eq!(verdict(&findings, "UDP both ways").0, FindingVerdict::Skipped);
 }

@@ -49,17 +49,17 @@ pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Ve
     let lanes = plan::lane_count(fabric);
     let mut rules = Vec::new();
     for peer in region.lane_peers(gateway) {
-        rules.extend(lane_rules(&peer, lanes, &fabric.gateway(peer.id).name));
+        rules.extend(lane_firewall_rules(&peer, lanes, &fabric.gateway(peer.id).name));
     }
     let attach = gateway.attach.map(|address| (address, "trainers of other hosts of the site"));
     let status = (gateway.status, "status and metrics, for those who read them");
-    rules.extend(attach.into_iter().chain([status]).filter_map(tcp_rule));
+    rules.extend(attach.into_iter().chain([status]).filter_map(tcp_firewall_rule));
     rules
 }
 
 /// Returns the rule for a TCP address at which the gateway listens; `None` for one that only this host
 /// reaches.
-fn tcp_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallRule> {
+fn tcp_firewall_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallRule> {
     (!address.ip().is_loopback()).then(|| FirewallRule {
         direction: Direction::In,
         protocol: "tcp",
@@ -71,18 +71,18 @@ fn tcp_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallRule> {
 }
 
 /// Returns the rules for the lanes to one peer, whose name is `name`.
-fn lane_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
+fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
     let LanePeer { own, own_seen_at, theirs, .. } = peer;
     let udp = |direction, (source, destination), destination_ports, purpose: String| {
         let (protocol, source) = ("udp", Some(source));
         FirewallRule { direction, protocol, source, destination, destination_ports, purpose }
     };
     let mut rules = Vec::new();
-    for ((source, destination), ports) in ports_by_addresses(theirs, own, lanes) {
+    for ((source, destination), ports) in firewall_ports_by_addresses(theirs, own, lanes) {
         let purpose = format!("lanes of {name}");
         rules.push(udp(Direction::In, (source, destination), ports, purpose));
     }
-    for ((source, destination), ports) in ports_by_addresses(own, theirs, lanes) {
+    for ((source, destination), ports) in firewall_ports_by_addresses(own, theirs, lanes) {
         let purpose = format!("lanes to {name}");
         rules.push(udp(Direction::Out, (source, destination), ports, purpose));
     }
@@ -90,7 +90,9 @@ fn lane_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
         let to: BTreeSet<IpAddr> = own.all().map(|address| address.ip()).collect();
         let to: Vec<String> = to.iter().map(IpAddr::to_string).collect();
         let purpose = format!("lanes of {name}, passed on to {}", to.join(", "));
-        for ((source, destination), ports) in ports_by_addresses(theirs, own_seen_at, lanes) {
+        for ((source, destination), ports) in
+            firewall_ports_by_addresses(theirs, own_seen_at, lanes)
+        {
             rules.push(udp(Direction::Forward, (source, destination), ports, purpose.clone()));
         }
     }
@@ -98,7 +100,7 @@ fn lane_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
 }
 
 /// Returns the destination ports of all lanes by source and destination address.
-fn ports_by_addresses(
+fn firewall_ports_by_addresses(
     from: &LaneAddresses,
     to: &LaneAddresses,
     lanes: u16,
@@ -115,7 +117,7 @@ fn ports_by_addresses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
+    use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
     use std::path::Path;
 
     /// Returns the rules of east in the example, with one replacement in each file.
@@ -131,7 +133,7 @@ mod tests {
         let rules = firewall_rules(&region, region.gateway(None).expect("the only one"));
         let text = |rule: &FirewallRule| {
             let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-            let ports = describe_port_numbers(&rule.destination_ports);
+            let ports = describe_path_port_numbers(&rule.destination_ports);
             let FirewallRule { direction, protocol, destination, .. } = rule;
             format!("{direction:?} {protocol} {source} -> {destination} {ports}")
         };

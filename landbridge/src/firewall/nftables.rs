@@ -1,7 +1,7 @@
 //! Rules for firewalls in the language of nftables, for the host of the gateway.
 
 use super::{Direction, FirewallRule};
-use gateway::wan::connect::path_probe::path_check::describe_port_numbers;
+use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
 use std::net::IpAddr;
 
 /// Returns a script for `nft -f -` that puts `rules` at the beginning of the chains of Debian's
@@ -19,16 +19,17 @@ fn nftables_line(rule: &FirewallRule) -> String {
         Direction::In => "input",
         Direction::Out => "output",
         Direction::Forward => {
-            let ports = describe_port_numbers(&rule.destination_ports);
+            let ports = describe_path_port_numbers(&rule.destination_ports);
             let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
             return format!(
                 "# at {destination}: {protocol} from {source} to ports {ports}: {purpose}"
             );
         }
     };
-    let source = rule.source.map_or(String::new(), |source| address_match("saddr", source));
-    let destination = address_match("daddr", *destination);
-    let ports = describe_port_numbers(&rule.destination_ports);
+    let source =
+        rule.source.map_or(String::new(), |source| nftables_address_match("saddr", source));
+    let destination = nftables_address_match("daddr", *destination);
+    let ports = describe_path_port_numbers(&rule.destination_ports);
     format!(
         "insert rule inet filter {chain} {source}{destination}{protocol} dport {{ {ports} }} \
          accept comment \"{purpose}\""
@@ -37,7 +38,7 @@ fn nftables_line(rule: &FirewallRule) -> String {
 
 /// Returns the words that match a packet's address, which `field` names, with a space at their end.
 /// Nothing for an unspecified address, which stands for all addresses of the host.
-fn address_match(field: &str, address: IpAddr) -> String {
+fn nftables_address_match(field: &str, address: IpAddr) -> String {
     let family = if address.is_ipv4() { "ip" } else { "ip6" };
     match address.is_unspecified() {
         true => String::new(),

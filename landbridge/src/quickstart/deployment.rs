@@ -4,7 +4,7 @@ use super::error::QuickstartError;
 use super::messages::JOB_NAME;
 use super::options::QuickstartOptions;
 use gateway::access::SOCKET_PATH_BYTES_MAX;
-use gateway::certs::{self, CertificateOptions, Validity};
+use gateway::certs::{self, CertificateOptions, CertificateValidity};
 use gateway::config::{FabricFile, Fault, Faults};
 use gateway::loopback::ports;
 use gateway::loopback::two_regions::{Region, TwoRegions};
@@ -55,7 +55,7 @@ impl QuickstartDeployment {
         };
         let (east, west, relay, status) = (block()?, block()?, block()?, [block()?, block()?]);
         let (east_speeds, west_speeds) = {
-            let mut all = rank_speeds(options);
+            let mut all = deployed_rank_speeds(options);
             let west = all.split_off(options.ranks.0 as usize);
             (all, west)
         };
@@ -79,12 +79,12 @@ impl QuickstartDeployment {
         let fabric = file.map_err(name_options_in_faults)?.fabric().clone();
         let jobs = [JOB_NAME.to_owned()];
         let order = CertificateOptions {
-            validity: Validity::days(1),
+            validity: CertificateValidity::days(1),
             jobs: &jobs,
             force: false,
             renew_days: 0,
         };
-        certs::make_certificates(&fabric, &folder.path().join("keys"), &order)?;
+        certs::make_certificate_files(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
         let forwards = (0..plan::lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
         Ok(Self { forwards: forwards.collect(), folder, fabric, status })
@@ -102,7 +102,7 @@ impl QuickstartDeployment {
 }
 
 /// Returns the relative speeds of all ranks, those of east first.
-pub(super) fn rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
+pub(super) fn deployed_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     let ranks = (options.ranks.0 + options.ranks.1) as usize;
     RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }

@@ -17,7 +17,7 @@ const COLUMNS_DEFAULT: u16 = 80;
 /// Returns a progress bar over `length` steps; a hidden one where stderr is no terminal.
 pub(super) fn quickstart_progress_bar(length: u64) -> ProgressBar {
     let target = if io::stderr().is_terminal() {
-        let terminal = Box::new(QueuedTerminal::default());
+        let terminal = Box::new(ProgressTerminal::default());
         ProgressDrawTarget::term_like_with_hz(terminal, FRAMES_PER_SECOND)
     } else {
         ProgressDrawTarget::hidden()
@@ -30,11 +30,11 @@ pub(super) fn quickstart_progress_bar(length: u64) -> ProgressBar {
 
 /// The terminal at stderr, which gets whole frames or none.
 #[derive(Debug, Default)]
-struct QueuedTerminal {
+struct ProgressTerminal {
     frame: Mutex<String>,
 }
 
-impl QueuedTerminal {
+impl ProgressTerminal {
     /// Adds a text to the frame.
     fn draw(&self, text: &str) -> io::Result<()> {
         self.frame.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
@@ -47,7 +47,7 @@ impl QueuedTerminal {
     }
 }
 
-impl TermLike for QueuedTerminal {
+impl TermLike for ProgressTerminal {
     /// Returns the columns of the terminal.
     fn width(&self) -> u16 {
         terminal_size_of(io::stderr()).map_or(COLUMNS_DEFAULT, |(Width(columns), _)| columns)

@@ -109,7 +109,8 @@ impl RankTask {
             }
         };
         let trained =
-            data_parallel::train_rank(&digits, share, self.steps, average, progress).await?;
+            data_parallel::train_rank_in_parallel(&digits, share, self.steps, average, progress)
+                .await?;
         printed?;
         Ok(bytemuck::cast_slice(&trained.parameters).to_vec())
     }

@@ -6,7 +6,7 @@
 use super::all_reduce_times::{
     AllReduceTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
 };
-use super::deployment::{QuickstartDeployment, REGION_NAMES, rank_speeds};
+use super::deployment::{QuickstartDeployment, REGION_NAMES, deployed_rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
@@ -46,7 +46,7 @@ pub(crate) async fn run_quickstart(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system())?;
     // A closed terminal ends the quickstart as Ctrl-C does, unless it shall outlive the terminal.
-    let outlives_terminal = stdio::is_hangup_ignored();
+    let outlives_terminal = stdio::is_hangup_signal_ignored();
     let mut hangup = signal(SignalKind::hangup()).map_err(system())?;
     let deployment = QuickstartDeployment::create(options)?;
     let mut runner = QuickstartRunner::default();
@@ -79,8 +79,8 @@ impl QuickstartRunner {
         let steps = u64::from(options.steps.get());
         let bar = quickstart_progress_bar(steps + u64::from(options.iterations.get()));
         let reference = spawn_reference_training(options)?;
-        let shares =
-            batch_shares(GLOBAL_BATCH as u64, &rank_speeds(options)).expect("speeds are positive");
+        let shares = batch_shares(GLOBAL_BATCH as u64, &deployed_rank_speeds(options))
+            .expect("speeds are positive");
         bar.set_message("starting gateways");
         self.start_processes(options, deployment, &shares).await?;
         bar.set_message("training");
@@ -106,7 +106,7 @@ impl QuickstartRunner {
         let same = |digests: &[String]| digests.windows(2).all(|pair| pair[0] == pair[1]);
         Ok(QuickstartReport {
             identical: same(&digests) && same(&result_digests),
-            reference_max_abs_diff: reference::max_abs_difference(
+            reference_max_abs_diff: reference::difference_from_reference(
                 &parameters,
                 &reference.parameters,
             ),

@@ -7,7 +7,7 @@ use super::limited::{
 };
 use super::skipping::skip;
 use super::{Deployment, ELEMENTS, LAYOUT, ONE_AT_A_TIME, TEST_TIMEOUT, Team, running};
-use gateway::access::own_user;
+use gateway::access::own_user_account;
 use rustix::process::{Resource, getrlimit};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -201,7 +201,7 @@ fn give_all(path: &Path, user: u32) {
 #[test]
 fn a_gateway_works_or_refuses_with_few_threads() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if own_user() != 0 {
+    if own_user_account() != 0 {
         return skip("becoming another user needs root");
     }
     let deployment = west_alone();

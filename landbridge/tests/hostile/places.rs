@@ -4,7 +4,7 @@
 use super::deployment::{BINARY, Deployment, UP_LINE};
 use super::skipping::skip;
 use super::{LAYOUT, ONE_AT_A_TIME};
-use gateway::access::own_user;
+use gateway::access::own_user_account;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{DirBuilder, Permissions};
@@ -217,7 +217,7 @@ fn things_of_other_programs_are_left_alone() {
 #[test]
 fn things_of_strangers_are_left_alone() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if own_user() != 0 {
+    if own_user_account() != 0 {
         return skip("files of another user need root");
     }
     for place in Place::ALL {
@@ -229,7 +229,7 @@ fn things_of_strangers_are_left_alone() {
 #[test]
 fn a_strangers_folder_is_not_entered() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if own_user() != 0 {
+    if own_user_account() != 0 {
         return skip("files of another user need root");
     }
     let deployment = deployment_with_folder();

@@ -4,7 +4,7 @@ use crate::deployment::Deployment;
 use gateway::access::TrustedUsers;
 use gateway::client::TlsGateway;
 use gateway::config::RegionFile;
-use gateway::local::listener::{Duplex, connect_unix};
+use gateway::local::listener::{TrainerStream, connect_unix_listener};
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
 };
@@ -41,12 +41,12 @@ impl Way {
         deployment: &Deployment,
         region: &str,
         memory: &OwnedFd,
-    ) -> Box<dyn Duplex> {
+    ) -> Box<dyn TrainerStream> {
         match self {
             Self::Socket => {
                 let path = deployment.path(&format!("{region}.sock"));
                 let trusted = TrustedUsers::new(None);
-                Box::new(connect_unix(&path, memory, trusted).await.expect("connects"))
+                Box::new(connect_unix_listener(&path, memory, trusted).await.expect("connects"))
             }
             Self::Tls => tls_way(deployment, region).connect_unattached().await.expect("connects"),
         }
@@ -63,7 +63,7 @@ pub fn tls_way(deployment: &Deployment, region: &str) -> TlsGateway {
 
 /// A connection of a rank of `other`, without the checks of the client library.
 pub struct RawClient {
-    pub stream: Box<dyn Duplex>,
+    pub stream: Box<dyn TrainerStream>,
     pub arena: Arc<Arena>,
     pub memory: OwnedFd,
     pub epoch: Epoch,

@@ -6,7 +6,7 @@ use super::raw::{
 use super::skipping::skip;
 use super::{Deployment, LAYOUT, Team, attack_and_compare, attack_beside};
 use gateway::access::TrustedUsers;
-use gateway::local::listener::connect_unix;
+use gateway::local::listener::connect_unix_listener;
 use gateway::local::protocol::Response;
 use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
@@ -357,7 +357,7 @@ fn part_of_a_connection_flood() {
 
 /// Opens a connection that attaches as nobody; `None` if it is closed already.
 async fn connect_silently(socket: &Path, memory: &OwnedFd, number: usize) -> Option<UnixStream> {
-    let mut stream = connect_unix(socket, memory, TrustedUsers::new(None)).await.ok()?;
+    let mut stream = connect_unix_listener(socket, memory, TrustedUsers::new(None)).await.ok()?;
     // Every other one sends half a message.
     if number.is_multiple_of(2) {
         stream.write_all(&[0, 0, 0, 60, 1]).await.ok()?;

@@ -2,7 +2,7 @@
 
 use super::deployment::{Deployment, Layout};
 use super::paths::{findings, run};
-use gateway::certs::{CertificateAuthority, Validity};
+use gateway::certs::{CertificateAuthority, CertificateValidity};
 use gateway::client::{
     AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation, TlsGateway,
 };
@@ -116,7 +116,8 @@ fn an_expired_certificate_of_a_gateway_is_refused() {
     let way = deployment.serve_hosts("east", "");
     let keys = deployment.path("keys");
     let authority = CertificateAuthority::load(&keys.join("ca.pem"), &keys.join("ca.key"));
-    let issued = authority.expect("a CA").issue_certificate("east-0", "two", Validity::expired());
+    let issued =
+        authority.expect("a CA").issue_certificate("east-0", "two", CertificateValidity::expired());
     let issued = issued.expect("issued");
     std::fs::write(keys.join("east-0.pem"), issued.certificate_pem).expect("written");
     std::fs::write(keys.join("east-0.key"), issued.key_pem).expect("written");

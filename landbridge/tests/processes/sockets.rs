@@ -2,9 +2,9 @@
 
 use super::deployment::{BINARY, Deployment};
 use super::skipping::skip;
-use gateway::access::{TrustedUsers, own_user};
-use gateway::certs::{CertificateAuthority, Validity};
-use gateway::local::listener::{ConnectError, connect_unix};
+use gateway::access::{TrustedUsers, own_user_account};
+use gateway::certs::{CertificateAuthority, CertificateValidity};
+use gateway::local::listener::{ConnectError, connect_unix_listener};
 use gateway::memory::arena::Arena;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
@@ -63,10 +63,10 @@ fn run_and_doctor_refuse_the_same_certificates() {
     let ca = CertificateAuthority::load(&keys.join("ca.pem"), &keys.join("ca.key")).expect("ours");
     let other = CertificateAuthority::generate("two").expect("a CA");
     for (authority, name, validity, check, code, told) in [
-        (&ca, "east-0", Validity::expired(), "expiry", 1, "has expired"),
-        (&ca, "east-0", Validity::not_yet(), "expiry", 1, "is not valid yet"),
-        (&ca, "west-0", Validity::days(1), "name", 64, "is for `west-0.two.landbridge`"),
-        (&other, "east-0", Validity::days(1), "certificate", 64, "is not trusted by"),
+        (&ca, "east-0", CertificateValidity::expired(), "expiry", 1, "has expired"),
+        (&ca, "east-0", CertificateValidity::not_yet(), "expiry", 1, "is not valid yet"),
+        (&ca, "west-0", CertificateValidity::days(1), "name", 64, "is for `west-0.two.landbridge`"),
+        (&other, "east-0", CertificateValidity::days(1), "certificate", 64, "is not trusted by"),
     ] {
         let issued = authority.issue_certificate(name, "two", validity).expect("issued");
         std::fs::write(keys.join("east-0.pem"), issued.certificate_pem).expect("ours");
@@ -117,7 +117,7 @@ fn a_killed_gateways_socket_is_replaced_a_deleted_one_remade() {
 
 #[test]
 fn another_user_hears_whose_the_socket_is() {
-    if own_user() != 0 {
+    if own_user_account() != 0 {
         return skip("becoming another user needs root");
     }
     let mut deployment = super::deployment(1, 1);
@@ -145,7 +145,7 @@ fn another_user_hears_whose_the_socket_is() {
 
 #[test]
 fn a_third_users_process_gets_no_arena() {
-    if own_user() != 0 {
+    if own_user_account() != 0 {
         return skip("becoming another user needs root");
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -163,7 +163,7 @@ fn a_third_users_process_gets_no_arena() {
     let _listener = listening.join().expect("no panic");
     let (_, memory) = Arena::create_memfd(1 << 20).expect("memory");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let connect = |trusted| runtime.block_on(connect_unix(&path, &memory, trusted));
+    let connect = |trusted| runtime.block_on(connect_unix_listener(&path, &memory, trusted));
     let Err(ConnectError::Access(error)) = connect(TrustedUsers::new(None)) else {
         panic!("a third user's process is not refused");
     };

@@ -126,25 +126,27 @@ fn signals_without_meaning_end_no_gateway() {
     assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
 }
 
-/// The certificate becomes a pipe into which nobody writes, so that the thread that reads it again
+/// The region file becomes a pipe whose writer falls silent, so that the thread that reads it again
 /// blocks. SIGTERM ends the gateway all the same.
 #[test]
 fn a_stuck_gateway_ends_after_sigterm() {
     let mut deployment = super::deployment(1, 1);
     deployment.run_gateway("east");
-    let certificate = deployment.path("keys/east-0.pem");
-    std::fs::remove_file(&certificate).expect("its own");
-    mkfifoat(CWD, &certificate, Mode::RUSR | Mode::WUSR).expect("a pipe");
+    let config = deployment.path("east.toml");
+    std::fs::remove_file(&config).expect("its own");
+    mkfifoat(CWD, &config, Mode::RUSR | Mode::WUSR).expect("a pipe");
     let gateway = &mut deployment.gateways[0];
     kill_process(Pid::from_child(&gateway.process), Signal::HUP).expect("signalled");
     // A pipe opens for writing once somebody reads it.
-    let open = || rustix::fs::open(&certificate, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
-    let _silent = loop {
+    let open = || rustix::fs::open(&config, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    let silent_writer = loop {
         match open() {
             Ok(writer) => break writer,
             Err(_) => std::thread::yield_now(),
         }
     };
+    // A writer that has begun is waited for.
+    rustix::io::write(&silent_writer, b"#").expect("a reader");
     terminate(&gateway.process);
     let code = gateway.process.wait().expect("ends").code();
     assert_eq!(code, Some(1), "{}", gateway.log.text());

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .._memory.limits import describe_os_error, is_limit, name_thread_limits
+from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
 from ..errors import ConfigError, LimitReached
 
 #: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
@@ -60,7 +60,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise
     except OSError as error:
         if is_limit(error):
-            raise LimitReached(f"{path}: {describe_os_error(error)}") from error
+            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error

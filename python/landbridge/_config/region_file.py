@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._memory.limits import describe_os_error, is_limit
+from .._memory.limits import describe_limit_error, is_limit
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError, LimitReached
@@ -75,7 +75,7 @@ class GatewayLocation(NamedTuple):
         return str(self.socket) if self.tls is None else self.tls.address
 
 
-def read_location(
+def read_region_location(
     path: str | Path,
     gateway: str | None,
     job: str | None,
@@ -181,7 +181,7 @@ def read_token(path: Path) -> bytes:
         text = path.read_bytes().strip(_TOKEN_SPACE)
     except OSError as error:
         if is_limit(error):
-            raise LimitReached(f"{path}: {describe_os_error(error)}") from error
+            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if not _TOKEN_TEXT.fullmatch(text):
         digits = 2 * TOKEN_BYTES

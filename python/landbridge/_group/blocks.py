@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import CollectiveOptions, check_integer, check_options
+from .._arguments import CollectiveOptions, check_integer_argument, check_collective_arguments
 from .._memory.arena import ArenaSlot
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import DEFAULT_TIMEOUT_S, Operation, ResultDelivery
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
-from .poster import AgreedArray, CollectivePoster, hash_layout
+from .poster import AgreedArray, CollectivePoster, hash_posted_layout
 from .state import PostedCollective
 
 #: Offset and length in bytes of a slot without data.
@@ -81,7 +81,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_gather``, and returns the operation before the result is ready."""
-        options = check_options(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
+        options = check_collective_arguments(
+            CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout
+        )
         source = _adapt_rows(array, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
@@ -144,7 +146,9 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts a ``reduce_scatter``, and returns the operation before the result is ready."""
         kind, named = CollectiveKind.REDUCE_SCATTER, Op.from_name(op)
-        options = check_options(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        options = check_collective_arguments(
+            kind, op=named, weight=weight, layout=layout, timeout=timeout
+        )
         source = _adapt_rows(array, dtype)
         if named == Op.AVG and not source.dtype.is_float:
             text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
@@ -197,7 +201,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``gather``, and returns the operation before the result is ready."""
-        options = check_options(CollectiveKind.GATHER, root=root, layout=layout, timeout=timeout)
+        options = check_collective_arguments(
+            CollectiveKind.GATHER, root=root, layout=layout, timeout=timeout
+        )
         self._check_root(options)
         source = _adapt_rows(array, dtype)
         rows = self._check_counts(counts, source.shape[0])
@@ -253,7 +259,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``scatter``, and returns the operation before the result is ready."""
-        options = check_options(CollectiveKind.SCATTER, root=root, layout=layout, timeout=timeout)
+        options = check_collective_arguments(
+            CollectiveKind.SCATTER, root=root, layout=layout, timeout=timeout
+        )
         self._check_root(options)
         given = _adapt_rows(array, dtype)
         if options.root == self.rank:
@@ -318,7 +326,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_to_all``, and returns the operation before the result is ready."""
-        options = check_options(CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout)
+        options = check_collective_arguments(
+            CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
+        )
         source = _adapt_rows(array, dtype)
         if (send is None) != (receive is None):
             raise errors.ConfigError("`send` and `receive` go together: give both, or neither")
@@ -371,7 +381,7 @@ class BlockCollectives(CollectivePoster):
         """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all."""
         if counts is None:
             return (rows,) * self._world_size
-        checked = tuple(check_integer("counts", count, _ROWS_MAX) for count in counts)
+        checked = tuple(check_integer_argument("counts", count, _ROWS_MAX) for count in counts)
         if len(checked) != self._world_size:
             text = f"{len(checked)} counts for {self._world_size} ranks"
             raise errors.ConfigError(f"{text}: give one for each rank")
@@ -442,6 +452,6 @@ def _agreed_blocks(
     """
     row = tuple(source.shape[1:])
     size = math.prod(row)
-    layout = hash_layout(options.layout, row) if row else options.layout
+    layout = hash_posted_layout(options.layout, row) if row else options.layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())
     return AgreedArray(source.dtype, rows * size, (rows * size,), layout, lists)

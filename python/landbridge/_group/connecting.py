@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import check_integer, check_timeout
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._config.region_file import (
     GatewayLocation,
     RankChoice,
     parse_bytes,
-    read_location,
+    read_region_location,
     read_token,
 )
 from .._memory.arena import Arena
@@ -80,7 +80,7 @@ def connect(
         LimitReached: This process has no descriptor or thread left, or may start no program.
         RanksTimedOut: A rank did not connect in time.
     """
-    check_timeout(timeout)
+    check_timeout_argument(timeout)
     choice = _check_rank_choice(rank, region, local_rank)
     nbytes = parse_bytes(arena)
     remote = _RemoteArguments(address, ca, token, identity)
@@ -103,10 +103,10 @@ def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
             "`rank`, or `region` and `local_rank`"
         )
     if not by_region:
-        return RankChoice(check_integer("rank", rank, 1 << 32))
+        return RankChoice(check_integer_argument("rank", rank, 1 << 32))
     if not isinstance(region, str):
         raise errors.ConfigError(f"region={region!r}: accepted: the name of a region")
-    return RankChoice(None, region, check_integer("local_rank", local_rank, 1 << 32))
+    return RankChoice(None, region, check_integer_argument("local_rank", local_rank, 1 << 32))
 
 
 class _RemoteArguments(NamedTuple):
@@ -132,11 +132,11 @@ def _locate(
         for name in ("ca", "token", "identity"):
             if getattr(remote, name) is not None:
                 raise errors.ConfigError(f"{name}: accepted with an address only: tls://HOST:PORT")
-        return read_location(config, gateway, job, choice)
+        return read_region_location(config, gateway, job, choice)
     host, port = parse_tls_address(remote.address)
     token = None if remote.token is None else read_token(Path(remote.token))
     if config is not None:
-        location, rank = read_location(config, gateway, job, choice)
+        location, rank = read_region_location(config, gateway, job, choice)
     elif choice.rank is None or job is None or token is None or remote.ca is None:
         raise errors.ConfigError(
             f"{remote.address} without `config`: needed: `rank`, `job`, `ca` and `token`"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import errors
-from .._arguments import check_integer, check_options, check_timeout
+from .._arguments import check_integer_argument, check_collective_arguments, check_timeout_argument
 from .._batch_split import BatchSplit, batch_shares
 from .._config.region_file import GatewayLocation
 from .._exchange import exchange_integers
@@ -89,7 +89,7 @@ class Group(BlockCollectives):
             Closed: The group was closed.
         """
         self._check_may_wait()
-        check_timeout(timeout)
+        check_timeout_argument(timeout)
         hopeless = errors.POSTS_AT_FAULT
         reason = "the step was given up"
         if failure is not None:
@@ -121,7 +121,7 @@ class Group(BlockCollectives):
             StepsDiffer: Ranks have finished different numbers of steps. Every rank raises it.
             LandbridgeError: As ``all_reduce``.
         """
-        step = check_integer("step", step, 1 << 63)
+        step = check_integer_argument("step", step, 1 << 63)
         (steps,) = exchange_integers(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
             regions = self._location.regions or ["region unknown"] * len(steps)
@@ -144,7 +144,7 @@ class Group(BlockCollectives):
             RanksDisagree: A rank has another ``layout``, or posted something else.
             ConfigError, Closed: As ``all_reduce``.
         """
-        check_timeout(timeout)
+        check_timeout_argument(timeout)
         try:
             self.barrier(layout=layout)
             return True
@@ -281,7 +281,7 @@ class Group(BlockCollectives):
             GatewayLost, EpochEnded, Closed: Nothing can be posted.
         """
         kind, named = CollectiveKind.ALL_REDUCE, Op.from_name(op)
-        options = check_options(
+        options = check_collective_arguments(
             kind, op=named, weight=weight, layout=layout, flat=flat, timeout=timeout
         )
         return self._start_collective(options, array, out, dtype)
@@ -344,7 +344,7 @@ class Group(BlockCollectives):
         """Starts a ``reduce``, and returns the operation before the result is ready. Its ``wait``
         returns the result on ``root``."""
         kind, named = CollectiveKind.REDUCE, Op.from_name(op)
-        options = check_options(
+        options = check_collective_arguments(
             kind,
             root=root,
             op=named,
@@ -401,7 +401,9 @@ class Group(BlockCollectives):
         """Starts a ``broadcast``, and returns the operation before the result is ready. Its
         ``wait`` returns the result."""
         kind = CollectiveKind.BROADCAST
-        options = check_options(kind, root=root, layout=layout, flat=flat, timeout=timeout)
+        options = check_collective_arguments(
+            kind, root=root, layout=layout, flat=flat, timeout=timeout
+        )
         return self._start_collective(options, array, out, dtype)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
@@ -420,7 +422,7 @@ class Group(BlockCollectives):
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
         """Starts a ``barrier``, and returns the operation before all ranks have come. Its ``wait``
         returns when they have."""
-        options = check_options(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
+        options = check_collective_arguments(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
         return self._start_barrier(options)
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -443,7 +445,8 @@ class Group(BlockCollectives):
     def commit_async(self, step: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> Commit:
         """Starts a ``commit``, and returns before the step is committed."""
         self._check_may_wait()
-        step, timeout_ns = check_integer("step", step, 1 << 64), check_timeout(timeout)
+        step = check_integer_argument("step", step, 1 << 64)
+        timeout_ns = check_timeout_argument(timeout)
         commit = Commit(step, self)
 
         def register_commit() -> tuple[Connection, Request]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .. import errors
 from .._arguments import CollectiveOptions
-from .._memory.arena import Arena, ArenaSlot, ranges_overlap
+from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
@@ -98,7 +98,7 @@ class CollectivePoster:
         named = None if dtype is None else Dtype.from_name(dtype)
         source = adapt_array(array, named)
         target = None if out is None else adapt_array(out, named)
-        _check_arrays(source, target, options, self._world_size)
+        _check_posted_arrays(source, target, options, self._world_size)
         is_root = self.rank == options.root
         # A post always names two slots. The gateway ignores one that the collective does not use.
         contributes = is_root or options.kind != CollectiveKind.BROADCAST
@@ -118,7 +118,7 @@ class CollectivePoster:
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
             entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, _agreed_array(source, options))
+            self._post_collective(entry, options, _posted_agreed_array(source, options))
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
@@ -130,7 +130,7 @@ class CollectivePoster:
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
             self._await_post_room(slots)
             entry = PostedCollective(operation, slots, ())
-            self._post_collective(entry, options, _agreed_array(nothing, options))
+            self._post_collective(entry, options, _posted_agreed_array(nothing, options))
         return operation
 
     def _place_contribution(
@@ -161,7 +161,7 @@ class CollectivePoster:
             given: The slot of the contribution.
         """
         offset = None if target is None else self._arena_offset_of(target)
-        if offset is not None and not ranges_overlap((offset, like.nbytes), given):
+        if offset is not None and not arena_ranges_overlap((offset, like.nbytes), given):
             return offset, None
         slot = self._reserve_slot(like.nbytes)
         return slot.offset, slot
@@ -213,7 +213,7 @@ class CollectivePoster:
             """Returns whether the gateway takes another post now."""
             taken = (entry.slots for entry in entries.values())
             return len(entries) < POSTS_MAX and not any(
-                _slots_conflict(other, slots) for other in taken
+                _posted_slots_conflict(other, slots) for other in taken
             )
 
         self._state.wait_until(has_room, None)
@@ -282,7 +282,7 @@ class CollectivePoster:
         self._state.reset_after_fork()
 
 
-def _check_arrays(
+def _check_posted_arrays(
     source: ArrayAdapter, target: ArrayAdapter | None, options: CollectiveOptions, world_size: int
 ) -> None:
     """Raises an error unless root, contribution, result array and reduction of a collective fit
@@ -301,29 +301,31 @@ def _check_arrays(
         raise errors.UnsupportedArray(text)
 
 
-def _agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
+def _posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
     shape, layout = tuple(source.shape), options.layout
     if options.flat:
         shape = (source.elements,)
     elif len(shape) > SHAPE_MAX_DIMENSIONS:
-        layout, shape = hash_layout(layout, shape), (source.elements,)
+        layout, shape = hash_posted_layout(layout, shape), (source.elements,)
     return AgreedArray(source.dtype, source.elements, shape, layout)
 
 
-def hash_layout(layout: int, shape: tuple[int, ...]) -> int:
+def hash_posted_layout(layout: int, shape: tuple[int, ...]) -> int:
     """Returns a layout hash that stands for another one and for a shape."""
     digest = hashlib.blake2b(f"{layout} {shape}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
-def _slots_conflict(one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]) -> bool:
+def _posted_slots_conflict(
+    one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]
+) -> bool:
     """Returns whether one collective writes memory that the other reads or writes. Each has a slot
     for its contribution and one for its result; both may read."""
     (given, result), (contribution, out) = one, other
     return (
-        ranges_overlap(result, contribution)
-        or ranges_overlap(result, out)
-        or ranges_overlap(given, out)
+        arena_ranges_overlap(result, contribution)
+        or arena_ranges_overlap(result, out)
+        or arena_ranges_overlap(given, out)
     )

@@ -52,9 +52,9 @@ class Arena:
         if nbytes <= 0:
             raise ConfigError(f"arena of {nbytes} bytes: accepted: 1 byte or more")
         # Without this check the kernel would kill this process or others to find the pages.
-        _check_limits(nbytes)
+        _check_arena_limits(nbytes)
         self.nbytes = nbytes
-        self.fd = _create_memfd()
+        self.fd = _create_arena_memfd()
         weakref.finalize(self, os.close, self.fd)
         try:
             os.ftruncate(self.fd, nbytes)
@@ -116,7 +116,7 @@ class Arena:
             self._allocator.free_slot(self._returned.popleft())
 
 
-def _check_limits(nbytes: int) -> None:
+def _check_arena_limits(nbytes: int) -> None:
     """Raises ``ArenaFull`` if a limit of the system leaves no room for an arena of ``nbytes``
     bytes."""
     limit = limits.tightest_limit()
@@ -128,17 +128,17 @@ def _check_limits(nbytes: int) -> None:
         )
 
 
-def _create_memfd() -> int:
+def _create_arena_memfd() -> int:
     """Returns the descriptor of a new memfd. Raises ``LimitReached`` or ``ArenaFull``."""
     try:
         return os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
-        text = f"no descriptor for an arena: {limits.describe_os_error(error)}"
+        text = f"no descriptor for an arena: {limits.describe_limit_error(error)}"
         if limits.is_descriptor_limit(error):
             raise LimitReached(text) from error
         raise ArenaFull(text) from error
 
 
-def ranges_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def arena_ranges_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Returns whether two ranges of bytes, each an offset and a length, share a byte."""
     return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]

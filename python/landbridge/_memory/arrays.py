@@ -20,9 +20,9 @@ from .._protocol.descriptor import Dtype
 from ..errors import UnsupportedArray
 from .arena import ArenaSlot
 from .plain_memory import (
-    check_elements_disjoint,
+    check_plain_elements_disjoint,
     check_plain_cpu_tensor,
-    check_writable_tensor,
+    check_writable_plain_tensor,
     has_lazy_values,
 )
 
@@ -84,16 +84,16 @@ def adapt_array(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _TorchAdapter(torch, array, dtype)
+        return _TorchArrayAdapter(torch, array, dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
         masked = sys.modules.get("numpy.ma")
         if masked is not None and isinstance(array, masked.MaskedArray):
             raise UnsupportedArray("a masked array would lose its mask; pass its `filled()`")
-        return _NumpyAdapter(numpy, numpy.asarray(array), dtype)
+        return _NumpyArrayAdapter(numpy, numpy.asarray(array), dtype)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):
-        return _JaxAdapter(array, dtype)
+        return _JaxArrayAdapter(array, dtype)
     if hasattr(array, "__dlpack__"):
         return _adapt_dlpack_array(array, dtype)
     try:
@@ -104,33 +104,33 @@ def adapt_array(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
         accepted = "torch tensors, NumPy and JAX arrays, buffers, and DLPack arrays on the CPU"
         text = f"{type(array).__name__} is no array; accepted: {accepted}"
         raise UnsupportedArray(text) from None
-    return _BufferAdapter(view, dtype)
+    return _BufferArrayAdapter(view, dtype)
 
 
 def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
     """Returns an array whose memory is a slot of the arena, of the library of ``dtype``; see
     ``Group.empty``."""
     shape = _check_array_shape(shape)
-    kind = parse_dtype(dtype)
+    kind = parse_array_dtype(dtype)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return _torch_tensor_over_slot(torch, slot, dtype, shape)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
-        return _cast_buffer(slot.view(), kind.struct_format, shape)
+        return _cast_array_buffer(slot.view(), kind.struct_format, shape)
     return _numpy_array_over_slot(_import_numpy(), slot, dtype, shape)
 
 
 def array_nbytes(shape: Shape, dtype: Any) -> int:
     """Returns the size of an array of this shape and dtype in bytes."""
-    return math.prod(_check_array_shape(shape)) * parse_dtype(dtype).element_bytes
+    return math.prod(_check_array_shape(shape)) * parse_array_dtype(dtype).element_bytes
 
 
-def parse_dtype(dtype: Any) -> Dtype:
+def parse_array_dtype(dtype: Any) -> Dtype:
     """Returns the ``Dtype`` of any supported library's dtype or of a name. Raises
     ``UnsupportedArray``."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return _dtype_by_name(_torch_dtype_name(dtype))
+        return _array_dtype_by_name(_torch_dtype_name(dtype))
     if isinstance(dtype, Dtype):
         return dtype
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
@@ -140,7 +140,7 @@ def parse_dtype(dtype: Any) -> Dtype:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise UnsupportedArray(f"{dtype!r} is no dtype: {error}") from error
-    return _dtype_by_name(_check_array_byte_order(found).name)
+    return _array_dtype_by_name(_check_array_byte_order(found).name)
 
 
 def _check_array_byte_order(dtype: Any) -> Any:
@@ -164,7 +164,7 @@ def _check_array_shape(shape: Shape) -> tuple[int, ...]:
     return found
 
 
-def _dtype_by_name(name: str) -> Dtype:
+def _array_dtype_by_name(name: str) -> Dtype:
     """Returns the ``Dtype`` of a name that NumPy, ml_dtypes, JAX and torch share, such as
     ``float32``."""
     dtype = _DTYPES_BY_NAME.get(name)
@@ -187,11 +187,13 @@ def _numpy_dtype_name(dtype: Any) -> str:
     return name
 
 
-def _choose_dtype(natural: Dtype | None, given: Dtype | None, name: str, is_u16: bool) -> Dtype:
+def _choose_array_dtype(
+    natural: Dtype | None, given: Dtype | None, name: str, is_u16: bool
+) -> Dtype:
     """Returns the library's dtype of an array, or bf16 where the caller says that 16-bit integers
     hold it."""
     if given is None or given == natural:
-        return natural if natural is not None else _dtype_by_name(name)
+        return natural if natural is not None else _array_dtype_by_name(name)
     if given == Dtype.BF16 and is_u16:
         return given
     raise UnsupportedArray(f"an array of {name} does not hold {given.label}")
@@ -205,7 +207,7 @@ def _import_numpy() -> Any:
         raise UnsupportedArray("this array or dtype needs NumPy, which is not installed") from None
 
 
-class _BufferAdapter(ArrayAdapter):
+class _BufferArrayAdapter(ArrayAdapter):
     """The adapter of a buffer, such as bytes, bytearray, array.array or memoryview."""
 
     def __init__(self, view: memoryview, dtype: Dtype | None) -> None:
@@ -215,7 +217,7 @@ class _BufferAdapter(ArrayAdapter):
         natural = natural or next(
             (d for d in Dtype if d.struct_format == code and code != "H"), None
         )
-        agreed = _choose_dtype(natural, dtype, f"`{view.format}`", code == "H")
+        agreed = _choose_array_dtype(natural, dtype, f"`{view.format}`", code == "H")
         super().__init__(view, agreed, tuple(view.shape or ()))
         self._format = code
 
@@ -245,16 +247,16 @@ class _BufferAdapter(ArrayAdapter):
 
     def copy_to_new_array(self, slot: ArenaSlot) -> memoryview:
         """Returns a new memoryview of the buffer's format and shape with the content of a slot."""
-        return _cast_buffer(memoryview(bytearray(slot.view())), self._format, self.shape)
+        return _cast_array_buffer(memoryview(bytearray(slot.view())), self._format, self.shape)
 
 
-class _NumpyAdapter(ArrayAdapter):
+class _NumpyArrayAdapter(ArrayAdapter):
     """The adapter of a NumPy array."""
 
     def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
         name = _numpy_dtype_name(array.dtype)
         _check_array_byte_order(array.dtype)
-        agreed = _choose_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
+        agreed = _choose_array_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
         super().__init__(array, agreed, array.shape)
         self._numpy = numpy
 
@@ -270,7 +272,7 @@ class _NumpyAdapter(ArrayAdapter):
         """Raises ``UnsupportedArray`` when the array is read-only or its elements share memory."""
         if not self.array.flags.writeable:
             raise UnsupportedArray("a result needs a writable array")
-        check_elements_disjoint(self.shape, self.array.strides, self.array.itemsize, "`out`")
+        check_plain_elements_disjoint(self.shape, self.array.strides, self.array.itemsize, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the NumPy array into a slot of the arena."""
@@ -289,7 +291,7 @@ class _NumpyAdapter(ArrayAdapter):
         return _numpy_array_over_slot(self._numpy, slot, self.array.dtype, self.shape)
 
 
-class _JaxAdapter(_NumpyAdapter):
+class _JaxArrayAdapter(_NumpyArrayAdapter):
     """The adapter of a JAX array. Such an array is immutable, so a result is always a new one."""
 
     def __init__(self, array: Any, dtype: Dtype | None) -> None:
@@ -330,13 +332,13 @@ class _JaxAdapter(_NumpyAdapter):
         return importlib.import_module("jax.numpy").asarray(super().copy_to_new_array(slot))
 
 
-class _TorchAdapter(ArrayAdapter):
+class _TorchArrayAdapter(ArrayAdapter):
     """The adapter of a torch tensor on the CPU."""
 
     def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
         check_plain_cpu_tensor(torch, tensor, "the tensor")
         name = _torch_dtype_name(tensor.dtype)
-        agreed = _choose_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
+        agreed = _choose_array_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
         plain = tensor.detach() if tensor.requires_grad else tensor
         super().__init__(plain, agreed, tensor.shape)
         self._torch = torch
@@ -352,7 +354,7 @@ class _TorchAdapter(ArrayAdapter):
     def check_writable(self) -> None:
         """Raises ``UnsupportedArray`` when the tensor was made in inference mode and this thread is
         not in it, or its elements share memory."""
-        check_writable_tensor(self._torch, self.array, "`out`")
+        check_writable_plain_tensor(self._torch, self.array, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the tensor into a slot of the arena."""
@@ -382,12 +384,12 @@ def _adapt_dlpack_array(array: Any, dtype: Dtype | None) -> ArrayAdapter:
         raise UnsupportedArray("a DLPack array on a device; copy it to the CPU first")
     numpy = _import_numpy()
     try:
-        return _NumpyAdapter(numpy, numpy.from_dlpack(array), dtype)
+        return _NumpyArrayAdapter(numpy, numpy.from_dlpack(array), dtype)
     except (BufferError, RuntimeError, TypeError) as error:
         raise UnsupportedArray(f"NumPy cannot read this DLPack array: {error}") from error
 
 
-def _cast_buffer(view: memoryview, code: Any, shape: tuple[int, ...]) -> memoryview:
+def _cast_array_buffer(view: memoryview, code: Any, shape: tuple[int, ...]) -> memoryview:
     """Returns a view of bytes as elements of a ``struct`` format in a shape."""
     # A buffer without elements cannot be cast to a shape.
     return view.cast(code, shape) if math.prod(shape) else view.cast(code)

@@ -63,6 +63,7 @@ class _CgroupFiles(NamedTuple):
 _CGROUP_V2 = _CgroupFiles(
     ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")
 )
+#: The files of a cgroup of version 1, which has one limit.
 _CGROUP_V1 = _CgroupFiles(
     ("memory.limit_in_bytes",),
     "memory.usage_in_bytes",
@@ -77,7 +78,7 @@ def tightest_limit(root: Path = Path("/")) -> MemoryLimit | None:
     return min(limits, key=lambda limit: limit.arena_bytes, default=None)
 
 
-def describe_os_error(error: OSError) -> str:
+def describe_limit_error(error: OSError) -> str:
     """Returns the text of a system call's error, with the limit and the remedy where the process
     has no descriptor left, or may start no other process."""
     if error.errno in _NO_PROCESS:
@@ -99,7 +100,7 @@ def is_limit(error: OSError) -> bool:
     return error.errno in (*_NO_DESCRIPTOR, *_NO_PROCESS)
 
 
-def start_thread(thread: threading.Thread) -> None:
+def start_thread_within_limits(thread: threading.Thread) -> None:
     """Starts a thread. Raises ``LimitReached`` with the limits and the remedy where the system
     gives none."""
     try:
@@ -117,10 +118,10 @@ def name_thread_limits() -> str:
 def thread_limits(root: Path = Path("/")) -> list[str]:
     """Returns the limits on threads of this process, each with its value and its setting."""
     limits = []
-    for _, group, folder in _cgroups(root, "pids"):
-        most = _read_number(folder / "pids.max")
+    for _, group, folder in _limiting_cgroups(root, "pids"):
+        most = _read_limit_number(folder / "pids.max")
         if most is not None:
-            used = _read_number(folder / "pids.current")
+            used = _read_limit_number(folder / "pids.current")
             text = f"pids.max of cgroup {group} is {most}, of which {used} are in use"
             limits.append(f"{text} (TasksMax=, --pids-limit)")
     for kind, name, is_size in (
@@ -136,7 +137,7 @@ def thread_limits(root: Path = Path("/")) -> list[str]:
 
 def _host_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the kernel's estimate of the memory that is available without swapping."""
-    for line in _read_lines(root / "proc/meminfo"):
+    for line in _read_limit_lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
             yield MemoryLimit("the host's memory", available, "free memory on the host", True)
@@ -144,15 +145,15 @@ def _host_limits(root: Path) -> Iterator[MemoryLimit]:
 
 def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the limits of this process's memory cgroup and of the cgroups around it."""
-    for is_v2, group, folder in _cgroups(root, "memory"):
+    for is_v2, group, folder in _limiting_cgroups(root, "memory"):
         files = _CGROUP_V2 if is_v2 else _CGROUP_V1
-        usage = _read_number(folder / files.usage)
+        usage = _read_limit_number(folder / files.usage)
         if usage is None:
             continue
-        fields = (line.split() for line in _read_lines(folder / "memory.stat"))
+        fields = (line.split() for line in _read_limit_lines(folder / "memory.stat"))
         cached = sum(int(field[1]) for field in fields if field[0] in files.reclaimable)
         for file in files.limits:
-            limit = _read_number(folder / file)
+            limit = _read_limit_number(folder / file)
             if limit is not None and limit < _UNLIMITED_BYTES:
                 available = max(limit - max(usage - cached, 0), 0)
                 name = f"{file} of cgroup {group}, which is {round_bytes(limit)}"
@@ -160,7 +161,7 @@ def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
                 yield MemoryLimit(name, available, remedy, True)
 
 
-def _cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
+def _limiting_cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
     """Yields the cgroups of this process for a controller such as ``memory``, each followed by
     those around it: whether it is of version 2, its path, and the folder of its files.
 
@@ -168,7 +169,7 @@ def _cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath,
     container's own cgroup is then the root of what it shows.
     """
     own = []
-    for line in _read_lines(root / "proc/self/cgroup"):
+    for line in _read_limit_lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not controllers or controller in controllers.split(","):
@@ -184,7 +185,7 @@ def _process_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the limits of this process on its address space and on the size of files."""
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if space != resource.RLIM_INFINITY:
-        pages = next(iter(_read_lines(root / "proc/self/statm")), "0").split()[0]
+        pages = next(iter(_read_limit_lines(root / "proc/self/statm")), "0").split()[0]
         available = max(space - int(pages) * resource.getpagesize(), 0)
         name = f"the limit on address space (ulimit -v), which is {round_bytes(space)}"
         yield MemoryLimit(name, available, "raise it")
@@ -194,7 +195,7 @@ def _process_limits(root: Path) -> Iterator[MemoryLimit]:
         yield MemoryLimit(name, size, "raise it")
 
 
-def _read_lines(path: Path) -> list[str]:
+def _read_limit_lines(path: Path) -> list[str]:
     """Returns the lines of a file of the system that are not empty; none if it cannot be read."""
     try:
         return [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
@@ -202,7 +203,7 @@ def _read_lines(path: Path) -> list[str]:
         return []
 
 
-def _read_number(path: Path) -> int | None:
+def _read_limit_number(path: Path) -> int | None:
     """Returns the number that a file holds, or ``None``, as for the word ``max``."""
-    text = "".join(_read_lines(path)).strip()
+    text = "".join(_read_limit_lines(path)).strip()
     return int(text) if text.isdigit() else None

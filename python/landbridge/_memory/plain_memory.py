@@ -16,7 +16,7 @@ from ..errors import UnsupportedArray
 def check_plain_tensor(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, unless the elements of a torch
     tensor are plain memory of this process, on any device."""
-    obstacle = _tensor_obstacle(torch, tensor)
+    obstacle = _plain_memory_obstacle(torch, tensor)
     if obstacle is not None:
         raise UnsupportedArray(f"{name} {obstacle}")
 
@@ -30,17 +30,17 @@ def check_plain_cpu_tensor(torch: Any, tensor: Any, name: str) -> None:
         raise UnsupportedArray(f"{name} {text}")
 
 
-def check_writable_tensor(torch: Any, tensor: Any, name: str) -> None:
+def check_writable_plain_tensor(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, when a torch tensor cannot be
     overwritten: it was made in inference mode and this thread is not in it, or its elements share
     memory."""
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         text = "was made in inference mode and can be written only in it; use another tensor"
         raise UnsupportedArray(f"{name} {text}")
-    check_elements_disjoint(tensor.shape, tensor.stride(), 1, name)
+    check_plain_elements_disjoint(tensor.shape, tensor.stride(), 1, name)
 
 
-def check_elements_disjoint(
+def check_plain_elements_disjoint(
     shape: Sequence[int], strides: Sequence[int], itemsize: int, name: str
 ) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, when two elements of an array may
@@ -63,7 +63,7 @@ def has_lazy_values(tensor: Any) -> bool:
     return bool(tensor.is_conj() or tensor.is_neg())
 
 
-def _tensor_obstacle(torch: Any, tensor: Any) -> str | None:
+def _plain_memory_obstacle(torch: Any, tensor: Any) -> str | None:
     """Returns why the elements of a torch tensor are no plain memory of this process, and what to
     do; ``None`` where they are."""
     kind = type(tensor)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import errors
-from .._memory.limits import describe_os_error, start_thread
+from .._memory.limits import describe_limit_error, start_thread_within_limits
 from .._waiting import Latch
 from .socket_access import (
     TrustedUsers,
@@ -137,7 +137,7 @@ class Connection:
         reader = threading.Thread(
             target=self._run_reader_thread, name="landbridge-reader", daemon=True
         )
-        start_thread(reader)
+        start_thread_within_limits(reader)
 
     def send(self, request: Request) -> None:
         """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
@@ -350,7 +350,7 @@ def attach_rank(
     try:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
-        text = f"no socket for the gateway at {path}: {describe_os_error(error)}"
+        text = f"no socket for the gateway at {path}: {describe_limit_error(error)}"
         raise errors.LimitReached(text) from error
     try:
         try:

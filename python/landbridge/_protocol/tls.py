@@ -24,9 +24,9 @@ _READ_BYTES = 1 << 16
 _ENCRYPT_BYTES = 1 << 18
 #: 15 s without a byte, after which the system asks whether the gateway's host is there.
 _KEEPALIVE_IDLE_S = 15
-#: 5 s between two such questions.
+#: 5 s between two questions of the system whether the gateway's host is there.
 _KEEPALIVE_INTERVAL_S = 5
-#: 6 questions without an answer end a connection.
+#: 6 questions of the system without an answer end a connection, 45 s after the last byte.
 _KEEPALIVE_QUESTIONS = 6
 #: 60,000 ms in which a gateway acknowledges nothing, before it counts as gone.
 _UNACKNOWLEDGED_MAX_MS = 60_000
@@ -218,14 +218,14 @@ def connect_tls(gateway: TlsGateway, context: ssl.SSLContext, deadline: float) -
         try:
             channel.shake_hands(gateway, deadline)
         except ssl.SSLError as error:
-            raise distrust(gateway, error) from error
+            raise tls_distrust(gateway, error) from error
     except BaseException:
         connected.close()
         raise
     return channel
 
 
-def distrust(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
+def tls_distrust(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
     """Returns the error of a trainer that one end of TLS does not trust, or ``error`` itself where
     it may pass."""
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._group import Group, resolve_group
-from .._memory.arrays import parse_dtype
+from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_tensor
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
@@ -342,7 +342,7 @@ def _check_parameter(name: str, parameter: torch.Tensor) -> None:
     arena."""
     check_plain_cpu_tensor(torch, parameter, f"parameter `{name}`")
     try:
-        parse_dtype(parameter.dtype)
+        parse_array_dtype(parameter.dtype)
     except UnsupportedArray as error:
         raise UnsupportedArray(f"parameter `{name}`: {error}") from error
 

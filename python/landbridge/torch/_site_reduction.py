@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from .. import errors
 from .._group import Group
-from .._memory.limits import start_thread
+from .._memory.limits import start_thread_within_limits
 from .._operation import Operation
 from ._local_ranks import LocalRanks
 
@@ -103,7 +103,8 @@ class SiteReduction:
             ("exchange", self._stages.run_exchange_thread),
             ("gather", self._stages.run_gather_thread),
         ):
-            start_thread(threading.Thread(target=run, name=f"landbridge-{name}", daemon=True))
+            thread = threading.Thread(target=run, name=f"landbridge-{name}", daemon=True)
+            start_thread_within_limits(thread)
 
     def set_weight(self, weight: float) -> None:
         """Sets the weight of this trainer, by a collective of the site."""

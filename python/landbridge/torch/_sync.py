@@ -10,7 +10,7 @@ import torch
 
 from .._exchange import exchange_integers
 from .._group import Group, resolve_group
-from .._memory.plain_memory import check_plain_tensor, check_writable_tensor
+from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
 from .._operation import DEFAULT_TIMEOUT_S
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, flat_cpu_copy
 
@@ -91,7 +91,7 @@ def check_overwritable(module: torch.nn.Module) -> None:
     """Raises ``UnsupportedArray`` when a parameter or buffer of a module cannot be sent, or cannot
     be overwritten."""
     for name, tensor in _named_tensors(module):
-        check_writable_tensor(torch, tensor, f"`{name}` of the module")
+        check_writable_plain_tensor(torch, tensor, f"`{name}` of the module")
 
 
 def strip_ddp(module: torch.nn.Module) -> torch.nn.Module:

@@ -113,7 +113,7 @@ def test_bf16_of_ml_dtypes(arena):
     adapter, slot = copy_to_slot_of(arena, source)
     assert adapter.dtype == Dtype.BF16 and bytes(slot.view()) == source.tobytes()
     assert adapter.copy_to_new_array(slot).dtype == ml_dtypes.bfloat16
-    assert arrays.parse_dtype(ml_dtypes.bfloat16) == Dtype.BF16
+    assert arrays.parse_array_dtype(ml_dtypes.bfloat16) == Dtype.BF16
 
 
 @pytest.mark.parametrize(

@@ -154,11 +154,11 @@ def test_a_refused_thread_names_the_limits():
     script = """
 import resource, threading
 import landbridge
-from landbridge._memory.limits import start_thread
+from landbridge._memory.limits import start_thread_within_limits
 vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (vm + (1 << 20), vm + (1 << 20)))
 try:
-    start_thread(threading.Thread(target=print, name="reader"))
+    start_thread_within_limits(threading.Thread(target=print, name="reader"))
 except landbridge.LimitReached as error:
     assert "no thread reader" in str(error) and "ulimit -v" in str(error), error
 else:

@@ -56,7 +56,7 @@ def region(tmp_path):
 
 def read(path, gateway=None, job=None, choice=None):
     """Returns the location and the rank that a trainer reads from a region file."""
-    return region_file.read_location(path, gateway, job, choice or RankChoice(0))
+    return region_file.read_region_location(path, gateway, job, choice or RankChoice(0))
 
 
 def test_a_region_file_names_socket_job_token_and_speeds(region):

@@ -1,7 +1,7 @@
 //! Trainers without shared memory, as those of other hosts: their bytes are sent in pieces.
 
 use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation};
-use gateway::local::listener::Duplex;
+use gateway::local::listener::TrainerStream;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
     read_local_message, write_local_message,
@@ -105,7 +105,7 @@ fn streamed_ranks_broadcast_reduce_and_commit() {
 const ELEMENTS: u64 = PIECE_BYTES_MAX as u64 / 4 + 9;
 
 /// Attaches rank 0 without the client; returns the stream in an epoch, and the epoch.
-async fn attach_raw(lab: &Lab) -> (Box<dyn Duplex>, Epoch, Sequence) {
+async fn attach_raw(lab: &Lab) -> (Box<dyn TrainerStream>, Epoch, Sequence) {
     let connector = lab.connector(0).expect("a rank").clone();
     let mut stream = connector.connect_streamed().await.expect("connects");
     let attach = Attach {
@@ -167,7 +167,7 @@ async fn post_twos(client: &Client) -> Operation {
 }
 
 /// Reads a result of threes in pieces, until both slots are free.
-async fn read_result(stream: &mut Box<dyn Duplex>) {
+async fn read_result(stream: &mut Box<dyn TrainerStream>) {
     let mut arrived = Vec::new();
     loop {
         let message = read_local_message(stream).await.expect("a message");
@@ -264,7 +264,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
 }
 
 /// Reads until the gateway closes a connection; returns its last refusal.
-async fn refusal_at_end(stream: &mut Box<dyn Duplex>) -> String {
+async fn refusal_at_end(stream: &mut Box<dyn TrainerStream>) -> String {
     let mut last = String::new();
     while let Ok(message) = read_local_message(stream).await {
         if let Ok(Response::Refused(refusal)) = Response::decode(&message) {

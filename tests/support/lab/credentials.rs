@@ -1,6 +1,8 @@
 //! The credentials that gateways present: valid ones, and invalid ones of several kinds.
 
-use gateway::certs::{self, CertificateAuthority, CertificateOptions, IssuedCertificate, Validity};
+use gateway::certs::{
+    self, CertificateAuthority, CertificateOptions, CertificateValidity, IssuedCertificate,
+};
 use gateway::simulate;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
@@ -53,7 +55,11 @@ impl CredentialKind {
                 static MAKING: Mutex<()> = Mutex::new(());
                 let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
                 if !file("key").exists() {
-                    let issued = right().issue_certificate(own, fabric.name(), Validity::days(30));
+                    let issued = right().issue_certificate(
+                        own,
+                        fabric.name(),
+                        CertificateValidity::days(30),
+                    );
                     let IssuedCertificate { certificate_pem, key_pem } =
                         issued.expect("a certificate");
                     std::fs::write(file("pem"), certificate_pem).expect("written");
@@ -63,12 +69,14 @@ impl CredentialKind {
             }
             Self::OtherAuthority => {
                 let outsider = CertificateAuthority::generate(fabric.name()).expect("a CA");
-                outsider.issue_certificate(own, fabric.name(), Validity::days(1))
+                outsider.issue_certificate(own, fabric.name(), CertificateValidity::days(1))
             }
-            Self::Expired => right().issue_certificate(own, fabric.name(), Validity::expired()),
+            Self::Expired => {
+                right().issue_certificate(own, fabric.name(), CertificateValidity::expired())
+            }
             Self::OtherName => {
                 let name = &fabric.gateway(other).name;
-                right().issue_certificate(name, fabric.name(), Validity::days(1))
+                right().issue_certificate(name, fabric.name(), CertificateValidity::days(1))
             }
         };
         let IssuedCertificate { certificate_pem, key_pem } = issued.expect("a certificate");
@@ -91,12 +99,12 @@ pub fn keys() -> &'static Path {
         let folder = tempfile::tempdir().expect("a folder");
         let fabric = super::shape::Shape::new(1, 1).fabric();
         let order = CertificateOptions {
-            validity: Validity::days(30),
+            validity: CertificateValidity::days(30),
             jobs: &[],
             force: false,
             renew_days: 0,
         };
-        certs::make_certificates(&fabric, folder.path(), &order).expect("keys");
+        certs::make_certificate_files(&fabric, folder.path(), &order).expect("keys");
         let path = folder.path().to_owned();
         (Some(folder), path)
     });

@@ -55,13 +55,13 @@ impl Command {
 pub fn run_command(command: &Command) -> u8 {
     if !command.handles_interrupts() {
         // Without it an interrupt ends the process by its signal, which is no reason not to run.
-        let _ = stdio::exit_on_interrupt(EXIT_INTERRUPTED);
+        let _ = stdio::exit_on_interrupt_signal(EXIT_INTERRUPTED);
     }
     match command {
         Command::Relay(args) => relay::run_relay(args),
         Command::Lab(command) => lab::run_lab_command(command),
         Command::Tc(args) => tc::run_tc(args),
-        Command::Replay { file } => show::run_replay(file),
+        Command::Replay { file } => show::show_replay(file),
         Command::Show { file } => show::show_topology(file),
         Command::Presets => show::show_presets(),
         Command::Capacity { source, seed } => show::show_capacity(source, *seed),

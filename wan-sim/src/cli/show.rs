@@ -11,7 +11,7 @@ use std::path::Path;
 use units::Span;
 
 /// Replays the recording in `file` and prints the counters of its links. Returns the exit code.
-pub(super) fn run_replay(file: &Path) -> u8 {
+pub(super) fn show_replay(file: &Path) -> u8 {
     let replayed = stdio::open_input_file(file).map_err(ReplayError::from);
     match replayed.and_then(|opened| replay(BufReader::new(opened))) {
         Ok(replayed) => {
@@ -47,8 +47,8 @@ pub(super) fn show_topology(file: &Path) -> u8 {
                 ] {
                     let words = Netem { link: spec, seed: None };
                     report += &format!("{from} to {to}: {words}\n");
-                    report += &describe_conditions(conditions);
-                    report += &describe_script(script);
+                    report += &show_conditions(conditions);
+                    report += &show_script(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
@@ -68,7 +68,7 @@ pub(super) fn show_topology(file: &Path) -> u8 {
 }
 
 /// Returns the recorded capacity, parallel paths and cross traffic of a link as text, one a line.
-fn describe_conditions(conditions: &Conditions) -> String {
+fn show_conditions(conditions: &Conditions) -> String {
     let mut text = String::new();
     if let Some(capacity) = &conditions.capacity {
         let (mean, length) = (capacity.mean_rate(), Span::from_ms(capacity.length_ms()));
@@ -84,7 +84,7 @@ fn describe_conditions(conditions: &Conditions) -> String {
 }
 
 /// Returns the scripted changes and drops of a link as text, one a line.
-fn describe_script(script: &Script) -> String {
+fn show_script(script: &Script) -> String {
     let mut text = String::new();
     for (at, change) in script.changes() {
         let at = Span::from_ns(at.ns());

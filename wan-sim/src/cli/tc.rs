@@ -6,7 +6,7 @@ use crate::tc::{
     GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
     gso_segments, removal_commands, render_commands, shows_our_queues, verify_shaping,
 };
-use crate::topology::{FileError, Topology, device_of_site};
+use crate::topology::{FileError, Topology, file_device_of_site};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -165,7 +165,7 @@ fn read_tc_qdiscs(device: &str) -> Result<String, TcFailure> {
 /// The links of the file may have changed since, or be invalid by now. Only the device counts: the
 /// file's, or else `--device`.
 fn remove_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
-    let named = device_of_site(&args.file, site);
+    let named = file_device_of_site(&args.file, site);
     let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
     devices.dedup();
     let mut failed = TcFailure::NoDevice(site.to_owned());

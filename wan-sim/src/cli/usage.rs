@@ -32,9 +32,12 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             if !error.use_stderr() {
-                return print_report(&render_help(error, io::stdout().is_terminal()), EXIT_GOOD);
+                return print_report(
+                    &render_usage_help(error, io::stdout().is_terminal()),
+                    EXIT_GOOD,
+                );
             }
-            stdio::print_message(render_help(error, io::stderr().is_terminal()));
+            stdio::print_message(render_usage_help(error, io::stderr().is_terminal()));
             return EXIT_USAGE;
         }
         _ => {}
@@ -59,7 +62,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
 }
 
 /// Returns a help text, with its styles where a terminal shows them and the user forbids none.
-fn render_help(error: &clap::Error, is_terminal: bool) -> String {
+fn render_usage_help(error: &clap::Error, is_terminal: bool) -> String {
     let is_unstyled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
     let help = error.render();

@@ -1,8 +1,8 @@
 //! The links and ports of a topology, each at the site or port that packets meet it at.
 
-use super::pump::{IngressPort, NumberedLink, SiteState};
+use super::pump::{IngressPort, PumpedLink, SiteState};
 use crate::recording::Recorder;
-use crate::topology::{Place, Topology};
+use crate::topology::{PathPlace, Topology};
 use std::sync::{Arc, Mutex};
 
 /// The links and ports of a lab, and the recorder that knows them.
@@ -23,11 +23,13 @@ pub(super) fn build_lab_links(topology: &Topology, mut recorder: Option<Recorder
             recorder.write_conditions(number, &path.conditions);
             recorder.write_script(number, &path.script);
         }
-        let numbered = NumberedLink { number, link: path.build_link() };
+        let numbered = PumpedLink { number, link: path.build_link() };
         match path.place {
-            Place::Link { from, to } => states[from].links[to] = Some(numbered),
-            Place::Egress(site) => states[site].egress = Some(numbered),
-            Place::Ingress(site) => ingress[site] = Some(Mutex::new(IngressPort::new(numbered))),
+            PathPlace::Link { from, to } => states[from].links[to] = Some(numbered),
+            PathPlace::Egress(site) => states[site].egress = Some(numbered),
+            PathPlace::Ingress(site) => {
+                ingress[site] = Some(Mutex::new(IngressPort::new(numbered)))
+            }
         }
     }
     let states = states.into_iter().map(|state| Arc::new(Mutex::new(state))).collect();

@@ -23,7 +23,7 @@ pub(super) struct Namespace {
 impl Namespace {
     /// Makes the namespace, with a hosts file that knows all sites.
     pub(super) fn create(name: String, hosts: &str) -> Result<Self, LabError> {
-        run_ip_command(&["netns", "add", &name])?;
+        run_ip_namespace_command(&["netns", "add", &name])?;
         let namespace = Self { name };
         let directory = namespace.etc_folder();
         fs::create_dir_all(&directory)?;
@@ -53,7 +53,7 @@ impl Namespace {
             }
             _ => error.into(),
         })?;
-        let on = |rest: &[&str]| run_ip_command(&[&["-n", &self.name], rest].concat());
+        let on = |rest: &[&str]| run_ip_namespace_command(&[&["-n", &self.name], rest].concat());
         let (v4, v6) = site_addresses(site);
         on(&["addr", "add", &format!("{v4}/16"), "dev", DEVICE_NAME])?;
         on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE_NAME, "nodad"])?;
@@ -94,7 +94,7 @@ impl Drop for Namespace {
         self.end_programs();
         // Nothing can be done about what does not go: `lab down` tries again.
         let _ = fs::remove_dir_all(self.etc_folder());
-        let _ = run_ip_command(&["netns", "del", &self.name]);
+        let _ = run_ip_namespace_command(&["netns", "del", &self.name]);
         // Goes only when it is empty.
         let _ = fs::remove_dir("/etc/netns");
     }
@@ -180,7 +180,7 @@ fn create_tun_in_namespace(namespace: &str) -> io::Result<Tun> {
 }
 
 /// Runs `ip` of iproute2 with `arguments`.
-fn run_ip_command(arguments: &[&str]) -> Result<(), LabError> {
+fn run_ip_namespace_command(arguments: &[&str]) -> Result<(), LabError> {
     // Standard input is the lab's lock: what outlives a lab that was killed holds it still.
     let output = Command::new("ip")
         .args(arguments)

@@ -1,6 +1,6 @@
 //! The thread of one site: it takes the site's packets through their links to the other sites.
 
-use super::frame::{Damage, Destination, FrameBuffer, VIRTIO_HEADER_BYTES};
+use super::frame::{FrameBuffer, FrameDamage, FrameDestination, VIRTIO_HEADER_BYTES};
 use super::hosts::HostReceipts;
 use super::status::LinkStatus;
 use super::tun::Tun;
@@ -9,7 +9,7 @@ use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::recording::Recorder;
 use crate::{
-    Decided, Delivery, EmulatedLink, Fidelity, FidelityLimits, FlowKey, Packet, PacketFates,
+    Decided, Delivery, EmulatedLink, Fidelity, FidelityLimits, Packet, PacketFates, PacketFlow,
     PacketName,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -24,9 +24,9 @@ use units::{Span, TimeNs};
 #[derive(Debug)]
 pub(super) struct SiteState {
     /// The links to the other sites, by index of the receiving site.
-    pub(super) links: Vec<Option<NumberedLink>>,
+    pub(super) links: Vec<Option<PumpedLink>>,
     /// The port that all of its links share.
-    pub(super) egress: Option<NumberedLink>,
+    pub(super) egress: Option<PumpedLink>,
     pub(super) fidelity: Fidelity,
     /// Packets to where no link leads.
     pub(super) unreachable: u64,
@@ -34,7 +34,7 @@ pub(super) struct SiteState {
 
 /// A link, with its number in a recording.
 #[derive(Debug)]
-pub(super) struct NumberedLink {
+pub(super) struct PumpedLink {
     pub(super) number: usize,
     pub(super) link: EmulatedLink,
 }
@@ -42,7 +42,7 @@ pub(super) struct NumberedLink {
 /// The receiving port that all links to a site share.
 #[derive(Debug)]
 pub(super) struct IngressPort {
-    pub(super) port: NumberedLink,
+    pub(super) port: PumpedLink,
     /// The time of the last packet. Each sender's thread brings its own, so a late packet counts as
     /// coming at this time.
     last: TimeNs,
@@ -88,12 +88,12 @@ impl SiteState {
 
 impl IngressPort {
     /// Makes the ingress port of a site around an idle link.
-    pub(super) fn new(port: NumberedLink) -> Self {
+    pub(super) fn new(port: PumpedLink) -> Self {
         Self { port, last: TimeNs::default() }
     }
 }
 
-impl NumberedLink {
+impl PumpedLink {
     /// Offers a packet that enters the link at `at`, and records the packet with its fate.
     fn offer(&mut self, at: TimeNs, packet: Packet, recorder: &Recording) -> PacketFates {
         let offered = self.link.offer(at, packet);
@@ -255,7 +255,10 @@ impl SitePump {
         let (now, next) = (self.now(), last + self.step);
         let due = self.next_due();
         if due.is_some_and(|due| due > now) && next > now {
-            wait_until_readable(&mut [PollFd::new(&self.life, PollFlags::IN)], next.since(now))?;
+            wait_until_pump_readable(
+                &mut [PollFd::new(&self.life, PollFlags::IN)],
+                next.since(now),
+            )?;
         }
         Ok(())
     }
@@ -268,7 +271,7 @@ impl SitePump {
         let due = self.next_due();
         let wait =
             due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
-        wait_until_readable(&mut fds, wait)?;
+        wait_until_pump_readable(&mut fds, wait)?;
         let [life, tun] = fds.map(|fd| !fd.revents().is_empty());
         Ok((!life).then_some(tun))
     }
@@ -292,7 +295,7 @@ impl SitePump {
         let now = self.now();
         let mut runs = SegmentRuns::new(self.ingress[to].is_some());
         // One path takes all flows, so recordings need not name them.
-        let flow = if link.link.path_count() > 1 { frame.flow() } else { FlowKey::default() };
+        let flow = if link.link.path_count() > 1 { frame.flow() } else { PacketFlow::default() };
         for segment in 0..frame.segment_count() {
             let packet = segment_packet(&frame, segment).with_flow(flow);
             let at = egress.as_mut().map_or(Some(now), |port| {
@@ -301,7 +304,7 @@ impl SitePump {
             let Some(at) = at else { continue };
             let offered = link.offer(at, packet, &self.recorder);
             for name in offered.queued() {
-                let buffer = frame.emit_run(segment..segment + 1, Damage::default());
+                let buffer = frame.emit_run(segment..segment + 1, FrameDamage::default());
                 self.queued.insert((to, name), buffer);
             }
             runs.add_segment(segment, offered);
@@ -358,7 +361,7 @@ impl SitePump {
 }
 
 /// Waits until one of `fds` is readable, or for `at_most`, which is less than a second.
-fn wait_until_readable(fds: &mut [PollFd<'_>], at_most: Span) -> io::Result<()> {
+fn wait_until_pump_readable(fds: &mut [PollFd<'_>], at_most: Span) -> io::Result<()> {
     let at_most = Timespec { tv_sec: 0, tv_nsec: at_most.ns().cast_signed() };
     match rustix::event::poll(fds, Some(&at_most)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -384,7 +387,7 @@ struct SegmentRuns {
 struct SegmentRun {
     start: usize,
     end: usize,
-    damage: Damage,
+    damage: FrameDamage,
     first_due: TimeNs,
     due: TimeNs,
     at_port: Vec<TimeNs>,
@@ -399,7 +402,7 @@ impl SegmentRuns {
     /// Takes out the only run, if it holds all `segments` of the buffer, undamaged.
     fn take_whole(&mut self, segments: usize) -> Option<SegmentRun> {
         let whole = |run: &mut SegmentRun| {
-            run.start == 0 && run.end == segments && run.damage == Damage::default()
+            run.start == 0 && run.end == segments && run.damage == FrameDamage::default()
         };
         if self.done.is_empty() { self.last.take_if(whole) } else { None }
     }
@@ -408,7 +411,7 @@ impl SegmentRuns {
     /// of their own.
     fn add_segment(&mut self, segment: usize, offered: PacketFates) {
         for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
-            let damage = Damage { marked: marked.is_some(), corrupt_bit };
+            let damage = FrameDamage { marked: marked.is_some(), corrupt_bit };
             let at_port = if self.before_port { vec![at] } else { Vec::new() };
             match &mut self.last {
                 Some(run) if !name.copy && run.can_append(segment, damage, at) => {
@@ -432,7 +435,7 @@ impl SegmentRuns {
 
 impl SegmentRun {
     /// Returns whether a segment with this damage that arrives at `at` fits at the end of the run.
-    fn can_append(&self, segment: usize, damage: Damage, at: TimeNs) -> bool {
+    fn can_append(&self, segment: usize, damage: FrameDamage, at: TimeNs) -> bool {
         self.end == segment
             && self.damage == damage
             && damage.corrupt_bit.is_none()
@@ -442,10 +445,10 @@ impl SegmentRun {
 }
 
 /// Returns the index of the site with this address; `None` for an address outside the lab.
-fn site_of_address(destination: Destination) -> Option<usize> {
+fn site_of_address(destination: FrameDestination) -> Option<usize> {
     let (prefix_fits, number) = match destination {
-        Destination::V4([a, b, high, low]) => ([a, b] == [10, 77], [high, low]),
-        Destination::V6(bytes) => {
+        FrameDestination::V4([a, b, high, low]) => ([a, b] == [10, 77], [high, low]),
+        FrameDestination::V6(bytes) => {
             let fits = bytes[..2] == [0xfd, 0x77] && bytes[2..14].iter().all(|byte| *byte == 0);
             (fits, [bytes[14], bytes[15]])
         }
@@ -458,7 +461,7 @@ fn site_of_address(destination: Destination) -> Option<usize> {
 ///
 /// With few processors, a thread that wakes for every few packets interrupts their senders and
 /// receivers each time.
-pub(super) fn wake_up_step(shortest_round_trip: Span) -> Span {
+pub(super) fn pump_wake_up_step(shortest_round_trip: Span) -> Span {
     Span::from_ns(shortest_round_trip.ns() / 100).clamp(WAKE_UP_STEP_MIN, WAKE_UP_STEP_MAX)
 }
 

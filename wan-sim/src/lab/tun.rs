@@ -61,7 +61,7 @@ impl Tun {
     pub(super) fn dropped_buffers(&self, name: &str) -> u64 {
         let mut text = [0; 8192];
         let taken = self.counts.read_at(&mut text, 0).unwrap_or(0);
-        parse_transmit_drops(&String::from_utf8_lossy(&text[..taken]), name).unwrap_or(0)
+        parse_tun_transmit_drops(&String::from_utf8_lossy(&text[..taken]), name).unwrap_or(0)
     }
 
     /// Hands one buffer to the network stack of the site.
@@ -80,7 +80,7 @@ impl AsFd for Tun {
 
 /// Parses the count of dropped transmissions of the device called `name` from the text of
 /// /proc/net/dev.
-fn parse_transmit_drops(counts: &str, name: &str) -> Option<u64> {
+fn parse_tun_transmit_drops(counts: &str, name: &str) -> Option<u64> {
     let line = counts.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().nth(11)?.parse().ok()
 }
@@ -118,7 +118,7 @@ const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]
 mod tests {
-    use super::parse_transmit_drops;
+    use super::parse_tun_transmit_drops;
 
     #[test]
     fn the_drops_of_a_device_are_found() {
@@ -126,7 +126,7 @@ mod tests {
                       face |bytes    packets errs drop fifo frame compressed multicast|bytes ...\n    \
                       lo:       1       2    3    4    5     6          7         8        9      10   11   12    13    14    15 16\n  \
                       wan0: 1 2 3 4 5 6 7 8 9 10 11 77 13 14 15 16\n";
-        assert_eq!(parse_transmit_drops(counts, "wan0"), Some(77));
-        assert_eq!(parse_transmit_drops(counts, "wan"), None);
+        assert_eq!(parse_tun_transmit_drops(counts, "wan0"), Some(77));
+        assert_eq!(parse_tun_transmit_drops(counts, "wan"), None);
     }
 }

@@ -1,8 +1,8 @@
 //! The random draws of a link: one set for each packet, dropped or delivered.
 
-use super::delay::{DelayLine, Transit};
-use super::fate::DropReason;
+use super::delay::{DelayLine, DrawnDelay};
 use super::loss::LossProcess;
+use super::packet_fate::DropReason;
 use super::spec::LinkSpec;
 use crate::random_stream::RandomStream;
 
@@ -19,7 +19,7 @@ pub(super) struct Chances {
 pub(super) struct Draws {
     pub(super) lost: Option<DropReason>,
     pub(super) corrupt_bit: Option<u32>,
-    pub(super) transit: Transit,
+    pub(super) transit: DrawnDelay,
 }
 
 impl Chances {

@@ -20,7 +20,7 @@ impl DelayLine {
 
     /// Draws delay and reordering for the next packet. Every packet draws, so that no draw depends
     /// on the fate of another packet.
-    pub(super) fn draw(&mut self, spec: &LinkSpec) -> Transit {
+    pub(super) fn draw(&mut self, spec: &LinkSpec) -> DrawnDelay {
         let jitter = spec.jitter();
         let spread_ns = jitter.spread.ns();
         let from_least_ns = match jitter.shape {
@@ -31,7 +31,7 @@ impl DelayLine {
                 (units * spread_ns as f64) as u64
             }
         };
-        Transit {
+        DrawnDelay {
             delay: Span::from_ns(spec.delay().ns() - jitter.reach().ns() + from_least_ns),
             may_skip: spec.reorder().is_some_and(|r| self.reorder.random_bool(r.probability)),
         }
@@ -42,7 +42,7 @@ impl DelayLine {
     pub(super) fn decide_arrival(
         &mut self,
         spec: &LinkSpec,
-        transit: Transit,
+        transit: DrawnDelay,
         latest: TimeNs,
     ) -> Arrival {
         if let Some(reorder) = spec.reorder() {
@@ -93,7 +93,7 @@ impl Arrival {
 
 /// The delay and the chance to skip it, as drawn for one packet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transit {
+pub(super) struct DrawnDelay {
     delay: Span,
     may_skip: bool,
 }

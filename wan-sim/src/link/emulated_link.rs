@@ -2,9 +2,10 @@
 
 use super::conditions::Conditions;
 use super::cross::{CrossEngine, CrossPacket, CrossReport, CrossStep};
-use super::event::{EventSink, Label, LinkEvent};
-use super::fate::{
-    Decided, DropReason, Fate, FlowKey, LinkCounters, Moved, Owner, Packet, PacketFates, PacketName,
+use super::event::{EventLabel, EventSink, LinkEvent};
+use super::packet_fate::{
+    Decided, DropReason, Fate, LinkCounters, Moved, Owner, Packet, PacketFates, PacketFlow,
+    PacketName,
 };
 use super::path::{Entry, Path, Undecided};
 use super::script::{Change, Script};
@@ -178,7 +179,7 @@ impl EmulatedLink {
     }
 
     /// Returns the index of the path that packets of `flow` take, from 0.
-    pub fn path_of(&self, flow: FlowKey) -> usize {
+    pub fn path_of(&self, flow: PacketFlow) -> usize {
         if self.paths.len() == 1 {
             return 0;
         }
@@ -289,7 +290,7 @@ impl EmulatedLink {
 
     /// Emits the event of a packet that was dropped or marked.
     fn emit(&mut self, at: TimeNs, owner: Owner, packet: Packet, fate: &Fate) {
-        let Some(label) = Label::of(fate) else { return };
+        let Some(label) = EventLabel::of(fate) else { return };
         let name = match owner {
             Owner::Offered(name) => Some(name),
             Owner::Cross(_) => None,

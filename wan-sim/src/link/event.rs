@@ -1,6 +1,6 @@
 //! The truth about each drop and each mark of a link, as a stream of events.
 
-use super::fate::{DropReason, Fate, FlowKey, MarkReason, PacketName};
+use super::packet_fate::{DropReason, Fate, MarkReason, PacketFlow, PacketName};
 use std::fmt;
 use units::TimeNs;
 
@@ -10,25 +10,25 @@ pub struct LinkEvent {
     /// When it was decided.
     pub at: TimeNs,
     /// The flow of the packet.
-    pub flow: FlowKey,
+    pub flow: PacketFlow,
     /// The packet; `None` for one of the cross traffic.
     pub packet: Option<PacketName>,
     /// Length of the IP packet in bytes.
     pub ip_bytes: u32,
     /// The true cause.
-    pub label: Label,
+    pub label: EventLabel,
 }
 
 /// The true cause of a drop or a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Label {
+pub enum EventLabel {
     /// The packet was dropped.
     Dropped(DropReason),
     /// The packet was marked.
     Marked(MarkReason),
 }
 
-impl Label {
+impl EventLabel {
     /// Returns the label of a fate; `None` of a delivery without a mark, and of a packet whose fate
     /// is open.
     pub fn of(fate: &Fate) -> Option<Self> {
@@ -40,7 +40,7 @@ impl Label {
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for EventLabel {
     /// Writes `drop:` or `mark:` with the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

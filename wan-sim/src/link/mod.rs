@@ -7,9 +7,9 @@ mod cross;
 mod delay;
 mod emulated_link;
 mod event;
-mod fate;
 mod jitter;
 mod loss;
+mod packet_fate;
 mod path;
 mod queue;
 mod script;
@@ -19,13 +19,13 @@ pub use capacity::{CapacityError, CapacityRecording, DELIVERY_BYTES, SyntheticCa
 pub use conditions::{Conditions, ConditionsError};
 pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_index};
 pub use emulated_link::EmulatedLink;
-pub use event::{Label, LinkEvent};
-pub use fate::{
-    Decided, Delivery, DropReason, Fate, FlowKey, LinkCounters, MarkReason, Moved, Packet,
-    PacketFates, PacketName,
-};
+pub use event::{EventLabel, LinkEvent};
 pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use loss::{GilbertElliott, Loss};
+pub use packet_fate::{
+    Decided, Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates,
+    PacketFlow, PacketName,
+};
 pub(crate) use queue::RED_WEIGHT_DEFAULT;
 pub use queue::{Codel, Discipline, Policer, QueueSize, Red};
 pub use script::{Change, Script};

@@ -2,7 +2,7 @@
 
 use super::capacity::CapacityRecording;
 use super::chances::{Chances, Draws};
-use super::fate::{Delivery, DropReason, Fate, MarkReason, Owner, Packet};
+use super::packet_fate::{Delivery, DropReason, Fate, MarkReason, Owner, Packet};
 use super::queue::{
     Bottleneck, CodelQueue, Departure, Discipline, Idleness, QueuedPacket, RateChange, RedAverage,
     RedVerdict, TokenBucket, Transmission,

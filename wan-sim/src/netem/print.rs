@@ -20,11 +20,14 @@ impl fmt::Display for Netem {
         }
         match link.loss() {
             Loss::Random(chance) if chance.ppb() == 0 => {}
-            Loss::Random(chance) => write!(f, " loss {}", without_space(chance))?,
+            Loss::Random(chance) => write!(f, " loss {}", print_without_space(chance))?,
             Loss::GilbertElliott(chain) => {
-                let (to_bad, to_good) = (without_space(chain.to_bad), without_space(chain.to_good));
-                let (bad, good) =
-                    (without_space(chain.loss_in_bad), without_space(chain.loss_in_good));
+                let (to_bad, to_good) =
+                    (print_without_space(chain.to_bad), print_without_space(chain.to_good));
+                let (bad, good) = (
+                    print_without_space(chain.loss_in_bad),
+                    print_without_space(chain.loss_in_good),
+                );
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
@@ -33,18 +36,18 @@ impl fmt::Display for Netem {
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
             if chance.ppb() > 0 {
-                write!(f, " {word} {}", without_space(chance))?;
+                write!(f, " {word} {}", print_without_space(chance))?;
             }
         }
         if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", without_space(reorder.probability), reorder.gap)?;
+            write!(f, " reorder {} gap {}", print_without_space(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {
             write!(f, " rate {} {}", netem_rate(rate), link.overhead_bytes())?;
-            write!(f, " queue {}", without_space(link.queue()))?;
+            write!(f, " queue {}", print_without_space(link.queue()))?;
         }
         if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
-            write!(f, " mark-above {}", without_space(bytes))?;
+            write!(f, " mark-above {}", print_without_space(bytes))?;
         }
         match link.discipline() {
             Discipline::DropTail => {}
@@ -53,13 +56,14 @@ impl fmt::Display for Netem {
                 write!(f, " codel {target} {interval}")?;
             }
             Discipline::Red(red) => {
-                let (min, max) = (without_space(red.min), without_space(red.max));
-                let (most, weight) = (without_space(red.probability), without_space(red.weight));
+                let (min, max) = (print_without_space(red.min), print_without_space(red.max));
+                let (most, weight) =
+                    (print_without_space(red.probability), print_without_space(red.weight));
                 write!(f, " red {min} {max} {most} {weight}")?;
             }
         }
         if let Some(policer) = link.policer() {
-            let (rate, burst) = (netem_rate(policer.rate), without_space(policer.burst));
+            let (rate, burst) = (netem_rate(policer.rate), print_without_space(policer.burst));
             write!(f, " policer {rate} {burst}")?;
         }
         match link.limit_packets() {
@@ -72,23 +76,23 @@ impl fmt::Display for Netem {
 }
 
 /// Spells a quantity exactly and in one word, such as `500kB`.
-fn without_space(quantity: impl fmt::Display) -> String {
+fn print_without_space(quantity: impl fmt::Display) -> String {
     quantity.to_string().replace(' ', "")
 }
 
 /// Spells a time exactly, in the largest unit of `tc` that gives a whole number, such as `40ms`.
 pub(crate) fn netem_span(span: Span) -> String {
-    spell_whole(span.ns(), &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")])
+    print_whole(span.ns(), &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")])
 }
 
 /// Spells a rate exactly, in the largest unit of `tc` that gives a whole number, such as `500mbit`.
 pub(crate) fn netem_rate(rate: BitRate) -> String {
     let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit"), (1, "bit")];
-    spell_whole(rate.bits_per_second(), &units)
+    print_whole(rate.bits_per_second(), &units)
 }
 
 /// Spells a value in the first of `units` of which it is a whole multiple. Zero has the last unit.
-fn spell_whole(value: u64, units: &[(u64, &str)]) -> String {
+fn print_whole(value: u64, units: &[(u64, &str)]) -> String {
     let whole = |scale: u64| value >= scale && value.is_multiple_of(scale);
     let (scale, unit) =
         units.iter().find(|(scale, _)| whole(*scale)).unwrap_or(&units[units.len() - 1]);

@@ -1,6 +1,6 @@
 //! The lines of a recording that packets make, as both the writer and the replay spell them.
 
-use crate::{Decided, Fate, FlowKey, Moved, Packet, PacketFates};
+use crate::{Decided, Fate, Moved, Packet, PacketFates, PacketFlow};
 use std::fmt;
 use units::TimeNs;
 
@@ -19,7 +19,7 @@ impl fmt::Display for PacketLine<'_> {
         let Self { index, now, packet, offered } = self;
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
         write!(f, "{index} {} {} {ecn} ", now.ns(), packet.ip_bytes)?;
-        if packet.flow != FlowKey::default() {
+        if packet.flow != PacketFlow::default() {
             write!(f, "flow:{} ", packet.flow.number())?;
         }
         write!(f, "{}", FateWord(offered.fate))?;

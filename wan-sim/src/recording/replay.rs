@@ -3,8 +3,8 @@
 use super::line::{DecidedLine, HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
 use crate::{
-    CapacityRecording, Change, Conditions, EmulatedLink, FlowKey, LinkCounters, LinkSpec, Packet,
-    Script,
+    CapacityRecording, Change, Conditions, EmulatedLink, LinkCounters, LinkSpec, Packet,
+    PacketFlow, Script,
 };
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
@@ -52,7 +52,7 @@ pub enum ReplayError {
 /// # Errors
 /// [`ReplayError`], at the first line that does not replay.
 pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
-    let mut links: Vec<ReplayedLink> = Vec::new();
+    let mut links: Vec<ReplayLink> = Vec::new();
     let mut input = input;
     let mut lines = std::iter::from_fn(|| read_recording_line(&mut input).transpose()).zip(1..);
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
@@ -98,7 +98,7 @@ fn read_recording_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, rebuilt with each line that adds to it.
-struct ReplayedLink {
+struct ReplayLink {
     name: String,
     spec: LinkSpec,
     seed: u64,
@@ -110,7 +110,7 @@ struct ReplayedLink {
     link: Option<EmulatedLink>,
 }
 
-impl ReplayedLink {
+impl ReplayLink {
     /// Makes a link as its line of the recording describes it, without a script.
     fn new(name: &str, spec: LinkSpec, seed: u64) -> Self {
         let (name, script, conditions) =
@@ -163,7 +163,7 @@ impl ReplayedLink {
 /// Adds to `due` the lines that must follow. The error is the accepted form of the line.
 fn replay_line(
     text: &str,
-    links: &mut Vec<ReplayedLink>,
+    links: &mut Vec<ReplayLink>,
     due: &mut VecDeque<String>,
 ) -> Result<Option<String>, &'static str> {
     if let Some(rest) = text.strip_prefix("link ") {
@@ -176,14 +176,14 @@ fn replay_line(
         };
         let words: Netem = words.parse().map_err(|_| LINK_LINE_FORM)?;
         let seed = words.seed.filter(|_| index == Some(links.len())).ok_or(LINK_LINE_FORM)?;
-        links.push(ReplayedLink::new(name, words.link, seed));
+        links.push(ReplayLink::new(name, words.link, seed));
         return Ok(None);
     }
     let (index, rest) = text.split_once(' ').ok_or("a line of a known link")?;
     let index: usize = index.parse().map_err(|_| "a line of a known link")?;
     let known = links.get_mut(index).ok_or("a line of a known link")?;
     if let Some(rest) = rest.strip_prefix("at ") {
-        let change = parse_scripted_change(rest).ok_or("`LINK at TIME set WORDS|cut|join`")?;
+        let change = parse_replay_change(rest).ok_or("`LINK at TIME set WORDS|cut|join`")?;
         known.extend_script(Some(change), None);
         return Ok(None);
     }
@@ -220,7 +220,8 @@ fn replay_line(
         "cut" => link.set_blackhole(true),
         "join" => link.set_blackhole(false),
         _ => {
-            let (now, packet) = parse_packet_line(rest).ok_or("`LINK TIME BYTES ect|not FATE`")?;
+            let (now, packet) =
+                parse_replay_packet(rest).ok_or("`LINK TIME BYTES ect|not FATE`")?;
             let offered = link.offer(now, packet);
             let line = PacketLine { index, now, packet, offered: &offered };
             return Ok(Some(line.to_string()));
@@ -230,7 +231,7 @@ fn replay_line(
 }
 
 /// Parses the time and the change of a line of a script.
-fn parse_scripted_change(rest: &str) -> Option<(TimeNs, Change)> {
+fn parse_replay_change(rest: &str) -> Option<(TimeNs, Change)> {
     let (at, change) = rest.split_once(' ')?;
     let change = match change {
         "cut" => Change::Cut,
@@ -242,7 +243,7 @@ fn parse_scripted_change(rest: &str) -> Option<(TimeNs, Change)> {
 
 /// Parses the time of a packet's line and the packet: size, ECN capability and flow, which is 0
 /// where the line names none.
-fn parse_packet_line(rest: &str) -> Option<(TimeNs, Packet)> {
+fn parse_replay_packet(rest: &str) -> Option<(TimeNs, Packet)> {
     let mut parts = rest.split(' ');
     let now = TimeNs::from_ns(parts.next()?.parse().ok()?);
     let ip_bytes = parts.next()?.parse().ok()?;
@@ -253,7 +254,7 @@ fn parse_packet_line(rest: &str) -> Option<(TimeNs, Packet)> {
     };
     let flow = parts.next().and_then(|part| part.strip_prefix("flow:"));
     let flow = flow.map_or(Some(0), |number| number.parse().ok())?;
-    Some((now, Packet { ip_bytes, ecn_capable, flow: FlowKey::new(flow) }))
+    Some((now, Packet { ip_bytes, ecn_capable, flow: PacketFlow::new(flow) }))
 }
 
 /// The words of a recording that add to a link before its first packet.

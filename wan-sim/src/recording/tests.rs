@@ -2,7 +2,7 @@ use super::line::HEADER_LINE;
 use super::*;
 use crate::netem::Netem;
 use crate::{
-    CapacityRecording, Change, Conditions, EmulatedLink, FlowKey, LinkSpec, Packet, Script,
+    CapacityRecording, Change, Conditions, EmulatedLink, LinkSpec, Packet, PacketFlow, Script,
 };
 use proptest::prelude::*;
 use std::io::{self, BufReader, Read, Write};
@@ -161,7 +161,7 @@ fn conditions_and_late_decisions_replay() {
     let mut recorded = EmulatedLink::under(spec, Script::default(), &conditions, 1);
     let ns = TimeNs::from_ns;
     for i in 0..2000u64 {
-        let packet = Packet::ecn_capable(1000).with_flow(FlowKey::new(i % 7));
+        let packet = Packet::ecn_capable(1000).with_flow(PacketFlow::new(i % 7));
         let offered = recorded.offer(ns(i * 700_001), packet);
         recorder.write_packet(0, ns(i * 700_001), packet, &offered);
         // The front end looks when it wakes up, not when packets come.

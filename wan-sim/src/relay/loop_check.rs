@@ -16,7 +16,7 @@ const NAME_PREFIX: &str = "wan-sim/";
 
 /// Announces forwards to other relays until dropped. A forward whose name is too long for a socket,
 /// or taken by another program, is not announced.
-pub(super) fn announce_forwards(forwards: &[Forward]) -> Vec<UnixDatagram> {
+pub(super) fn announce_forwards_for_loop_check(forwards: &[Forward]) -> Vec<UnixDatagram> {
     let announce = |forward: &Forward| {
         let name = format!("{NAME_PREFIX}{}={}", forward.listen, forward.target);
         UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name).ok()?).ok()
@@ -25,7 +25,7 @@ pub(super) fn announce_forwards(forwards: &[Forward]) -> Vec<UnixDatagram> {
 }
 
 /// Returns the forwards that relays have announced; none where the kernel lists no sockets.
-pub(super) fn announced_forwards() -> Vec<Forward> {
+pub(super) fn forwards_for_loop_check() -> Vec<Forward> {
     let listed = std::fs::read("/proc/net/unix").unwrap_or_default();
     forwards_of_sockets(&String::from_utf8_lossy(&listed))
 }
@@ -44,10 +44,11 @@ pub(super) fn find_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAdd
     let leads_back = |start: &Forward| {
         let mut at = start;
         for _ in &all {
-            if takes(start.listen, at.target) {
+            if forward_takes(start.listen, at.target) {
                 return true;
             }
-            let Some(onward) = all.iter().find(|forward| takes(forward.listen, at.target)) else {
+            let Some(onward) = all.iter().find(|forward| forward_takes(forward.listen, at.target))
+            else {
                 return false;
             };
             at = onward;
@@ -59,7 +60,7 @@ pub(super) fn find_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAdd
 
 /// Returns whether packets to `target` arrive at a socket that listens at `listen`. One at `0.0.0.0`
 /// or `[::]` takes those to each address of this host; one at `[::]` those of IPv4, too.
-fn takes(listen: SocketAddr, target: SocketAddr) -> bool {
+fn forward_takes(listen: SocketAddr, target: SocketAddr) -> bool {
     if listen.port() != target.port() || target.port() == 0 {
         return false;
     }
@@ -132,10 +133,10 @@ mod tests {
     #[test]
     fn a_forward_is_announced_until_its_relay_ends() {
         let own = forwards(&["127.213.1.7:4711=127.213.1.8:4712"]);
-        let announced = announce_forwards(&own);
+        let announced = announce_forwards_for_loop_check(&own);
         assert_eq!(announced.len(), 1);
-        assert!(announced_forwards().contains(&own[0]));
+        assert!(forwards_for_loop_check().contains(&own[0]));
         drop(announced);
-        assert!(!announced_forwards().contains(&own[0]));
+        assert!(!forwards_for_loop_check().contains(&own[0]));
     }
 }

@@ -4,11 +4,11 @@ use super::datagram_batch::FlowId;
 use super::pipe::{Pipe, ReadBuffer};
 use super::queued_datagrams::{QueuedDatagram, QueuedDatagrams};
 use super::shared::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
-use super::socket::{RelaySocket, Route};
+use super::socket::{RelaySocket, SocketRoute};
 use crate::clock::{RunClock, thread_cpu_time};
 use crate::lock::lock_ignoring_poison;
 use crate::priority;
-use crate::{Delivery, FlowKey, Packet, PacketName};
+use crate::{Delivery, Packet, PacketFlow, PacketName};
 use quinn_udp::RecvMeta;
 use rustix::event::epoll;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -47,7 +47,7 @@ pub(super) struct RelayPump {
 /// One client address at one listener, with a socket of its own towards the target.
 struct Flow {
     listener: usize,
-    client: Route,
+    client: SocketRoute,
     target: SocketAddr,
     upstream: RelaySocket,
     used: TimeNs,
@@ -192,7 +192,7 @@ impl RelayPump {
         while let Some(batch) = self.forward.pop_due_batch(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
-                let target = Route { address: flow.target, from: None };
+                let target = SocketRoute { address: flow.target, from: None };
                 // Those before it took their time.
                 let late = self.clock.now().since(batch.due());
                 sent.push((late, flow.upstream.send_datagrams(&target, &batch.as_datagrams())));
@@ -317,10 +317,10 @@ impl RelayPump {
         let client = flow.client.address;
         let (direction, pipe, key) = match source {
             PacketSource::Listener(_) => {
-                (FORWARD_LINK, &mut self.forward, FlowKey::between(client, flow.target))
+                (FORWARD_LINK, &mut self.forward, PacketFlow::between(client, flow.target))
             }
             PacketSource::Flow(_) => {
-                (BACKWARD_LINK, &mut self.backward, FlowKey::between(flow.target, client))
+                (BACKWARD_LINK, &mut self.backward, PacketFlow::between(flow.target, client))
             }
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
@@ -334,7 +334,7 @@ impl RelayPump {
         let first = shared.links[direction].counters().packets;
         // One path takes all flows, so recordings need not name them.
         let hashes = shared.links[direction].path_count() > 1;
-        let key = if hashes { key } else { FlowKey::default() };
+        let key = if hashes { key } else { PacketFlow::default() };
         for index in 0..datagrams {
             // A datagram is at most 64 KiB.
             let ip_bytes = part(index).len() as u32 + headers;
@@ -383,7 +383,7 @@ impl RelayPump {
             id,
             Flow {
                 listener,
-                client: Route { address: meta.addr, from: meta.dst_ip },
+                client: SocketRoute { address: meta.addr, from: meta.dst_ip },
                 target,
                 upstream,
                 used: TimeNs::default(),

@@ -1,10 +1,10 @@
 //! The handle of a running relay: it starts the thread, reads counters, and changes the links.
 
 use super::forward::{Forward, RelaySpec};
-use super::loop_check::{announce_forwards, announced_forwards, find_loop};
+use super::loop_check::{announce_forwards_for_loop_check, find_loop, forwards_for_loop_check};
 use super::pump::RelayPump;
 use super::shared::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
-use super::socket::{RelaySocket, connect_to};
+use super::socket::{RelaySocket, connect_socket_to};
 use crate::clock::RunClock;
 use crate::lock::lock_ignoring_poison;
 use crate::recording::Recorder;
@@ -120,10 +120,10 @@ impl Relay {
         let bound: Vec<Forward> = std::iter::zip(&spec.forwards, &listening)
             .map(|(forward, bound)| Forward { listen: bound.address, ..*forward })
             .collect();
-        bound.iter().try_for_each(|forward| check_target(forward.target))?;
+        bound.iter().try_for_each(|forward| check_relay_target(forward.target))?;
         // Announced first: of two relays that start at once one sees the other.
-        let announced = announce_forwards(&bound);
-        if let Some(listen) = find_loop(&bound, &announced_forwards()) {
+        let announced = announce_forwards_for_loop_check(&bound);
+        if let Some(listen) = find_loop(&bound, &forwards_for_loop_check()) {
             return Err(RelayError::Loop(listen));
         }
         let link = |link: LinkSpec, seed: u64| {
@@ -226,8 +226,8 @@ impl Relay {
 }
 
 /// Checks that packets can be sent to a target. None is sent.
-fn check_target(address: SocketAddr) -> Result<(), RelayError> {
-    connect_to(address).map_err(|source| match source.kind() {
+fn check_relay_target(address: SocketAddr) -> Result<(), RelayError> {
+    connect_socket_to(address).map_err(|source| match source.kind() {
         // A link-local address without its interface, and the broadcast address of a network.
         io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {
             RelayError::Target { address, source }

@@ -61,7 +61,7 @@ impl RelaySocket {
     }
 
     /// Sends datagrams to `to`, many in one system call. Returns how many the kernel did not take.
-    pub(super) fn send_datagrams(&self, to: &Route, outgoing: &Datagrams<'_>) -> u64 {
+    pub(super) fn send_datagrams(&self, to: &SocketRoute, outgoing: &Datagrams<'_>) -> u64 {
         let segment_bytes = outgoing.segment_bytes.max(1);
         if outgoing.data.len() <= segment_bytes {
             return u64::from(self.send_once(to, outgoing, outgoing.data).is_err());
@@ -81,7 +81,7 @@ impl RelaySocket {
     }
 
     /// Sends `data`, a part of `outgoing`, in one system call.
-    fn send_once(&self, to: &Route, outgoing: &Datagrams<'_>, data: &[u8]) -> io::Result<()> {
+    fn send_once(&self, to: &SocketRoute, outgoing: &Datagrams<'_>, data: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: to.address,
             ecn: outgoing.ecn,
@@ -116,14 +116,14 @@ pub(super) fn is_own_address(address: IpAddr) -> bool {
 ///
 /// # Errors
 /// The reason why no packet can be sent there.
-pub(super) fn connect_to(address: SocketAddr) -> io::Result<()> {
+pub(super) fn connect_socket_to(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.connect(&address.into())
 }
 
 /// The destination of a packet, and the own address it leaves from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Route {
+pub(super) struct SocketRoute {
     pub(super) address: SocketAddr,
     pub(super) from: Option<IpAddr>,
 }

@@ -123,7 +123,7 @@ fn verify_netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyErro
         };
         let parent = format!("1:{class}");
         if tc_value_after(words, "parent") != Some(&parent)
-            || !netem_values_match(&parse_netem_values(wanted), &parse_netem_values(words))
+            || !verify_netem_values(&parse_values_to_verify(wanted), &parse_values_to_verify(words))
         {
             let wanted = format!("parent {parent} {wanted}");
             return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
@@ -170,7 +170,7 @@ fn verify_classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyEr
 fn verify_filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyError> {
     let device = || commands.device.clone();
     let mut wanted = commands.destinations.clone();
-    for filter in ShownFilter::parse_all(filters) {
+    for filter in VerifiedFilter::parse_all(filters) {
         let Some(class) = filter.destination().and_then(|to| wanted.remove(&to)) else {
             return Err(VerifyError::Unwanted { what: filter.to_string(), device: device() });
         };
@@ -192,12 +192,12 @@ fn verify_filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyEr
 }
 
 /// One entry of `tc filter show`: the line that has its class, and those that say what it matches.
-struct ShownFilter<'a> {
+struct VerifiedFilter<'a> {
     class: &'a str,
     matches: Vec<&'a str>,
 }
 
-impl<'a> ShownFilter<'a> {
+impl<'a> VerifiedFilter<'a> {
     /// Parses all filters of the output of `tc filter show`.
     fn parse_all(shown: &'a str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
@@ -232,7 +232,7 @@ impl<'a> ShownFilter<'a> {
     }
 }
 
-impl std::fmt::Display for ShownFilter<'_> {
+impl std::fmt::Display for VerifiedFilter<'_> {
     /// Prints `filter match cb007103/ffffffff at 16 flowid 1:10`: the matches, then the class, as
     /// tc shows them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -274,7 +274,7 @@ fn tc_value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 type NetemValues<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// Parses netem's words into the values of each, without words that need not be equal.
-fn parse_netem_values(words: &str) -> NetemValues<'_> {
+fn parse_values_to_verify(words: &str) -> NetemValues<'_> {
     let mut values = NetemValues::new();
     let mut last = "";
     let mut words = words.split_whitespace();
@@ -305,7 +305,7 @@ fn parse_netem_values(words: &str) -> NetemValues<'_> {
 }
 
 /// Returns whether two netems have the same words with matching values.
-fn netem_values_match(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool {
+fn verify_netem_values(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool {
     wanted.len() == found.len()
         && wanted.iter().zip(found).all(|((word, wanted), (other, found))| {
             let mut values = wanted.iter().zip(found);

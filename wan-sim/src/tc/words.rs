@@ -27,27 +27,24 @@ pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static 
     if spec.policer().is_some() {
         return Err("netem has no policer: leave it out");
     }
-    let mut words = format!(
-        "limit {} delay {}",
-        netem_limit_packets(spec, mtu)?,
-        format_tc_time(spec.delay())?
-    );
+    let mut words =
+        format!("limit {} delay {}", netem_limit_packets(spec, mtu)?, tc_time_word(spec.delay())?);
     if jitters {
         let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
         // Writing into a String cannot fail.
-        let _ = write!(words, " {}", format_tc_time(spread)?);
+        let _ = write!(words, " {}", tc_time_word(spread)?);
         if shape == "normal" {
             words.push_str(" distribution normal");
         }
     }
     match spec.loss() {
         Loss::Random(chance) if chance.ppb() > 0 => {
-            let _ = write!(words, " loss {}", format_tc_percent(chance));
+            let _ = write!(words, " loss {}", tc_percent_word(chance));
         }
         Loss::Random(_) => {}
         Loss::GilbertElliott(chain) => {
             let parts = [chain.to_bad, chain.to_good, chain.loss_in_bad, chain.loss_in_good];
-            let _ = write!(words, " loss gemodel {}", parts.map(format_tc_percent).join(" "));
+            let _ = write!(words, " loss gemodel {}", parts.map(tc_percent_word).join(" "));
         }
     }
     if spec.losses_marked() {
@@ -55,16 +52,12 @@ pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static 
     }
     for (word, chance) in [("duplicate", spec.duplicate()), ("corrupt", spec.corrupt())] {
         if chance.ppb() > 0 {
-            let _ = write!(words, " {word} {}", format_tc_percent(chance));
+            let _ = write!(words, " {word} {}", tc_percent_word(chance));
         }
     }
     if let Some(reorder) = spec.reorder() {
-        let _ = write!(
-            words,
-            " reorder {} gap {}",
-            format_tc_percent(reorder.probability),
-            reorder.gap
-        );
+        let _ =
+            write!(words, " reorder {} gap {}", tc_percent_word(reorder.probability), reorder.gap);
     }
     if let Some(rate) = spec.rate() {
         // Netem counts the Ethernet header with the packet; a rate here is of IP packets.
@@ -98,7 +91,7 @@ fn packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str
 }
 
 /// Formats a span in milliseconds or microseconds, as `tc` takes times.
-fn format_tc_time(span: Span) -> Result<String, &'static str> {
+fn tc_time_word(span: Span) -> Result<String, &'static str> {
     match span.ns() {
         ns if ns.is_multiple_of(1_000_000) => Ok(format!("{}ms", ns / 1_000_000)),
         ns if ns.is_multiple_of(1000) => Ok(format!("{}us", ns / 1000)),
@@ -107,7 +100,7 @@ fn format_tc_time(span: Span) -> Result<String, &'static str> {
 }
 
 /// Formats a probability in percent without a space, as `tc` takes probabilities.
-fn format_tc_percent(fraction: Fraction) -> String {
+fn tc_percent_word(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 

@@ -46,7 +46,7 @@ pub struct Host {
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file cannot be read.
-    #[error("{}: {source}", escape_controls(.path.display()))]
+    #[error("{}: {source}", escape_file_controls(.path.display()))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The text is not valid for such a file.
-    #[error("{}:{line}: {}", escape_controls(.path.display()), escape_controls(.message))]
+    #[error("{}:{line}: {}", escape_file_controls(.path.display()), escape_file_controls(.message))]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -66,7 +66,9 @@ pub enum FileError {
     /// The values are valid, but impossible together.
     #[error(
         "{}: {}: {}",
-        escape_controls(.path.display()), escape_controls(.key), escape_controls(.message)
+        escape_file_controls(.path.display()),
+        escape_file_controls(.key),
+        escape_file_controls(.message)
     )]
     Impossible {
         /// The file.
@@ -80,7 +82,7 @@ pub enum FileError {
 
 /// Escapes control characters of names from the file, so that none breaks the line or controls the
 /// terminal.
-fn escape_controls(text: impl fmt::Display) -> String {
+fn escape_file_controls(text: impl fmt::Display) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.to_string().chars().map(escaped).collect()
 }
@@ -260,7 +262,7 @@ impl Topology {
 }
 
 /// Returns the network device that a lab file names for a site, even where other keys are invalid.
-pub fn device_of_site(path: &Path, site: &str) -> Option<String> {
+pub fn file_device_of_site(path: &Path, site: &str) -> Option<String> {
     let table: toml::Table = read_topology_file(path).ok()?.parse().ok()?;
     Some(table.get("site")?.get(site)?.get("device")?.as_str()?.to_owned())
 }

@@ -11,8 +11,8 @@ mod path;
 mod port;
 mod preset;
 
-pub use file::{FileError, Host, Topology, device_of_site};
+pub use file::{FileError, Host, Topology, file_device_of_site};
 pub use link::SiteLink;
-pub use path::{LinkPath, Place, SITES_MAX, site_addresses};
+pub use path::{LinkPath, PathPlace, SITES_MAX, site_addresses};
 pub use port::SitePort;
 pub use preset::{Preset, presets};

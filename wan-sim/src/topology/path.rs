@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkPath {
     /// Its place in the topology.
-    pub place: Place,
+    pub place: PathPlace,
     /// `a_b`, `a_egress` or `a_ingress`.
     pub name: String,
     /// Decides its random draws.
@@ -23,7 +23,7 @@ pub struct LinkPath {
 
 /// The place at which packets meet a [`LinkPath`]; sites by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum PathPlace {
     /// Between two sites.
     Link {
         /// The sending site.
@@ -61,13 +61,13 @@ impl Topology {
                 [(link.a, link.b, link.a_to_b, there), (link.b, link.a, link.b_to_a, back)]
             {
                 let name = format!("{}_{}", self.sites[from], self.sites[to]);
-                add(Place::Link { from, to }, name, spec, rest);
+                add(PathPlace::Link { from, to }, name, spec, rest);
             }
         }
         for (site, (name, port)) in self.sites.iter().zip(&self.ports).enumerate() {
             for (place, way, spec) in [
-                (Place::Egress(site), "egress", port.egress),
-                (Place::Ingress(site), "ingress", port.ingress),
+                (PathPlace::Egress(site), "egress", port.egress),
+                (PathPlace::Ingress(site), "ingress", port.ingress),
             ] {
                 if let Some(spec) = spec {
                     add(place, format!("{name}_{way}"), spec, Default::default());

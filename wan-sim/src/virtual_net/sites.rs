@@ -1,7 +1,7 @@
 //! A lab or fabric file on the virtual network.
 
 use super::net::VirtualNet;
-use crate::topology::{Place, Topology, site_addresses};
+use crate::topology::{PathPlace, Topology, site_addresses};
 use std::net::IpAddr;
 
 impl VirtualNet {
@@ -15,13 +15,13 @@ impl VirtualNet {
         for path in topology.paths() {
             let link = path.build_link();
             match path.place {
-                Place::Link { from, to } => {
+                PathPlace::Link { from, to } => {
                     state.set_link(address(from), address(to), link);
                 }
-                Place::Egress(site) => {
+                PathPlace::Egress(site) => {
                     state.ports.entry(address(site)).or_default().egress = Some(link);
                 }
-                Place::Ingress(site) => {
+                PathPlace::Ingress(site) => {
                     state.ports.entry(address(site)).or_default().ingress = Some(link);
                 }
             }

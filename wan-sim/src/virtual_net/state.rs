@@ -2,7 +2,7 @@
 
 use super::error::{INBOX_BYTES_MAX, Undelivered};
 use crate::{
-    Decided, Delivery, EmulatedLink, Fate, FlowKey, LinkSpec, Packet, PacketFates, PacketName,
+    Decided, Delivery, EmulatedLink, Fate, LinkSpec, Packet, PacketFates, PacketFlow, PacketName,
     TraceHash, TraceRecord,
 };
 use bytes::Bytes;
@@ -176,7 +176,7 @@ impl NetState {
             return self.leave_stage(stage, now, destination, datagram);
         };
         let mut record = record_of_datagram(now, destination, &datagram);
-        let flow = FlowKey::between(datagram.source, destination);
+        let flow = PacketFlow::between(datagram.source, destination);
         let ecn_capable = datagram.ecn.is_some();
         let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable, flow });
         record.offered = Some(offered);

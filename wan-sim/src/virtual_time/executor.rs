@@ -28,7 +28,7 @@ pub struct VirtualTime {
 /// Nothing is left that could ever happen, and the future is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stalled at {at_ns} ns: every task waits, and no timer is set")]
-pub struct Stalled {
+pub struct ExecutorStalled {
     /// When the last thing happened, in nanoseconds.
     pub at_ns: u64,
 }
@@ -101,8 +101,8 @@ impl VirtualTime {
     /// Runs all tasks until `main` is done; then drops the others.
     ///
     /// # Errors
-    /// [`Stalled`], where `main` waits for what cannot come.
-    pub fn run<T>(&self, main: impl Future<Output = T>) -> Result<T, Stalled> {
+    /// [`ExecutorStalled`], where `main` waits for what cannot come.
+    pub fn run<T>(&self, main: impl Future<Output = T>) -> Result<T, ExecutorStalled> {
         let mut main = pin!(main);
         let wakeable = self.new_wakeable(MAIN_TASK);
         let waker = Waker::from(Arc::clone(&wakeable));
@@ -113,7 +113,7 @@ impl VirtualTime {
                 if self.shared.clock.jump_to_next_timer() {
                     continue;
                 }
-                break Err(Stalled { at_ns: self.now().ns() });
+                break Err(ExecutorStalled { at_ns: self.now().ns() });
             };
             next.woken.store(false, Ordering::Relaxed);
             if next.task != MAIN_TASK {

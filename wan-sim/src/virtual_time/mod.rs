@@ -9,7 +9,7 @@ mod clock;
 mod executor;
 mod timer;
 
-pub use executor::{Stalled, VirtualTime};
+pub use executor::{ExecutorStalled, VirtualTime};
 pub use timer::Sleep;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn a_future_that_nothing_can_end_is_an_error() {
         waiting.sleep_until(ns(7)).await;
         std::future::pending::<()>().await;
     });
-    assert_eq!(stalled, Err(Stalled { at_ns: 7 }));
+    assert_eq!(stalled, Err(ExecutorStalled { at_ns: 7 }));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Benches of the collectives core: `cargo xtask bench plan`, `reduce` and `shape`.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Runs `cargo xtask bench reduce`: times the reduction kernels beside a plain loop. Fails when the
 /// local reduction of eight ranks is slower than the bench asks for.
-pub(super) fn measure_reduce(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_core_reduce(root: &Path) -> Result<Page, CommandFailure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "reduce"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {
@@ -23,7 +23,7 @@ pub(super) fn measure_reduce(root: &Path) -> Result<Page, Failure> {
 }
 
 /// Runs `cargo xtask bench shape`: counts the WAN bytes of the hierarchy and of its controls.
-pub(super) fn measure_shape(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_core_shape(root: &Path) -> Result<Page, CommandFailure> {
     let run = ["run", "--quiet", "--package", "scenarios", "--bin", "shape"];
     let line = CommandLine::cargo(&run);
     let (status, text) = line.capture(root)?;
@@ -35,7 +35,7 @@ pub(super) fn measure_shape(root: &Path) -> Result<Page, Failure> {
 
 /// Runs `cargo xtask bench plan`: plans large fabrics by the clock, then proves thousands of
 /// schedules. Fails when either misses its target.
-pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_core_plan(root: &Path) -> Result<Page, CommandFailure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "plan"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench efficiency`.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const EFFICIENCY_POINT: (u64, u64) = (500, 32);
 
 /// Runs `cargo xtask bench efficiency`: simulates a step of a large model at all distances. Fails
 /// when two regions at [`EFFICIENCY_POINT`] keep less than [`EFFICIENCY_WANTED`].
-pub(super) fn measure_efficiency(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_efficiency(root: &Path) -> Result<Page, CommandFailure> {
     let build = CommandLine::cargo(&[
         "build",
         "-q",
@@ -25,7 +25,7 @@ pub(super) fn measure_efficiency(root: &Path) -> Result<Page, Failure> {
         "landbridge",
     ]);
     build.run_to_success(root)?;
-    let program = crate::workspace::target_folder().join("release/landbridge");
+    let program = crate::workspace::workspace_target_folder().join("release/landbridge");
     let words = ["plan", "efficiency", "--model", "llama3-70b"];
     let line = CommandLine::program(&program, &words);
     let (status, table) = line.capture(root)?;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench faults`.
 
 use super::page::Page;
-use crate::command::Failure;
+use crate::command::CommandFailure;
 use crate::faults;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use std::path::Path;
 const POINTS_PER_FAULT: &str = "5";
 
 /// Runs `cargo xtask bench faults`: every fault at every point, on real processes.
-pub(super) fn measure_faults(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_faults(root: &Path) -> Result<Page, CommandFailure> {
     let line = faults::faults_command(root, &["--json", "--points", POINTS_PER_FAULT])?;
     let (status, stdout) = line.capture(root)?;
     let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;

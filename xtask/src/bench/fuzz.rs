@@ -1,7 +1,7 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,13 +21,13 @@ struct FuzzRun {
 }
 
 /// Runs `cargo xtask bench fuzz`: builds and runs all fuzz targets.
-pub(super) fn measure_fuzz(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_fuzz(root: &Path) -> Result<Page, CommandFailure> {
     measure_fuzz_targets(root, &[])
 }
 
 /// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at once as there
 /// are cores. The page keeps the rows of other targets.
-pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
+pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page, CommandFailure> {
     CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).run_to_success(root)?;
     let list = CommandLine::cargo(&["fuzz", "list"]);
     let (status, targets) = list.capture(root)?;
@@ -53,7 +53,7 @@ pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page,
             });
         }
     });
-    let runs: Result<Vec<FuzzRun>, Failure> =
+    let runs: Result<Vec<FuzzRun>, CommandFailure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
     let commit = super::page::program_output("git", &["rev-parse", "--short", "HEAD"]);
     let mut rows: BTreeMap<String, String> = read_page_rows(root).collect();
@@ -63,7 +63,7 @@ pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page,
 }
 
 /// Runs one fuzz target from its seeds for [`FUZZ_SECONDS`]. Repeats each finding to confirm it.
-fn run_fuzz_target(root: &Path, target: &str) -> Result<FuzzRun, Failure> {
+fn run_fuzz_target(root: &Path, target: &str) -> Result<FuzzRun, CommandFailure> {
     let dictionary = format!("fuzz/dictionaries/{target}");
     let dictionary =
         Some(format!("-dict={dictionary}")).filter(|_| root.join(&dictionary).exists());

@@ -1,7 +1,7 @@
 //! `cargo xtask bench hostile`.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ const RATE_FRACTION_WANTED: f64 = 0.95;
 const UNBOUNDED_ATTACK: &str = "memory released during the exchange";
 
 /// Runs `cargo xtask bench hostile`: measures the rate of an honest job beside each attack.
-pub(super) fn measure_hostile(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_hostile(root: &Path) -> Result<Page, CommandFailure> {
     let words = ["test", "--release", "-p", "landbridge", "--test", "hostile"];
     let line =
         CommandLine::cargo(&[&words[..], &["--", "--nocapture", "--test-threads=1"]].concat());

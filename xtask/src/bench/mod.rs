@@ -11,9 +11,9 @@ mod quickstart;
 mod simulate;
 mod train;
 
-use crate::command::Failure;
+use crate::command::CommandFailure;
 use network::{cost, wan, wan_sim};
-use page::{Page, git_commit, machine_description};
+use page::{Page, page_git_commit, page_machine_description};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ struct Bench {
     /// Path of its page below `docs/results`, without the extension.
     page: &'static str,
     /// Function that measures, given the root of the workspace.
-    measure: fn(&Path) -> Result<Page, Failure>,
+    measure: fn(&Path) -> Result<Page, CommandFailure>,
 }
 
 /// All benches of `cargo xtask bench`, each with its result page and the function that measures.
@@ -33,10 +33,10 @@ const BENCHES: [Bench; 13] = [
     Bench { name: "faults", page: "faults", measure: faults::measure_faults },
     Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure_fuzz },
     Bench { name: "hostile", page: "hostile", measure: hostile::measure_hostile },
-    Bench { name: "plan", page: "plan", measure: core::measure_plan },
+    Bench { name: "plan", page: "plan", measure: core::measure_core_plan },
     Bench { name: "quickstart", page: "quickstart", measure: quickstart::measure_quickstart },
-    Bench { name: "reduce", page: "reduce", measure: core::measure_reduce },
-    Bench { name: "shape", page: "shape", measure: core::measure_shape },
+    Bench { name: "reduce", page: "reduce", measure: core::measure_core_reduce },
+    Bench { name: "shape", page: "shape", measure: core::measure_core_shape },
     Bench { name: "simulate", page: "simulate", measure: simulate::measure_simulate },
     Bench { name: "train", page: "train", measure: train::measure_train },
     Bench { name: "wan", page: "wan/whole", measure: wan::measure_wan },
@@ -60,11 +60,11 @@ pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
 fn write_bench_page(
     page_name: &str,
     name: &str,
-    measure: impl Fn(&Path) -> Result<Page, Failure>,
+    measure: impl Fn(&Path) -> Result<Page, CommandFailure>,
 ) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     // Read before the measurement, since files may change meanwhile.
-    let (command, commit) = (format!("cargo xtask bench {name}"), git_commit());
+    let (command, commit) = (format!("cargo xtask bench {name}"), page_git_commit());
     let page = match measure(root) {
         Ok(page) => page,
         Err(failure) => {
@@ -72,7 +72,7 @@ fn write_bench_page(
             return ExitCode::FAILURE;
         }
     };
-    let machine = machine_description();
+    let machine = page_machine_description();
     let text = format!(
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
         page.title, page.text,
@@ -100,7 +100,7 @@ fn write_bench_page(
 }
 
 /// Runs a short version of the bench `train` and prints the figures; no page is written.
-pub fn show_train_quick() -> ExitCode {
+pub fn show_train_bench_quick() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match train::measure_train_quick(root) {
         Ok(page) => {
@@ -122,7 +122,7 @@ pub fn bench_cost(flags: &[&str]) -> ExitCode {
         ["--quick"] => (true, None),
         ["--before", binary] => (false, Some(*binary)),
         ["--quick", "--before", binary] | ["--before", binary, "--quick"] => (true, Some(*binary)),
-        _ => return show(|root| cost::show_cost(root, flags)),
+        _ => return show_bench(|root| cost::show_cost(root, flags)),
     };
     let page = if quick { "cost/quick" } else { "cost/whole" };
     let mut name = String::from(if quick { "cost --quick" } else { "cost" });
@@ -133,7 +133,7 @@ pub fn bench_cost(flags: &[&str]) -> ExitCode {
 }
 
 /// Runs a part of a bench that writes no page.
-fn show(run: impl Fn(&Path) -> Result<ExitCode, Failure>) -> ExitCode {
+fn show_bench(run: impl Fn(&Path) -> Result<ExitCode, CommandFailure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     run(root).unwrap_or_else(|failure| {
         eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
@@ -142,6 +142,6 @@ fn show(run: impl Fn(&Path) -> Result<ExitCode, Failure>) -> ExitCode {
 }
 
 /// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
-pub fn show_wan_parts(flags: &[&str]) -> ExitCode {
-    show(|root| wan::show_wan_bench(root, flags))
+pub fn show_wan_bench_parts(flags: &[&str]) -> ExitCode {
+    show_bench(|root| wan::show_wan_bench(root, flags))
 }

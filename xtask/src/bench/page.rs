@@ -24,7 +24,7 @@ impl Page {
 
 /// Returns the short hash of the commit that is measured, with a remark if the working tree
 /// differs outside `docs/results`.
-pub(super) fn git_commit() -> String {
+pub(super) fn page_git_commit() -> String {
     let commit = program_output("git", &["rev-parse", "--short", "HEAD"]);
     let changed =
         program_output("git", &["status", "--porcelain", "--", ":/", ":(top,exclude)docs/results"]);
@@ -32,7 +32,7 @@ pub(super) fn git_commit() -> String {
 }
 
 /// Returns cores, processor and kernel of this machine.
-pub(super) fn machine_description() -> String {
+pub(super) fn page_machine_description() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name"));
     let model =

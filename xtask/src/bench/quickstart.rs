@@ -1,7 +1,7 @@
 //! `cargo xtask bench quickstart`.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ const QUICKSTART_OPTIONS: [&[&str]; 5] = [
 ];
 
 /// Runs `cargo xtask bench quickstart`: one quickstart for each row of the page.
-pub(super) fn measure_quickstart(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_quickstart(root: &Path) -> Result<Page, CommandFailure> {
     let mut text = String::from(
         "Two gateways, a relay that emulates the link, and four ranks (3 and 1) on one machine, in \
          real time. The link is emulated; the gateways, QUIC and TLS are real. eta is T* over the \

@@ -1,7 +1,7 @@
 //! `cargo xtask bench simulate`.
 
 use super::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::simulate::{self, MUTANTS};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -15,31 +15,34 @@ const HANDWRITTEN_HEADING: &str = "## What it has found";
 
 /// Runs `cargo xtask bench simulate`: the correct session over all seeds, then each mutant until a
 /// seed finds it.
-pub(super) fn measure_simulate(root: &Path) -> Result<Page, Failure> {
+pub(super) fn measure_simulate(root: &Path) -> Result<Page, CommandFailure> {
     let line = simulate::simulate_command(&["--seeds", SESSION_SEEDS, "--json"]);
-    let (status, report) = run_for_report(root, &line)?;
+    let (status, report) = run_simulate_report(root, &line)?;
     if !status {
         return Err(line.failure(&report));
     }
-    let mut text = session_text(&report);
+    let mut text = simulate_session_text(&report);
     text += "\n## Broken variants\n\nVariants of the session that are broken on purpose, and the \
              first seed, from 0 on, that finds each.\n\n| variant | found by seed | which heard |\n\
              |---|---|---|\n";
     for mutant in MUTANTS {
         let line =
             mutant.simulate_command(&["--seeds", simulate::MUTANT_SEEDS, "--first", "--json"]);
-        let (status, report) = run_for_report(root, &line)?;
+        let (status, report) = run_simulate_report(root, &line)?;
         let found = report["wrong"].as_array().and_then(|found| found.first());
         let Some(found) = found.filter(|_| !status) else {
             return Err(line.failure(&format!("{} seeds did not find it", simulate::MUTANT_SEEDS)));
         };
         let what = found["wrong"][0].as_str().unwrap_or_default().replace('|', "/");
         let what: String = what.chars().take(FINDING_CHARS_MAX).collect();
-        append_text(&mut text, format_args!("| {} | {} | {what} |\n", mutant.name, found["seed"]));
+        append_simulate_text(
+            &mut text,
+            format_args!("| {} | {} | {what} |\n", mutant.name, found["seed"]),
+        );
     }
     let kept = std::fs::read_to_string(root.join("docs/results/simulate.md")).unwrap_or_default();
     if let Some(at) = kept.find(HANDWRITTEN_HEADING) {
-        append_text(&mut text, format_args!("\n{}", &kept[at..]));
+        append_simulate_text(&mut text, format_args!("\n{}", &kept[at..]));
     }
     Ok(Page::new("Faults in virtual time", text))
 }
@@ -48,14 +51,14 @@ pub(super) fn measure_simulate(root: &Path) -> Result<Page, Failure> {
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.
-fn run_for_report(root: &Path, line: &CommandLine) -> Result<(bool, Value), Failure> {
+fn run_simulate_report(root: &Path, line: &CommandLine) -> Result<(bool, Value), CommandFailure> {
     let (status, stdout) = line.capture(root)?;
     let report = serde_json::from_str(&stdout).map_err(|error| line.failure(&error))?;
     Ok((status.success(), report))
 }
 
 /// Returns the section of the page on the correct session.
-fn session_text(report: &Value) -> String {
+fn simulate_session_text(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
         "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
@@ -91,12 +94,12 @@ fn session_text(report: &Value) -> String {
         ("| what was done, of whose results | times |\n|---|---|\n", "completed"),
     ];
     for (head, key) in heads {
-        append_text(&mut text, format_args!("\n{head}"));
+        append_simulate_text(&mut text, format_args!("\n{head}"));
         for (name, value) in report[key].as_object().into_iter().flatten() {
             let cells = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             let cells: String =
                 cells.iter().map(|cell| format!(" {} |", format_simulate_cell(cell))).collect();
-            append_text(&mut text, format_args!("| {name} |{cells}\n"));
+            append_simulate_text(&mut text, format_args!("| {name} |{cells}\n"));
         }
     }
     text
@@ -112,6 +115,6 @@ fn format_simulate_cell(cell: &Value) -> String {
 }
 
 /// Appends formatted text to the page.
-fn append_text(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn append_simulate_text(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes all");
 }

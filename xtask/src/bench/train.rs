@@ -1,26 +1,29 @@
 //! The cost for trainers: `python/benches/train.py` in the environment of the newest PyTorch.
 
 use super::page::Page;
-use crate::command::Failure;
+use crate::command::CommandFailure;
 use crate::python;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
 /// Runs `cargo xtask bench train`; the JSON goes to `docs/results/train.json`.
-pub fn measure_train(root: &Path) -> Result<Page, Failure> {
+pub fn measure_train(root: &Path) -> Result<Page, CommandFailure> {
     run_train(root, &[])
 }
 
 /// Runs a short version of the bench, to see that it works.
-pub fn measure_train_quick(root: &Path) -> Result<Page, Failure> {
+pub fn measure_train_quick(root: &Path) -> Result<Page, CommandFailure> {
     run_train(root, &["--quick"])
 }
 
 /// Runs `python/benches/train.py` with `options` and compares its figures with the targets.
-fn run_train(root: &Path, options: &[&str]) -> Result<Page, Failure> {
-    let line =
-        python::torch_command(root, "release", &[&["python/benches/train.py"], options].concat())?;
+fn run_train(root: &Path, options: &[&str]) -> Result<Page, CommandFailure> {
+    let line = python::python_torch_command(
+        root,
+        "release",
+        &[&["python/benches/train.py"], options].concat(),
+    )?;
     let (status, stdout) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));

@@ -1,6 +1,6 @@
 //! The parts that all checks of `cargo xtask deploy` share: skips, scratch folders, failures.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ pub fn skip_check(tally: &mut Tally, what: &str) {
 }
 
 /// Makes an empty folder for the files of a stage.
-pub fn scratch_folder(workspace: &Workspace, stage: &str) -> Result<PathBuf, Failure> {
+pub fn scratch_folder(workspace: &Workspace, stage: &str) -> Result<PathBuf, CommandFailure> {
     let folder = workspace.target_folder().join("xtask/deploy").join(stage);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|error| deploy_failure(&folder.display(), &error))?;
@@ -27,6 +27,6 @@ pub fn is_root(workspace: &Workspace) -> bool {
 }
 
 /// Returns a failure of a check: its subject, and the reason.
-pub fn deploy_failure(subject: &dyn Display, why: &dyn Display) -> Failure {
-    Failure { why: format!("{subject}: {why}"), repeat: "cargo xtask deploy".to_owned() }
+pub fn deploy_failure(subject: &dyn Display, why: &dyn Display) -> CommandFailure {
+    CommandFailure { why: format!("{subject}: {why}"), repeat: "cargo xtask deploy".to_owned() }
 }

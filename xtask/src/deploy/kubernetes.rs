@@ -2,8 +2,8 @@
 //! rules that a schema does not know.
 
 use super::check::{deploy_failure, scratch_folder, skip_check};
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use crate::python;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -36,8 +36,8 @@ const POD_LINES: [&str; 9] = [
 ];
 
 /// Renders all overlays and checks each.
-pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
-    if !is_installed("kubectl") {
+pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+    if !is_program_installed("kubectl") {
         skip_check(tally, "kubernetes: kubectl, which renders the manifests, is not installed");
         return Ok(());
     }
@@ -50,7 +50,7 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
         if !status.success() {
             return Err(line.failure(&status));
         }
-        let missing = missing_parts(&manifests, kinds);
+        let missing = missing_kubernetes_parts(&manifests, kinds);
         if !missing.is_empty() {
             return Err(deploy_failure(&folder, &format!("lacks {}", missing.join(", "))));
         }
@@ -59,8 +59,8 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
         rendered.push(file);
         tally.passed += 1;
     }
-    match python::install_tool(&workspace.root, SCHEMAS_PACKAGE, "kubernetes-validate") {
-        Ok(validate) => validate_schemas(&workspace.root, &validate, &rendered, tally),
+    match python::install_python_tool(&workspace.root, SCHEMAS_PACKAGE, "kubernetes-validate") {
+        Ok(validate) => validate_kubernetes_schemas(&workspace.root, &validate, &rendered, tally),
         Err(failure) => {
             skip_check(tally, &format!("kubernetes: no schemas of the API: {}", failure.why));
             Ok(())
@@ -69,12 +69,12 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
 }
 
 /// Checks manifests against the schemas of the API; a field that these do not know is a failure.
-fn validate_schemas(
+fn validate_kubernetes_schemas(
     root: &Path,
     validate: &Path,
     rendered: &[PathBuf],
     tally: &mut Tally,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     for version in API_VERSIONS {
         for file in rendered {
             let file = file.display().to_string();
@@ -87,7 +87,7 @@ fn validate_schemas(
 }
 
 /// Returns the kinds and lines that rendered manifests lack.
-fn missing_parts(manifests: &str, kinds: &[&str]) -> Vec<String> {
+fn missing_kubernetes_parts(manifests: &str, kinds: &[&str]) -> Vec<String> {
     let has = |wanted: &str| manifests.lines().any(|line| line.trim() == wanted);
     let kinds = kinds.iter().map(|kind| format!("kind: {kind}"));
     let lines = POD_LINES.iter().map(|line| (*line).to_owned());
@@ -103,6 +103,9 @@ mod tests {
         let lines: Vec<&str> =
             POD_LINES.iter().copied().filter(|line| *line != "limits:").collect();
         let manifests = format!("kind: Job\n  {}\n", lines.join("\n  "));
-        assert_eq!(missing_parts(&manifests, &["Job", "Service"]), ["kind: Service", "limits:"]);
+        assert_eq!(
+            missing_kubernetes_parts(&manifests, &["Job", "Service"]),
+            ["kind: Service", "limits:"]
+        );
     }
 }

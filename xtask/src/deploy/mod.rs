@@ -9,10 +9,10 @@ mod kubernetes;
 mod slurm;
 mod systemd;
 
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use crate::stages::stage_runner::{self, Stage, StageWork};
-use crate::stages::test_stages::check_example_configs;
+use crate::stages::test_stages::check_example_configs_stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use check::skip_check;
@@ -23,7 +23,7 @@ const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
     seconds: 60,
-    work: StageWork::InTurn(check_files),
+    work: StageWork::InTurn(check_deploy_files),
 };
 /// Stage of the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
@@ -69,9 +69,9 @@ pub fn run_deploy() -> ExitCode {
 }
 
 /// Builds the program, has it check all config files, and shells all scripts.
-fn check_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+fn check_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
-    check_example_configs(workspace)?;
+    check_example_configs_stage(workspace)?;
     tally.passed += 1;
     for (shell, scripts) in [("sh", "debian/*"), ("bash", "slurm/*.s*")] {
         let list =
@@ -83,10 +83,10 @@ fn check_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> 
 }
 
 /// Has Docker Compose read its file.
-fn check_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+fn check_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     let file = "configs/deploy/compose/compose.yaml";
     let version = CommandLine::in_path(&["docker", "compose", "version"]);
-    let has_compose = is_installed("docker")
+    let has_compose = is_program_installed("docker")
         && version.capture(&workspace.root).is_ok_and(|(status, _)| status.success());
     if !has_compose {
         skip_check(tally, "compose: Docker Compose is not installed");

@@ -2,8 +2,8 @@
 //! nodes that are both this host.
 
 use super::check::{deploy_failure, is_root, skip_check};
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::net::TcpListener;
@@ -22,12 +22,12 @@ const JOB_SECONDS_MAX: &str = "120";
 const START_SECONDS_MAX: u32 = 30;
 
 /// A cluster of two nodes, in a folder that is removed with it.
-struct Cluster {
+struct SlurmCluster {
     folder: PathBuf,
     daemons: Vec<Child>,
 }
 
-impl Drop for Cluster {
+impl Drop for SlurmCluster {
     /// Ends the daemons, the last first, and removes the folder.
     fn drop(&mut self) {
         for daemon in self.daemons.iter_mut().rev() {
@@ -40,9 +40,9 @@ impl Drop for Cluster {
 
 /// Starts a Slurm cluster and runs the example job on it, whose ranks check their sums. Counts a
 /// skip instead where Slurm is not installed or this process is not root.
-pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     let missing: Vec<&str> =
-        PROGRAMS.into_iter().filter(|program| !is_installed(program)).collect();
+        PROGRAMS.into_iter().filter(|program| !is_program_installed(program)).collect();
     if !missing.is_empty() {
         skip_check(tally, &format!("slurm: not installed: {}", missing.join(", ")));
         return Ok(());
@@ -53,7 +53,7 @@ pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failu
     }
     // The path of MUNGE's socket must be short, and its folder root's alone.
     let folder = std::env::temp_dir().join(format!("landbridge-slurm-{}", std::process::id()));
-    let mut cluster = Cluster { folder, daemons: Vec::new() };
+    let mut cluster = SlurmCluster { folder, daemons: Vec::new() };
     cluster.write_files(workspace)?;
     cluster.start(workspace)?;
     let path = std::env::var("PATH").unwrap_or_default();
@@ -75,17 +75,17 @@ pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failu
     Ok(())
 }
 
-impl Cluster {
+impl SlurmCluster {
     /// Writes the files of the cluster, and those of two regions of one rank each.
-    fn write_files(&self, workspace: &Workspace) -> Result<(), Failure> {
+    fn write_files(&self, workspace: &Workspace) -> Result<(), CommandFailure> {
         let name = CommandLine::in_path(&["hostname", "-s"]).capture(&workspace.root)?.1;
         for folder in ["state", "spool-east-node", "spool-west-node"] {
             let folder = self.folder.join(folder);
             std::fs::create_dir_all(&folder)
                 .map_err(|why| deploy_failure(&folder.display(), &why))?;
         }
-        let ports = free_ports().map_err(|why| deploy_failure(&"free ports", &why))?;
-        self.write("slurm.conf", &describe_cluster(&self.folder, name.trim(), ports))?;
+        let ports = free_slurm_ports().map_err(|why| deploy_failure(&"free ports", &why))?;
+        self.write("slurm.conf", &describe_slurm_cluster(&self.folder, name.trim(), ports))?;
         let examples = workspace.root.join("configs/two-region");
         for file in ["fabric.toml", "east.toml", "west.toml"] {
             let text = std::fs::read_to_string(examples.join(file))
@@ -102,7 +102,7 @@ impl Cluster {
     }
 
     /// Starts the daemons, and waits until both nodes are idle.
-    fn start(&mut self, workspace: &Workspace) -> Result<(), Failure> {
+    fn start(&mut self, workspace: &Workspace) -> Result<(), CommandFailure> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let munge = [
             format!("--key-file={}", file("munge.key")),
@@ -148,7 +148,7 @@ impl Cluster {
     }
 
     /// Writes a file of the cluster.
-    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+    fn write(&self, name: &str, text: &str) -> Result<(), CommandFailure> {
         let path = self.folder.join(name);
         std::fs::write(&path, text).map_err(|why| deploy_failure(&path.display(), &why))
     }
@@ -156,7 +156,7 @@ impl Cluster {
 
 /// Returns the configuration of a cluster on host `name` with partitions `east` and `west` of one
 /// node each.
-fn describe_cluster(folder: &Path, name: &str, ports: [u16; 3]) -> String {
+fn describe_slurm_cluster(folder: &Path, name: &str, ports: [u16; 3]) -> String {
     let (folder, [controller, east, west]) = (folder.display(), ports);
     format!(
         "ClusterName=landbridge\nSlurmctldHost={name}(127.0.0.1)\nSlurmctldPort={controller}\n\
@@ -175,7 +175,7 @@ fn describe_cluster(folder: &Path, name: &str, ports: [u16; 3]) -> String {
 }
 
 /// Returns ports at which nothing listens now.
-fn free_ports() -> std::io::Result<[u16; 3]> {
+fn free_slurm_ports() -> std::io::Result<[u16; 3]> {
     let [a, b, c] = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)));
     let listeners = [a?, b?, c?];
     let mut ports = [0; 3];
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_region_is_a_partition_of_its_name() {
-        let text = describe_cluster(Path::new("/f"), "here", [1, 2, 3]);
+        let text = describe_slurm_cluster(Path::new("/f"), "here", [1, 2, 3]);
         for line in ["PartitionName=east Nodes=east-node", "SlurmctldPort=1", "Port=3 CPUs=8"] {
             assert!(text.contains(line), "{line}: {text}");
         }

@@ -1,8 +1,8 @@
 //! The systemd unit, the user and the folder, judged by systemd's own programs.
 
 use super::check::{deploy_failure, is_root, scratch_folder, skip_check};
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -11,10 +11,10 @@ use std::path::Path;
 const EXPOSURE_TENTHS_MAX: &str = "30";
 
 /// Verifies the unit, limits its exposure, and makes user and folder below a root of their own.
-pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Failure> {
+pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     let scratch = scratch_folder(workspace, "systemd")?;
     let source = workspace.root.join("configs/deploy/systemd");
-    if is_installed("systemd-analyze") {
+    if is_program_installed("systemd-analyze") {
         let unit = scratch.join("landbridge@east.service");
         // Programs of units are looked for; the package puts this one there.
         copy_with(&source.join("landbridge@.service"), &unit, |text| {
@@ -31,7 +31,10 @@ pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Fai
     } else {
         skip_check(tally, "systemd: systemd-analyze is not installed");
     }
-    if is_installed("systemd-sysusers") && is_installed("systemd-tmpfiles") && is_root(workspace) {
+    if is_program_installed("systemd-sysusers")
+        && is_program_installed("systemd-tmpfiles")
+        && is_root(workspace)
+    {
         make_user_and_folder(workspace, &source, &scratch.join("root"))?;
         tally.passed += 1;
     } else {
@@ -42,7 +45,11 @@ pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Fai
 }
 
 /// Makes user and folder in a root folder, as the package's script does on a host.
-fn make_user_and_folder(workspace: &Workspace, source: &Path, root: &Path) -> Result<(), Failure> {
+fn make_user_and_folder(
+    workspace: &Workspace,
+    source: &Path,
+    root: &Path,
+) -> Result<(), CommandFailure> {
     for (program, flag, kind) in
         [("systemd-sysusers", None, "sysusers"), ("systemd-tmpfiles", Some("--create"), "tmpfiles")]
     {
@@ -69,7 +76,11 @@ fn make_user_and_folder(workspace: &Workspace, source: &Path, root: &Path) -> Re
 }
 
 /// Copies a text file with a change.
-fn copy_with(from: &Path, to: &Path, change: impl Fn(String) -> String) -> Result<(), Failure> {
+fn copy_with(
+    from: &Path,
+    to: &Path,
+    change: impl Fn(String) -> String,
+) -> Result<(), CommandFailure> {
     let text =
         std::fs::read_to_string(from).map_err(|why| deploy_failure(&from.display(), &why))?;
     std::fs::write(to, change(text)).map_err(|why| deploy_failure(&to.display(), &why))

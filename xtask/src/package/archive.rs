@@ -35,7 +35,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
         Content::Folder => ("5", 0, ""),
     };
     let path = if kind == "5" { format!("{path}/") } else { path.to_owned() };
-    let (prefix, name) = split_path(&path);
+    let (prefix, name) = split_archive_path(&path);
     let mut header = [0; BLOCK];
     let mut put =
         |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
@@ -62,7 +62,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
 
 /// Splits a path into the fields of a header: at most 155 bytes, a slash that is left out, and at
 /// most 100 bytes.
-fn split_path(path: &str) -> (&str, &str) {
+fn split_archive_path(path: &str) -> (&str, &str) {
     if path.len() <= 100 {
         return ("", path);
     }

@@ -1,8 +1,8 @@
 //! The library for programs in C: built, named as programs ask for it, and described for pkg-config.
 
-use super::file_tree::{FileTree, READABLE, disk_failure};
-use super::program::{BuildSettings, Program};
-use crate::command::{CommandLine, Failure};
+use super::file_tree::{FileTree, READABLE, file_tree_failure};
+use super::program::{Program, ProgramBuildSettings};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// Package of the C library.
@@ -26,12 +26,12 @@ pub struct CLibrary {
 }
 
 /// Builds the C library.
-pub fn build_c_library(settings: &BuildSettings<'_>) -> Result<CLibrary, Failure> {
+pub fn build_c_library(settings: &ProgramBuildSettings<'_>) -> Result<CLibrary, CommandFailure> {
     settings
         .cargo(&["build", "--release", "--locked", "--package", PACKAGE])
         .run_to_success(settings.root)?;
     let release = settings.folder.join("release");
-    let read = |path: &Path| std::fs::read(path).map_err(|error| disk_failure(path, &error));
+    let read = |path: &Path| std::fs::read(path).map_err(|error| file_tree_failure(path, &error));
     let shared = release.join("liblandbridge_c.so");
     let shared_bytes = read(&shared)?;
     Ok(CLibrary {
@@ -47,7 +47,10 @@ pub fn build_c_library(settings: &BuildSettings<'_>) -> Result<CLibrary, Failure
 ///
 /// Cargo's has all code of all crates, with symbols that another Rust library in the same program
 /// would define as well: 137 MB in place of 7.
-fn reduce_archive(settings: &BuildSettings<'_>, release: &Path) -> Result<PathBuf, Failure> {
+fn reduce_archive(
+    settings: &ProgramBuildSettings<'_>,
+    release: &Path,
+) -> Result<PathBuf, CommandFailure> {
     let place = |name: &str| release.join(name).display().to_string();
     let (whole, joined, object) =
         (place("liblandbridge_c.a"), place("landbridge_c.joined.o"), place("landbridge_c.o"));
@@ -105,12 +108,12 @@ fn describe_library(prefix: &str, library: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::is_installed;
+    use crate::programs::is_program_installed;
     use std::process::Command;
 
     #[test]
     fn pkg_config_finds_the_folders_of_the_library() {
-        if !is_installed("pkg-config") {
+        if !is_program_installed("pkg-config") {
             let line = b"\nSKIPPED: package: no pkg-config reads its file\n";
             std::io::Write::write_all(&mut std::io::stdout(), line).expect("open");
             return;

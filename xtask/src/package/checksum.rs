@@ -1,6 +1,6 @@
 //! Digests and dates, by programs of coreutils.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ pub struct SourceTime {
 
 impl SourceTime {
     /// Returns the time in `SOURCE_DATE_EPOCH`, or else that of the last commit.
-    pub fn find(root: &Path) -> Result<Self, Failure> {
+    pub fn find(root: &Path) -> Result<Self, CommandFailure> {
         let line = CommandLine::in_path(&["git", "log", "-1", "--format=%ct"]);
         let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(seconds) => seconds,
@@ -29,7 +29,7 @@ impl SourceTime {
     }
 
     /// Returns the time `seconds` after 1970.
-    pub fn of(seconds: u64, root: &Path) -> Result<Self, Failure> {
+    pub fn of(seconds: u64, root: &Path) -> Result<Self, CommandFailure> {
         let at = format!("@{seconds}");
         let line = CommandLine::in_path(&["date", "-u", "-d", &at, "+%Y-%m-%dT%H:%M:%SZ"]);
         let (status, text) = line.capture(root)?;
@@ -41,18 +41,18 @@ impl SourceTime {
 }
 
 /// Returns the SHA-256 digest of bytes in hexadecimal.
-pub fn sha256(bytes: &[u8]) -> Result<String, Failure> {
-    digest_by("sha256sum", bytes)
+pub fn sha256_checksum(bytes: &[u8]) -> Result<String, CommandFailure> {
+    checksum_by("sha256sum", bytes)
 }
 
 /// Returns the MD5 digest of bytes in hexadecimal, with which dpkg finds changed files.
-pub fn md5(bytes: &[u8]) -> Result<String, Failure> {
-    digest_by("md5sum", bytes)
+pub fn md5_checksum(bytes: &[u8]) -> Result<String, CommandFailure> {
+    checksum_by("md5sum", bytes)
 }
 
 /// Returns the digest of bytes that a program prints for its input.
-fn digest_by(program: &str, bytes: &[u8]) -> Result<String, Failure> {
-    let failure = |why: &dyn std::fmt::Display| Failure {
+fn checksum_by(program: &str, bytes: &[u8]) -> Result<String, CommandFailure> {
+    let failure = |why: &dyn std::fmt::Display| CommandFailure {
         why: format!("{program}: {why}"),
         repeat: "cargo xtask package".to_owned(),
     };
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn digests_are_those_of_the_standards() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(sha256(b"").ok().as_deref(), Some(empty));
-        assert_eq!(md5(b"abc").ok().as_deref(), Some("900150983cd24fb0d6963f7d28e17f72"));
+        assert_eq!(sha256_checksum(b"").ok().as_deref(), Some(empty));
+        assert_eq!(md5_checksum(b"abc").ok().as_deref(), Some("900150983cd24fb0d6963f7d28e17f72"));
     }
 
     #[test]

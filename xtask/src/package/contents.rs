@@ -2,14 +2,14 @@
 
 use super::archive::gzip;
 use super::c_library::CLibrary;
-use super::file_tree::{EXECUTABLE, FileTree, READABLE, disk_failure};
+use super::file_tree::{EXECUTABLE, FileTree, READABLE, file_tree_failure};
 use super::image::IMAGE_USER;
 use super::program::Program;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Files that are made by running the program.
-pub struct Generated {
+pub struct GeneratedContents {
     /// Manual pages by name, such as `landbridge-run.1`.
     pages: FileTree,
     /// Completions for bash, fish and zsh.
@@ -17,18 +17,18 @@ pub struct Generated {
 }
 
 /// Runs the program to write its manual pages and completions.
-pub fn generate_files(
+pub fn generate_contents(
     root: &Path,
     program: &Program,
     scratch: &Path,
-) -> Result<Generated, Failure> {
+) -> Result<GeneratedContents, CommandFailure> {
     let folder = scratch.join("man1");
     let _ = std::fs::remove_dir_all(&folder);
     let out = folder.display().to_string();
     CommandLine::program(&program.path, &["man", "--out", &out]).run_to_success(root)?;
     let mut pages = FileTree::default();
-    for entry in std::fs::read_dir(&folder).map_err(|error| disk_failure(&folder, &error))? {
-        let page = entry.map_err(|error| disk_failure(&folder, &error))?.path();
+    for entry in std::fs::read_dir(&folder).map_err(|error| file_tree_failure(&folder, &error))? {
+        let page = entry.map_err(|error| file_tree_failure(&folder, &error))?.path();
         let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
         pages.add_from_disk(&page, &name)?;
     }
@@ -38,18 +38,18 @@ pub fn generate_files(
         if status.success() { Ok(script) } else { Err(line.failure(&status)) }
     };
     let completions = [complete("bash")?, complete("fish")?, complete("zsh")?];
-    Ok(Generated { pages, completions })
+    Ok(GeneratedContents { pages, completions })
 }
 
 /// Returns the files of the Debian package. `library` is the folder of libraries in Debian, such as
 /// `x86_64-linux-gnu`.
-pub fn debian_files(
+pub fn debian_contents(
     root: &Path,
     program: &Program,
-    generated: &Generated,
+    generated: &GeneratedContents,
     c_library: &CLibrary,
     library: &str,
-) -> Result<FileTree, Failure> {
+) -> Result<FileTree, CommandFailure> {
     let mut tree = FileTree::default();
     tree.add_folder("etc/landbridge", EXECUTABLE, 0);
     tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
@@ -73,18 +73,18 @@ pub fn debian_files(
     tree.add_tracked(root, "examples/c", &format!("{documents}/examples/c"))?;
     tree.add_from_disk(&root.join("LICENSE"), &format!("{documents}/copyright"))?;
     let changes = root.join("CHANGELOG.md");
-    let changes = std::fs::read(&changes).map_err(|error| disk_failure(&changes, &error))?;
+    let changes = std::fs::read(&changes).map_err(|error| file_tree_failure(&changes, &error))?;
     tree.add_file(&format!("{documents}/changelog.gz"), READABLE, gzip(&changes));
-    add_examples(root, &mut tree, &format!("{documents}/examples"))?;
+    add_example_contents(root, &mut tree, &format!("{documents}/examples"))?;
     Ok(tree)
 }
 
 /// Returns the files of the tarball, below the folder that it makes.
-pub fn tarball_files(
+pub fn tarball_contents(
     root: &Path,
     program: &Program,
-    generated: &Generated,
-) -> Result<FileTree, Failure> {
+    generated: &GeneratedContents,
+) -> Result<FileTree, CommandFailure> {
     let mut tree = FileTree::default();
     tree.add_from_disk(&program.path, "bin/landbridge")?;
     for (name, page) in generated.pages.files() {
@@ -98,12 +98,12 @@ pub fn tarball_files(
         tree.add_from_disk(&root.join(file), file)?;
     }
     tree.add_tracked(root, "docs", "docs")?;
-    add_examples(root, &mut tree, "configs")?;
+    add_example_contents(root, &mut tree, "configs")?;
     Ok(tree)
 }
 
 /// Returns the files of the tarball for programs in C, below the folder that it makes.
-pub fn c_tarball_files(root: &Path, c_library: &CLibrary) -> Result<FileTree, Failure> {
+pub fn c_tarball_contents(root: &Path, c_library: &CLibrary) -> Result<FileTree, CommandFailure> {
     // The file of pkg-config stands in lib/pkgconfig, wherever the tarball is unpacked.
     let mut tree = c_library.files("${pcfiledir}/../..", "lib");
     tree.add_from_disk(&root.join("LICENSE"), "LICENSE")?;
@@ -113,7 +113,7 @@ pub fn c_tarball_files(root: &Path, c_library: &CLibrary) -> Result<FileTree, Fa
 
 /// Returns the files of the image's only layer: the program with the libraries that it loads, its
 /// user, and the folders that it uses.
-pub fn image_files(root: &Path, program: &Program) -> Result<FileTree, Failure> {
+pub fn image_contents(root: &Path, program: &Program) -> Result<FileTree, CommandFailure> {
     let mut tree = FileTree::default();
     tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
     for library in &program.libraries {
@@ -133,7 +133,11 @@ pub fn image_files(root: &Path, program: &Program) -> Result<FileTree, Failure> 
 }
 
 /// Adds the files for deployments and the example of two regions.
-fn add_examples(root: &Path, tree: &mut FileTree, place: &str) -> Result<(), Failure> {
+fn add_example_contents(
+    root: &Path,
+    tree: &mut FileTree,
+    place: &str,
+) -> Result<(), CommandFailure> {
     for name in ["fabric.toml", "east.toml", "west.toml"] {
         let file = root.join("configs/two-region").join(name);
         tree.add_from_disk(&file, &format!("{place}/two-region/{name}"))?;

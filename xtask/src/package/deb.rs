@@ -1,9 +1,9 @@
 //! A Debian package: an ar archive of a version, a tar of control files and a tar of files.
 
 use super::archive::{ar, gzip, tar};
-use super::checksum::md5;
+use super::checksum::md5_checksum;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE};
-use crate::command::Failure;
+use crate::command::CommandFailure;
 
 /// The fields of a package's control file that depend on the build.
 pub struct DebControl<'a> {
@@ -24,12 +24,12 @@ pub fn debian_package(
     tree: &FileTree,
     scripts: &[(&str, Vec<u8>)],
     seconds: u64,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, CommandFailure> {
     let mut sums = String::new();
     let mut bytes = 0;
     for (path, content) in tree.files() {
         bytes += content.len();
-        sums += &format!("{}  {path}\n", md5(content)?);
+        sums += &format!("{}  {path}\n", md5_checksum(content)?);
     }
     let mut files = FileTree::default();
     files.add_file("control", READABLE, describe_package(control, bytes.div_ceil(1024)));

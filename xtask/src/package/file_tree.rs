@@ -1,6 +1,6 @@
 //! Files of a package in memory, in path order whatever the order in which they were added.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -69,9 +69,9 @@ impl FileTree {
     }
 
     /// Adds a file of the disk; only whether it is executable is kept of its mode.
-    pub fn add_from_disk(&mut self, from: &Path, path: &str) -> Result<(), Failure> {
+    pub fn add_from_disk(&mut self, from: &Path, path: &str) -> Result<(), CommandFailure> {
         let read = std::fs::read(from).and_then(|bytes| Ok((bytes, std::fs::metadata(from)?)));
-        let (bytes, metadata) = read.map_err(|error| disk_failure(from, &error))?;
+        let (bytes, metadata) = read.map_err(|error| file_tree_failure(from, &error))?;
         let is_executable = metadata.permissions().mode() & 0o100 != 0;
         self.add_file(path, if is_executable { EXECUTABLE } else { READABLE }, bytes);
         Ok(())
@@ -79,7 +79,12 @@ impl FileTree {
 
     /// Adds the files below a folder of the workspace that git tracks: never keys that lie there.
     /// It is a failure if git tracks none.
-    pub fn add_tracked(&mut self, root: &Path, folder: &str, path: &str) -> Result<(), Failure> {
+    pub fn add_tracked(
+        &mut self,
+        root: &Path,
+        folder: &str,
+        path: &str,
+    ) -> Result<(), CommandFailure> {
         let line = CommandLine::in_path(&["git", "ls-files", "-z", "--", folder]);
         let (status, listed) = line.capture(root)?;
         if !status.success() || listed.is_empty() {
@@ -115,8 +120,8 @@ impl FileTree {
 }
 
 /// Returns the failure of a file that cannot be read or written.
-pub fn disk_failure(path: &Path, error: &std::io::Error) -> Failure {
-    Failure {
+pub fn file_tree_failure(path: &Path, error: &std::io::Error) -> CommandFailure {
+    CommandFailure {
         why: format!("{}: {error}", path.display()),
         repeat: "cargo xtask package".to_owned(),
     }

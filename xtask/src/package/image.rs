@@ -4,9 +4,9 @@
 //! versions of `docker load` take it.
 
 use super::archive::{gzip, tar};
-use super::checksum::{SourceTime, sha256};
+use super::checksum::{SourceTime, sha256_checksum};
 use super::file_tree::{FileTree, READABLE};
-use crate::command::Failure;
+use crate::command::CommandFailure;
 use serde_json::{Value, json};
 
 /// Number of the user and group that an image's programs run as: no user of the host.
@@ -26,14 +26,14 @@ pub struct ImageDescription<'a> {
 
 /// The blobs of a layout, by digest.
 #[derive(Default)]
-struct Blobs {
+struct ImageBlobs {
     tree: FileTree,
 }
 
-impl Blobs {
+impl ImageBlobs {
     /// Adds a blob. Returns its descriptor.
-    fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Result<Value, Failure> {
-        let (digest, size) = (sha256(&bytes)?, bytes.len());
+    fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Result<Value, CommandFailure> {
+        let (digest, size) = (sha256_checksum(&bytes)?, bytes.len());
         self.tree.add_file(&format!("blobs/sha256/{digest}"), READABLE, bytes);
         Ok(json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size}))
     }
@@ -43,7 +43,10 @@ impl Blobs {
 ///
 /// # Errors
 /// A digest cannot be made.
-pub fn oci_archive(image: &ImageDescription<'_>, root: &FileTree) -> Result<Vec<u8>, Failure> {
+pub fn oci_image_archive(
+    image: &ImageDescription<'_>,
+    root: &FileTree,
+) -> Result<Vec<u8>, CommandFailure> {
     let ImageDescription { name, version, architecture, time } = image;
     let layer = tar(root, "", time.seconds);
     let labels = json!({
@@ -65,10 +68,10 @@ pub fn oci_archive(image: &ImageDescription<'_>, root: &FileTree) -> Result<Vec<
             "StopSignal": "SIGTERM",
             "Labels": labels,
         },
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer)?)]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256_checksum(&layer)?)]},
         "history": [{"created": time.text, "created_by": "cargo xtask package"}],
     });
-    let mut blobs = Blobs::default();
+    let mut blobs = ImageBlobs::default();
     let layer = blobs.add("application/vnd.oci.image.layer.v1.tar+gzip", gzip(&layer))?;
     let config = config.to_string().into_bytes();
     let config = blobs.add("application/vnd.oci.image.config.v1+json", config)?;
@@ -114,7 +117,7 @@ mod tests {
         };
         let mut root = FileTree::default();
         root.add_file("usr/bin/landbridge", EXECUTABLE, text);
-        oci_archive(&image, &root).unwrap_or_else(|why| panic!("{}", why.why))
+        oci_image_archive(&image, &root).unwrap_or_else(|why| panic!("{}", why.why))
     }
 
     /// Returns the files of a tar archive whose paths are short.
@@ -138,7 +141,7 @@ mod tests {
         let digest = descriptor["digest"].as_str().and_then(|text| text.strip_prefix("sha256:"));
         let digest = digest.expect("a digest");
         let bytes = files[&format!("blobs/sha256/{digest}")].clone();
-        assert_eq!(sha256(&bytes).ok().as_deref(), Some(digest));
+        assert_eq!(sha256_checksum(&bytes).ok().as_deref(), Some(digest));
         assert_eq!(descriptor["size"].as_u64(), u64::try_from(bytes.len()).ok());
         bytes
     }
@@ -155,7 +158,7 @@ mod tests {
         let mut plain = Vec::new();
         let mut decoder = flate2::read::GzDecoder::new(&*layer);
         std::io::Read::read_to_end(&mut decoder, &mut plain).expect("gzip");
-        let diff = format!("sha256:{}", sha256(&plain).unwrap_or_default());
+        let diff = format!("sha256:{}", sha256_checksum(&plain).unwrap_or_default());
         assert_eq!(config["rootfs"]["diff_ids"][0], diff);
         assert_eq!(untar(&plain)["usr/bin/landbridge"], b"text");
     }

@@ -14,20 +14,21 @@ mod image;
 mod program;
 mod sbom;
 
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;
 use archive::{gzip, tar};
 use c_library::build_c_library;
-use checksum::{SourceTime, sha256};
+use checksum::{SourceTime, sha256_checksum};
 use contents::{
-    Generated, c_tarball_files, debian_files, generate_files, image_files, tarball_files,
+    GeneratedContents, c_tarball_contents, debian_contents, generate_contents, image_contents,
+    tarball_contents,
 };
 use deb::{DebControl, debian_package};
-use file_tree::disk_failure;
-use image::{ImageDescription, oci_archive};
-use program::{BuildSettings, Program};
+use file_tree::file_tree_failure;
+use image::{ImageDescription, oci_image_archive};
+use program::{Program, ProgramBuildSettings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +64,7 @@ pub fn packages_folder(workspace: &Workspace) -> PathBuf {
 }
 
 /// Makes all packages and writes them with their checksums. Returns their folder.
-fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, Failure> {
+fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, CommandFailure> {
     let folder = workspace.target_folder().join("package");
     let time = SourceTime::find(&workspace.root)?;
     let packages = build_packages(&workspace.root, &folder.join("build"), &time)?;
@@ -73,55 +74,59 @@ fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, Fa
         let _ = std::fs::remove_dir_all(&again);
         println!("\n== the same again, in {} ==", again.display());
         let second = build_packages(&workspace.root, &again, &time)?;
-        check_equal(&packages, &second)?;
+        check_equal_packages(&packages, &second)?;
         println!("\nbuilt twice, equal bytes: {} files", packages.len());
         let _ = std::fs::remove_dir_all(&again);
     }
     let dist = packages_folder(workspace);
     let _ = std::fs::remove_dir_all(&dist);
-    std::fs::create_dir_all(&dist).map_err(|error| disk_failure(&dist, &error))?;
+    std::fs::create_dir_all(&dist).map_err(|error| file_tree_failure(&dist, &error))?;
     let mut sums = String::new();
     println!();
     for (name, bytes) in &packages {
-        write_file(&dist.join(name), bytes)?;
-        sums += &format!("{}  {name}\n", sha256(bytes)?);
+        write_package_file(&dist.join(name), bytes)?;
+        sums += &format!("{}  {name}\n", sha256_checksum(bytes)?);
         println!("{:>12} bytes  {name}", bytes.len());
     }
-    write_file(&dist.join("SHA256SUMS"), sums.as_bytes())?;
-    check_sizes(&packages)?;
+    write_package_file(&dist.join("SHA256SUMS"), sums.as_bytes())?;
+    check_package_sizes(&packages)?;
     Ok(dist)
 }
 
 /// Builds the program in a folder, and all packages of it.
-fn build_packages(root: &Path, folder: &Path, time: &SourceTime) -> Result<Packages, Failure> {
-    let settings = BuildSettings { root, folder, time };
+fn build_packages(
+    root: &Path,
+    folder: &Path,
+    time: &SourceTime,
+) -> Result<Packages, CommandFailure> {
+    let settings = ProgramBuildSettings { root, folder, time };
     let program = settings.build_program()?;
     let portable = settings.build_static_program()?;
-    let generated = generate_files(root, &program, folder)?;
-    let metadata = sbom::cargo_metadata(root, &rust_target())?;
+    let generated = generate_contents(root, &program, folder)?;
+    let metadata = sbom::sbom_cargo_metadata(root, &package_rust_target())?;
     let mut packages = Packages::new();
     let c_library = build_c_library(&settings)?;
     let architecture = package_architecture();
     let library = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let files = debian_files(root, &program, &generated, &c_library, &library)?;
-    let scripts = read_scripts(root)?;
-    let depends = debian_depends(&[&program, &c_library.shared]);
+    let files = debian_contents(root, &program, &generated, &c_library, &library)?;
+    let scripts = read_package_scripts(root)?;
+    let depends = debian_package_depends(&[&program, &c_library.shared]);
     let control = DebControl { version: VERSION, architecture, depends: &depends };
     let package = debian_package(&control, &files, &scripts, time.seconds)?;
     packages.insert(format!("landbridge_{VERSION}_{architecture}.deb"), package);
     let name = format!(
         "landbridge-c-{VERSION}-{}-linux-{}",
         std::env::consts::ARCH,
-        libc_name(&c_library.shared)
+        package_libc_name(&c_library.shared)
     );
-    let files = c_tarball_files(root, &c_library)?;
+    let files = c_tarball_contents(root, &c_library)?;
     packages
         .insert(format!("{name}.tar.gz"), gzip(&tar(&files, &format!("{name}/"), time.seconds)));
     let portable = portable.as_ref().unwrap_or(&program);
     add_portable_packages(&mut packages, root, portable, &generated, time)?;
-    let parts = sbom::spdx_document(root, &metadata, time)?;
+    let parts = sbom::sbom_document(root, &metadata, time)?;
     packages.insert(format!("landbridge-{VERSION}.spdx.json"), parts.into_bytes());
-    add_wheel(&mut packages, &settings)?;
+    add_wheel_package(&mut packages, &settings)?;
     Ok(packages)
 }
 
@@ -130,33 +135,36 @@ fn add_portable_packages(
     packages: &mut Packages,
     root: &Path,
     program: &Program,
-    generated: &Generated,
+    generated: &GeneratedContents,
     time: &SourceTime,
-) -> Result<(), Failure> {
-    let libc = libc_name(program);
+) -> Result<(), CommandFailure> {
+    let libc = package_libc_name(program);
     let name = format!("landbridge-{VERSION}-{}-linux-{libc}", std::env::consts::ARCH);
-    let files = tarball_files(root, program, generated)?;
+    let files = tarball_contents(root, program, generated)?;
     let tarball = gzip(&tar(&files, &format!("{name}/"), time.seconds));
     packages.insert(format!("{name}.tar.gz"), tarball);
     let architecture = package_architecture();
     let name = format!("landbridge:{VERSION}");
     let description = ImageDescription { name: &name, version: VERSION, architecture, time };
-    let image = oci_archive(&description, &image_files(root, program)?)?;
+    let image = oci_image_archive(&description, &image_contents(root, program)?)?;
     packages.insert(format!("landbridge-{VERSION}-oci-{architecture}.tar"), image);
     Ok(())
 }
 
 /// Returns the C library that a program takes, as names of packages have it.
-fn libc_name(program: &Program) -> String {
+fn package_libc_name(program: &Program) -> String {
     program.glibc.map_or("musl".to_owned(), |(major, minor)| format!("glibc{major}.{minor}"))
 }
 
 /// Builds the wheel, says where it needs a newer glibc than manylinux2014 has, and has auditwheel
 /// look at the wheel where that program is installed.
-fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<(), Failure> {
+fn add_wheel_package(
+    packages: &mut Packages,
+    settings: &ProgramBuildSettings<'_>,
+) -> Result<(), CommandFailure> {
     let dist = settings.folder.join("wheel");
     let _ = std::fs::remove_dir_all(&dist);
-    let wheel = python::build_release_wheel(settings.root, &dist, settings.variables())?;
+    let wheel = python::build_python_release_wheel(settings.root, &dist, settings.variables())?;
     let path = Path::new(&wheel);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !name.contains("manylinux2014") && !name.contains("manylinux_2_17") {
@@ -165,28 +173,28 @@ fn add_wheel(packages: &mut Packages, settings: &BuildSettings<'_>) -> Result<()
              this command where glibc is 2.17, as in the image of that name"
         );
     }
-    if is_installed("auditwheel") {
+    if is_program_installed("auditwheel") {
         CommandLine::in_path(&["auditwheel", "show", &wheel]).run_to_success(settings.root)?;
     } else {
         println!("LEFT OUT: a second look at the wheel: auditwheel is not installed");
     }
-    let bytes = std::fs::read(path).map_err(|error| disk_failure(path, &error))?;
+    let bytes = std::fs::read(path).map_err(|error| file_tree_failure(path, &error))?;
     packages.insert(name, bytes);
     Ok(())
 }
 
 /// Returns the scripts that dpkg runs, by their names.
-fn read_scripts(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
-    let read = |name: &'static str| -> Result<(&'static str, Vec<u8>), Failure> {
+fn read_package_scripts(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, CommandFailure> {
+    let read = |name: &'static str| -> Result<(&'static str, Vec<u8>), CommandFailure> {
         let file = root.join("configs/deploy/debian").join(name);
-        let script = std::fs::read(&file).map_err(|error| disk_failure(&file, &error))?;
+        let script = std::fs::read(&file).map_err(|error| file_tree_failure(&file, &error))?;
         Ok((name, script))
     };
     ["postinst", "prerm", "postrm"].into_iter().map(read).collect()
 }
 
 /// Returns Debian's packages of the libraries that programs load.
-fn debian_depends(programs: &[&Program]) -> String {
+fn debian_package_depends(programs: &[&Program]) -> String {
     let loads = |name: &str| {
         let mut libraries = programs.iter().flat_map(|program| &program.libraries);
         libraries.any(|path| path.to_string_lossy().contains(name))
@@ -207,12 +215,12 @@ pub fn package_architecture() -> &'static str {
 }
 
 /// Returns Rust's name of this host.
-fn rust_target() -> String {
+fn package_rust_target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
 /// Fails with the names of all packages that differ between two builds.
-fn check_equal(one: &Packages, two: &Packages) -> Result<(), Failure> {
+fn check_equal_packages(one: &Packages, two: &Packages) -> Result<(), CommandFailure> {
     let names = one.keys().chain(two.keys().filter(|name| !one.contains_key(*name)));
     let differing: Vec<&str> =
         names.filter(|name| one.get(*name) != two.get(*name)).map(String::as_str).collect();
@@ -223,7 +231,7 @@ fn check_equal(one: &Packages, two: &Packages) -> Result<(), Failure> {
 }
 
 /// Fails with the names of packages that are too large to be fetched on every node.
-fn check_sizes(packages: &Packages) -> Result<(), Failure> {
+fn check_package_sizes(packages: &Packages) -> Result<(), CommandFailure> {
     let is_fetched = |name: &str| name.ends_with(".deb") || name.contains("-oci-");
     let large = packages.iter().filter(|(_, bytes)| bytes.len() > PACKAGE_BYTES_MAX);
     let large: Vec<&str> =
@@ -236,13 +244,13 @@ fn check_sizes(packages: &Packages) -> Result<(), Failure> {
 }
 
 /// Writes a file of the finished packages.
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes).map_err(|error| disk_failure(path, &error))
+fn write_package_file(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
+    std::fs::write(path, bytes).map_err(|error| file_tree_failure(path, &error))
 }
 
 /// Returns a failure of packaging, for the reason `why`.
-fn package_failure(why: String) -> Failure {
-    Failure { why, repeat: "cargo xtask package --verify".to_owned() }
+fn package_failure(why: String) -> CommandFailure {
+    CommandFailure { why, repeat: "cargo xtask package --verify".to_owned() }
 }
 
 #[cfg(test)]
@@ -254,10 +262,10 @@ mod tests {
         let packages = |second: &[u8]| {
             Packages::from([("a.deb".to_owned(), vec![1]), ("b.tar".to_owned(), second.to_vec())])
         };
-        assert!(check_equal(&packages(b"x"), &packages(b"x")).is_ok());
-        let failure = check_equal(&packages(b"x"), &packages(b"y")).err();
+        assert!(check_equal_packages(&packages(b"x"), &packages(b"x")).is_ok());
+        let failure = check_equal_packages(&packages(b"x"), &packages(b"y")).err();
         assert!(failure.is_some_and(|failure| failure.why.ends_with("unequal bytes: b.tar")));
-        let failure = check_equal(&packages(b"x"), &Packages::new()).err();
+        let failure = check_equal_packages(&packages(b"x"), &Packages::new()).err();
         assert!(failure.is_some_and(|failure| failure.why.ends_with(": a.deb, b.tar")));
     }
 
@@ -269,17 +277,17 @@ mod tests {
             glibc,
         };
         let dynamic = program(&["/lib/libgcc_s.so.1", "/lib/libc.so.6"], Some((2, 34)));
-        assert_eq!(debian_depends(&[&dynamic]), "libc6 (>= 2.34), libgcc-s1");
-        assert_eq!(debian_depends(&[&program(&[], None)]), "");
+        assert_eq!(debian_package_depends(&[&dynamic]), "libc6 (>= 2.34), libgcc-s1");
+        assert_eq!(debian_package_depends(&[&program(&[], None)]), "");
         let newer = program(&["/lib/libc.so.6"], Some((2, 36)));
-        assert_eq!(debian_depends(&[&dynamic, &newer]), "libc6 (>= 2.36), libgcc-s1");
+        assert_eq!(debian_package_depends(&[&dynamic, &newer]), "libc6 (>= 2.36), libgcc-s1");
     }
 
     #[test]
     fn a_package_too_large_for_nodes_is_refused() {
         let large = vec![0; PACKAGE_BYTES_MAX + 1];
         let of = |name: &str| Packages::from([(name.to_owned(), large.clone())]);
-        assert!(check_sizes(&of("landbridge_1_amd64.deb")).is_err());
-        assert!(check_sizes(&of("landbridge-1.tar.gz")).is_ok());
+        assert!(check_package_sizes(&of("landbridge_1_amd64.deb")).is_err());
+        assert!(check_package_sizes(&of("landbridge-1.tar.gz")).is_ok());
     }
 }

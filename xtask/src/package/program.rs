@@ -2,9 +2,9 @@
 //! needs of the system where it runs.
 
 use super::checksum::SourceTime;
-use super::file_tree::disk_failure;
-use crate::command::{CommandLine, Failure};
-use crate::programs::is_installed;
+use super::file_tree::file_tree_failure;
+use crate::command::{CommandFailure, CommandLine};
+use crate::programs::is_program_installed;
 use std::path::{Path, PathBuf};
 
 /// A program or shared library that was built.
@@ -18,7 +18,7 @@ pub struct Program {
 }
 
 /// Settings of all builds for one set of packages.
-pub struct BuildSettings<'a> {
+pub struct ProgramBuildSettings<'a> {
     /// The root of the workspace.
     pub root: &'a Path,
     /// Folder of the build outputs.
@@ -27,7 +27,7 @@ pub struct BuildSettings<'a> {
     pub time: &'a SourceTime,
 }
 
-impl BuildSettings<'_> {
+impl ProgramBuildSettings<'_> {
     /// Returns the variables with which cargo builds the same bytes in every folder.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let cargo_home = std::env::var("CARGO_HOME")
@@ -59,7 +59,7 @@ impl BuildSettings<'_> {
     }
 
     /// Builds the program for this host's own libraries.
-    pub fn build_program(&self) -> Result<Program, Failure> {
+    pub fn build_program(&self) -> Result<Program, CommandFailure> {
         self.cargo(&["build", "--release", "--locked", "--package", "landbridge"])
             .run_to_success(self.root)?;
         self.examine(self.folder.join("release/landbridge"))
@@ -67,12 +67,12 @@ impl BuildSettings<'_> {
 
     /// Builds a static program with musl. `None`, with the reason on stdout, where its toolchain is
     /// not installed.
-    pub fn build_static_program(&self) -> Result<Option<Program>, Failure> {
+    pub fn build_static_program(&self) -> Result<Option<Program>, CommandFailure> {
         let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
         let line =
             CommandLine::in_path(&["rustc", "--print", "target-libdir", "--target", &target]);
         let (status, libraries) = line.capture(self.root)?;
-        let has_compiler = is_installed("musl-gcc");
+        let has_compiler = is_program_installed("musl-gcc");
         if !status.success() || !Path::new(libraries.trim()).is_dir() || !has_compiler {
             println!(
                 "LEFT OUT: static program: it takes `rustup target add {target}` and musl-gcc \
@@ -87,17 +87,21 @@ impl BuildSettings<'_> {
     }
 
     /// Finds out what a program needs.
-    pub fn examine(&self, path: PathBuf) -> Result<Program, Failure> {
-        let bytes = std::fs::read(&path).map_err(|error| disk_failure(&path, &error))?;
+    pub fn examine(&self, path: PathBuf) -> Result<Program, CommandFailure> {
+        let bytes = std::fs::read(&path).map_err(|error| file_tree_failure(&path, &error))?;
         let line = CommandLine::in_path(&["ldd", &path.display().to_string()]);
         // Its exit code is 1 for a static program.
         let (_, listed) = line.capture(self.root)?;
-        Ok(Program { libraries: listed_libraries(&listed), glibc: newest_glibc(&bytes), path })
+        Ok(Program {
+            libraries: libraries_of_program(&listed),
+            glibc: newest_glibc_of_program(&bytes),
+            path,
+        })
     }
 }
 
 /// Returns the paths of libraries in the output of `ldd`, the loader included.
-fn listed_libraries(listed: &str) -> Vec<PathBuf> {
+fn libraries_of_program(listed: &str) -> Vec<PathBuf> {
     let paths = listed.lines().filter_map(|line| {
         let place = line.split_once(" => ").map_or(line, |(_, place)| place).trim();
         let path = place.split_whitespace().next()?;
@@ -107,7 +111,7 @@ fn listed_libraries(listed: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the newest version of glibc whose symbols a program asks for by name.
-fn newest_glibc(program: &[u8]) -> Option<(u32, u32)> {
+fn newest_glibc_of_program(program: &[u8]) -> Option<(u32, u32)> {
     let name = b"GLIBC_";
     let starts = program.windows(name.len()).enumerate().filter(|(_, window)| window == name);
     let versions = starts.filter_map(|(at, _)| {
@@ -133,14 +137,14 @@ mod tests {
                       \tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007ffbc22e5000)\n\
                       \t/lib64/ld-linux-x86-64.so.2 (0x00007ffbc23f8000)\n";
         let wanted = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"];
-        assert_eq!(listed_libraries(listed), wanted.map(PathBuf::from));
-        assert!(listed_libraries("\tstatically linked\n").is_empty());
+        assert_eq!(libraries_of_program(listed), wanted.map(PathBuf::from));
+        assert!(libraries_of_program("\tstatically linked\n").is_empty());
     }
 
     #[test]
     fn the_newest_glibc_counts_by_number() {
         let program = b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.4\0GLIBC_PRIVATE\0";
-        assert_eq!(newest_glibc(program), Some((2, 34)));
-        assert_eq!(newest_glibc(b"static"), None);
+        assert_eq!(newest_glibc_of_program(program), Some((2, 34)));
+        assert_eq!(newest_glibc_of_program(b"static"), None);
     }
 }

@@ -1,14 +1,14 @@
 //! The list of a program's parts (SBOM) in SPDX 2.3, from what cargo knows.
 
-use super::checksum::{SourceTime, sha256};
-use super::file_tree::disk_failure;
-use crate::command::{CommandLine, Failure};
+use super::checksum::{SourceTime, sha256_checksum};
+use super::file_tree::file_tree_failure;
+use crate::command::{CommandFailure, CommandLine};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Returns what cargo knows of the workspace and all of its dependencies on a target.
-pub fn cargo_metadata(root: &Path, target: &str) -> Result<Value, Failure> {
+pub fn sbom_cargo_metadata(root: &Path, target: &str) -> Result<Value, CommandFailure> {
     let words = ["metadata", "--format-version", "1", "--locked", "--filter-platform", target];
     let line = CommandLine::cargo(&words);
     let (status, text) = line.capture(root)?;
@@ -20,36 +20,41 @@ pub fn cargo_metadata(root: &Path, target: &str) -> Result<Value, Failure> {
 
 /// Returns the SPDX document of the program `landbridge`: each crate that is compiled into it or
 /// runs at its build, with version, licence and origin.
-pub fn spdx_document(root: &Path, metadata: &Value, time: &SourceTime) -> Result<String, Failure> {
+pub fn sbom_document(
+    root: &Path,
+    metadata: &Value,
+    time: &SourceTime,
+) -> Result<String, CommandFailure> {
     let lock = root.join("Cargo.lock");
-    let lock = std::fs::read(&lock).map_err(|error| disk_failure(&lock, &error))?;
-    let document = describe_parts(metadata, "landbridge", time, &sha256(&lock)?);
+    let lock = std::fs::read(&lock).map_err(|error| file_tree_failure(&lock, &error))?;
+    let document = describe_sbom_parts(metadata, "landbridge", time, &sha256_checksum(&lock)?);
     Ok(format!("{document:#}\n"))
 }
 
 /// Returns the document of package `name`, for a lock file with this digest.
-fn describe_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &str) -> Value {
-    let packages: BTreeMap<&str, &Value> =
-        array(&metadata["packages"]).map(|package| (text(&package["id"]), package)).collect();
+fn describe_sbom_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &str) -> Value {
+    let packages: BTreeMap<&str, &Value> = sbom_array(&metadata["packages"])
+        .map(|package| (sbom_text(&package["id"]), package))
+        .collect();
     let own = packages.iter().find(|(_, package)| package["name"] == name);
     let own = own.map_or("", |(id, _)| *id);
     let needed = needed_packages(metadata, own);
     let mut relationships = vec![json!({
         "spdxElementId": "SPDXRef-DOCUMENT",
         "relationshipType": "DESCRIBES",
-        "relatedSpdxElement": packages.get(own).map_or_else(String::new, |own| spdx_id(own)),
+        "relatedSpdxElement": packages.get(own).map_or_else(String::new, |own| sbom_spdx_id(own)),
     })];
     for (id, dependencies) in &needed {
         relationships.extend(dependencies.iter().map(|dependency| {
             json!({
-                "spdxElementId": spdx_id(packages[id]),
+                "spdxElementId": sbom_spdx_id(packages[id]),
                 "relationshipType": "DEPENDS_ON",
-                "relatedSpdxElement": spdx_id(packages[dependency]),
+                "relatedSpdxElement": sbom_spdx_id(packages[dependency]),
             })
         }));
     }
-    let listed: Vec<Value> = needed.keys().map(|id| describe_package(packages[id])).collect();
-    let version = packages.get(own).map_or("", |own| text(&own["version"]));
+    let listed: Vec<Value> = needed.keys().map(|id| describe_sbom_package(packages[id])).collect();
+    let version = packages.get(own).map_or("", |own| sbom_text(&own["version"]));
     json!({
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -65,17 +70,18 @@ fn describe_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &str) -
 /// Returns the identities of a package and of all that it needs, each with those that it needs
 /// itself. Dependencies of tests are left out.
 fn needed_packages<'a>(metadata: &'a Value, own: &'a str) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let nodes: BTreeMap<&str, &Value> =
-        array(&metadata["resolve"]["nodes"]).map(|node| (text(&node["id"]), node)).collect();
+    let nodes: BTreeMap<&str, &Value> = sbom_array(&metadata["resolve"]["nodes"])
+        .map(|node| (sbom_text(&node["id"]), node))
+        .collect();
     let is_test = |kind: &Value| kind["kind"] == "dev";
     let mut needed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut waiting = vec![own];
     while let Some(id) = waiting.pop() {
         let Some(node) = nodes.get(id).filter(|_| !needed.contains_key(id)) else { continue };
-        let dependencies =
-            array(&node["deps"]).filter(|dependency| !array(&dependency["dep_kinds"]).all(is_test));
+        let dependencies = sbom_array(&node["deps"])
+            .filter(|dependency| !sbom_array(&dependency["dep_kinds"]).all(is_test));
         let dependencies: BTreeSet<&str> =
-            dependencies.map(|dependency| text(&dependency["pkg"])).collect();
+            dependencies.map(|dependency| sbom_text(&dependency["pkg"])).collect();
         waiting.extend(&dependencies);
         needed.insert(id, dependencies);
     }
@@ -83,9 +89,9 @@ fn needed_packages<'a>(metadata: &'a Value, own: &'a str) -> BTreeMap<&'a str, B
 }
 
 /// Returns the entry of one package.
-fn describe_package(package: &Value) -> Value {
-    let (name, version) = (text(&package["name"]), text(&package["version"]));
-    let is_published = text(&package["source"]).starts_with("registry+");
+fn describe_sbom_package(package: &Value) -> Value {
+    let (name, version) = (sbom_text(&package["name"]), sbom_text(&package["version"]));
+    let is_published = sbom_text(&package["source"]).starts_with("registry+");
     let origin = if is_published {
         format!("https://crates.io/api/v1/crates/{name}/{version}/download")
     } else {
@@ -94,7 +100,7 @@ fn describe_package(package: &Value) -> Value {
     // Old crates write a slash between licences.
     let license = package["license"].as_str().map(|license| license.replace('/', " OR "));
     json!({
-        "SPDXID": spdx_id(package),
+        "SPDXID": sbom_spdx_id(package),
         "name": name,
         "versionInfo": version,
         "downloadLocation": origin,
@@ -111,19 +117,19 @@ fn describe_package(package: &Value) -> Value {
 }
 
 /// Returns the identity of a package in the document, which has letters, digits, dots and hyphens.
-fn spdx_id(package: &Value) -> String {
+fn sbom_spdx_id(package: &Value) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-    let name = format!("{}-{}", text(&package["name"]), text(&package["version"]));
+    let name = format!("{}-{}", sbom_text(&package["name"]), sbom_text(&package["version"]));
     format!("SPDXRef-{}", name.chars().map(plain).collect::<String>())
 }
 
 /// Returns a text, or nothing where the value is no text.
-fn text(value: &Value) -> &str {
+fn sbom_text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 /// Returns the elements of a list, or none where the value is no list.
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
+fn sbom_array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
@@ -159,16 +165,16 @@ mod tests {
     #[test]
     fn needed_crates_are_listed_with_licences() {
         let time = SourceTime { seconds: 0, text: "1970-01-01T00:00:00Z".to_owned() };
-        let document = describe_parts(&metadata(), "app", &time, "00");
+        let document = describe_sbom_parts(&metadata(), "app", &time, "00");
         let names: Vec<&str> =
-            array(&document["packages"]).map(|found| text(&found["name"])).collect();
+            sbom_array(&document["packages"]).map(|found| sbom_text(&found["name"])).collect();
         assert_eq!(names, ["app", "lib"]);
         assert_eq!(document["packages"][1]["licenseDeclared"], "MIT OR Apache-2.0");
         assert_eq!(document["packages"][1]["SPDXID"], "SPDXRef-lib-1.0.0-x");
-        let relationships: Vec<&str> = array(&document["relationships"])
-            .map(|found| text(&found["relatedSpdxElement"]))
+        let relationships: Vec<&str> = sbom_array(&document["relationships"])
+            .map(|found| sbom_text(&found["relatedSpdxElement"]))
             .collect();
         assert_eq!(relationships, ["SPDXRef-app-1.0.0-x", "SPDXRef-lib-1.0.0-x"]);
-        assert_eq!(document, describe_parts(&metadata(), "app", &time, "00"));
+        assert_eq!(document, describe_sbom_parts(&metadata(), "app", &time, "00"));
     }
 }

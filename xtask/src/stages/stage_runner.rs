@@ -1,7 +1,7 @@
 //! A list of stages, begun one after the other up to the first that fails. Stages that mostly wait, or
 //! that do not mind waiting, run beside those after them.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::process::{Child, ExitCode};
@@ -26,11 +26,11 @@ pub struct Stage {
 #[derive(Clone, Copy)]
 pub enum StageWork {
     /// A function that runs to its end before the next stage begins.
-    InTurn(fn(&Workspace, &mut Tally) -> Result<(), Failure>),
+    InTurn(fn(&Workspace, &mut Tally) -> Result<(), CommandFailure>),
     /// A command that runs beside the stages after it. Its output is shown when it has ended.
     Beside {
         /// Returns the command.
-        command: fn(&Workspace) -> Result<CommandLine, Failure>,
+        command: fn(&Workspace) -> Result<CommandLine, CommandFailure>,
         /// Counts the tests in the lines of its output.
         count: fn(&mut Tally, &str),
     },
@@ -50,7 +50,7 @@ struct RunningStage {
 struct Results {
     tally: Tally,
     /// Name and duration of each stage, and its failure.
-    ended: Vec<(&'static str, Duration, Option<Failure>)>,
+    ended: Vec<(&'static str, Duration, Option<CommandFailure>)>,
 }
 
 /// Prints the list of stages, runs them up to the first that fails, and prints a summary. Stages that
@@ -97,7 +97,7 @@ impl RunningStage {
         command: CommandLine,
         count: fn(&mut Tally, &str),
         workspace: &Workspace,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let file = workspace.stage_output(stage.name);
         println!("runs beside the next stages; output in {}", file.display());
         let process = command.start_into_file(&workspace.root, &file)?;

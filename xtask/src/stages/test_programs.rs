@@ -1,7 +1,7 @@
 //! The test programs of the workspace, run without cargo: cargo keeps its lock while tests run, so that
 //! no other stage could run beside them.
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// Arguments of cargo for all tests: equal packages and features, so that nothing is built twice.
@@ -21,19 +21,19 @@ pub struct TestProgram {
 }
 
 /// Lists the programs of all tests. Builds those that are missing.
-pub fn list_test_programs(root: &Path) -> Result<Vec<TestProgram>, Failure> {
+pub fn list_test_programs(root: &Path) -> Result<Vec<TestProgram>, CommandFailure> {
     let arguments = [&TEST_ARGUMENTS[..], &["--no-run", "--message-format", "json"]].concat();
     let line = CommandLine::cargo(&arguments);
     let (status, messages) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));
     }
-    let programs: Vec<TestProgram> = messages.lines().filter_map(parse_message).collect();
+    let programs: Vec<TestProgram> = messages.lines().filter_map(parse_test_program).collect();
     if programs.is_empty() { Err(line.failure(&"no test program was built")) } else { Ok(programs) }
 }
 
 /// Reads a message of cargo; `None` if it tells of no test program.
-fn parse_message(line: &str) -> Option<TestProgram> {
+fn parse_test_program(line: &str) -> Option<TestProgram> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     if message["profile"]["test"] != true {
         return None;
@@ -47,7 +47,7 @@ fn parse_message(line: &str) -> Option<TestProgram> {
     };
     Some(TestProgram {
         // Such as `path+file:///landbridge/tests/tidy#0.1.0` or `...#tidy@0.1.0`.
-        package: package_name(message["package_id"].as_str()?)?,
+        package: test_package_name(message["package_id"].as_str()?)?,
         target: text(&message["target"]["name"])?,
         kind,
         folder,
@@ -57,7 +57,7 @@ fn parse_message(line: &str) -> Option<TestProgram> {
 
 /// Returns the name of a package from its id, such as `path+file:///code/units#0.1.0` or
 /// `path+file:///code/tests#scenarios@0.1.0`.
-fn package_name(id: &str) -> Option<String> {
+fn test_package_name(id: &str) -> Option<String> {
     let (path, version) = id.rsplit_once('#')?;
     let name = match version.split_once('@') {
         Some((name, _)) => name,
@@ -99,12 +99,12 @@ mod tests {
             "package_id":"path+file:///code/tests#scenarios@0.1.0",
             "manifest_path":"/code/tests/Cargo.toml","target":{"kind":["test"],"name":"sim"},
             "profile":{"test":true},"executable":"/code/target/debug/deps/sim-1"}"#;
-        let program = parse_message(message).expect("a test program");
+        let program = parse_test_program(message).expect("a test program");
         assert_eq!((&*program.package, &*program.target), ("scenarios", "sim"));
         let repeat = program.command().failure(&"").repeat;
         assert_eq!(repeat, "cargo test --package scenarios --all-features --test sim");
         let no_test = message.replace("\"test\":true", "\"test\":false");
-        assert!(parse_message(&no_test).is_none());
-        assert_eq!(package_name("path+file:///code/units#0.1.0").as_deref(), Some("units"));
+        assert!(parse_test_program(&no_test).is_none());
+        assert_eq!(test_package_name("path+file:///code/units#0.1.0").as_deref(), Some("units"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::stage_runner::{self, Stage, StageWork};
 use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
@@ -14,14 +14,16 @@ const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
     seconds: 1,
-    work: StageWork::InTurn(|workspace, _| check_tools(workspace)),
+    work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
 /// Stage that checks the format of all sources.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
     seconds: 2,
-    work: StageWork::InTurn(|workspace, _| run_cargo(workspace, &["fmt", "--all", "--check"])),
+    work: StageWork::InTurn(|workspace, _| {
+        run_cargo_in_stage(workspace, &["fmt", "--all", "--check"])
+    }),
 };
 /// Stage of the tests of names, comments, sizes and links.
 const TIDY_STAGE: Stage = Stage {
@@ -46,7 +48,7 @@ const CLIPPY_STAGE: Stage = Stage {
     seconds: 130,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
-        run_cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
+        run_cargo_in_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
 /// Stage of the tests beside the code, for `cargo xtask check`.
@@ -66,7 +68,7 @@ const BUILD_STAGE: Stage = Stage {
     purpose: "all tests of all crates; tests in documentation",
     seconds: 350,
     work: StageWork::InTurn(|workspace, tally| {
-        run_cargo(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
+        run_cargo_in_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
@@ -78,7 +80,7 @@ const SIMULATION_STAGE: Stage = Stage {
     work: StageWork::Beside {
         command: |workspace| {
             let programs = test_programs::list_test_programs(&workspace.root)?;
-            let simulation = programs.iter().find(|program| is_simulation(program));
+            let simulation = programs.iter().find(|program| is_simulation_test(program));
             let missing = || CommandLine::cargo(&TEST_ARGUMENTS).failure(&"built no simulation");
             simulation.map(TestProgram::patient_command).ok_or_else(missing)
         },
@@ -93,7 +95,7 @@ const TESTS_STAGE: Stage = Stage {
     seconds: 560,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, |program| {
-            !is_simulation(program) && !["tidy", "fuzz"].contains(&&*program.package)
+            !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
         })
     }),
 };
@@ -124,14 +126,14 @@ const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
     seconds: 30,
-    work: StageWork::InTurn(|workspace, _| check_rustdoc(workspace)),
+    work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
 /// Stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
     seconds: 1,
-    work: StageWork::InTurn(|workspace, _| check_example_configs(workspace)),
+    work: StageWork::InTurn(|workspace, _| check_example_configs_stage(workspace)),
 };
 /// Stage that runs a short quickstart.
 const QUICKSTART_STAGE: Stage = Stage {
@@ -157,7 +159,7 @@ const WHEEL_STAGE: Stage = Stage {
     purpose: "wheel of the Python package, and its installation from source",
     seconds: 200,
     work: StageWork::InTurn(|workspace, tally| {
-        python::build_package(&workspace.root, workspace.target_folder(), tally)
+        python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
 };
 /// Stage of the Python tests, with and without PyTorch.
@@ -176,7 +178,7 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
     seconds: 1690,
     work: StageWork::Beside {
         command: |_| {
-            let this = std::env::current_exe().map_err(|error| Failure {
+            let this = std::env::current_exe().map_err(|error| CommandFailure {
                 why: format!("the path of this program: {error}"),
                 repeat: "cargo xtask python".to_owned(),
             })?;
@@ -240,7 +242,7 @@ pub fn run_python_stages(is_built: bool) -> ExitCode {
 
 /// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,
 /// with the way to install each. Then looks for the programs that only some tests need.
-fn check_tools(workspace: &Workspace) -> Result<(), Failure> {
+fn check_test_tools(workspace: &Workspace) -> Result<(), CommandFailure> {
     // May be a wrapper and its compiler.
     let compiler = std::env::var("CC").unwrap_or_default();
     let compiler = compiler.split_whitespace().next().unwrap_or("cc");
@@ -268,16 +270,20 @@ fn check_tools(workspace: &Workspace) -> Result<(), Failure> {
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");
     let why = format!("missing:{}", missing.iter().map(describe).collect::<String>());
-    Err(Failure { why, repeat: "cargo xtask test".to_owned() })
+    Err(CommandFailure { why, repeat: "cargo xtask test".to_owned() })
 }
 
 /// Runs `cargo` with `arguments`; a status other than success is a failure.
-fn run_cargo(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
+fn run_cargo_in_stage(workspace: &Workspace, arguments: &[&str]) -> Result<(), CommandFailure> {
     CommandLine::cargo(arguments).run_to_success(&workspace.root)
 }
 
 /// Runs `cargo` with `words`, and counts tests and doc tests.
-fn run_tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+fn run_tests(
+    workspace: &Workspace,
+    words: &[&str],
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let line = CommandLine::cargo(words);
     let before = tally.passed;
     let status = line.stream(&workspace.root, |line| tally.add_test_line(line))?;
@@ -291,7 +297,7 @@ fn run_tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result
 }
 
 /// Returns whether a program holds the tests of whole gateways in virtual time.
-fn is_simulation(program: &TestProgram) -> bool {
+fn is_simulation_test(program: &TestProgram) -> bool {
     (&*program.package, &*program.target) == ("scenarios", "sim")
 }
 
@@ -301,7 +307,7 @@ fn run_test_programs(
     workspace: &Workspace,
     tally: &mut Tally,
     selected: fn(&TestProgram) -> bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut failure = None;
     for program in test_programs::list_test_programs(&workspace.root)? {
         if selected(&program) {
@@ -317,14 +323,14 @@ fn run_test_programs(
 }
 
 /// Builds the documentation of all packages; a warning is a failure.
-fn check_rustdoc(workspace: &Workspace) -> Result<(), Failure> {
+fn check_rustdoc_stage(workspace: &Workspace) -> Result<(), CommandFailure> {
     let line = CommandLine::cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
     line.with_variable("RUSTDOCFLAGS", "-D warnings").run_to_success(&workspace.root)
 }
 
 /// Runs `landbridge check` on all fabric and region files of `configs/`. Skips `configs/labs`,
 /// whose files hold only links; the tests of wan-sim read them.
-pub fn check_example_configs(workspace: &Workspace) -> Result<(), Failure> {
+pub fn check_example_configs_stage(workspace: &Workspace) -> Result<(), CommandFailure> {
     let mut files = Vec::new();
     collect_toml_files(&workspace.root.join("configs"), &mut files);
     files.sort();

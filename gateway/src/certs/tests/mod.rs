@@ -1,4 +1,6 @@
-use crate::certs::{CertificateOptions, CertsError, FileOutcome, Validity, make_certificates};
+use crate::certs::{
+    CertificateOptions, CertificateValidity, CertsError, FileOutcome, make_certificate_files,
+};
 
 use crate::config::FabricFile;
 use crate::wan::connect::tls::Credentials;
@@ -15,7 +17,7 @@ fn fabric(text: &str) -> Fabric {
 }
 
 fn options(jobs: &[String], force: bool) -> CertificateOptions<'_> {
-    CertificateOptions { validity: Validity::days(30), jobs, force, renew_days: 0 }
+    CertificateOptions { validity: CertificateValidity::days(30), jobs, force, renew_days: 0 }
 }
 
 fn made(outcomes: &[FileOutcome]) -> Vec<String> {
@@ -32,7 +34,7 @@ fn keys_and_tokens_are_readable_by_their_owner_alone() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let jobs = ["train".to_owned()];
     let outcomes =
-        make_certificates(&fabric(FABRIC), out.path(), &options(&jobs, false)).expect("made");
+        make_certificate_files(&fabric(FABRIC), out.path(), &options(&jobs, false)).expect("made");
     let files =
         ["ca.pem", "ca.key", "east-0.pem", "east-0.key", "west-0.pem", "west-0.key", "train.token"];
     assert_eq!(made(&outcomes), files);
@@ -49,7 +51,7 @@ fn keys_and_tokens_are_readable_by_their_owner_alone() {
 #[test]
 fn keys_are_in_version_1_of_pkcs8() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
     for file in ["ca.key", "east-0.key"] {
         let key = PrivatePkcs8KeyDer::from_pem_file(out.path().join(file)).expect("a key");
         // A sequence of 46 bytes that begins with version 0, by which version 1 is written.
@@ -57,7 +59,7 @@ fn keys_are_in_version_1_of_pkcs8() {
     }
     // The CA signs again after it was loaded from its file.
     let wider = fabric(&FABRIC.replace("gateway.west-0", "gateway.west-1"));
-    make_certificates(&wider, out.path(), &options(&[], false)).expect("signed");
+    make_certificate_files(&wider, out.path(), &options(&[], false)).expect("signed");
     let path = |name: &str| out.path().join(name);
     Credentials::load(&path("west-1.pem"), &path("west-1.key"), &path("ca.pem"))
         .and_then(|credentials| credentials.server_config().map(|_| ()))
@@ -67,11 +69,12 @@ fn keys_are_in_version_1_of_pkcs8() {
 #[test]
 fn a_second_run_adds_missing_files_and_keeps_the_rest() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
     let before = std::fs::read(out.path().join("east-0.pem")).expect("there");
     let wider = fabric(&FABRIC.replace("gateway.west-0", "gateway.west-1"));
     let jobs = ["other".to_owned()];
-    let outcomes = make_certificates(&wider, out.path(), &options(&jobs, false)).expect("made");
+    let outcomes =
+        make_certificate_files(&wider, out.path(), &options(&jobs, false)).expect("made");
     assert_eq!(made(&outcomes), ["west-1.pem", "west-1.key", "other.token"]);
     assert_eq!(std::fs::read(out.path().join("east-0.pem")).expect("there"), before);
 }
@@ -81,9 +84,9 @@ fn certificates_that_expire_soon_are_renewed_when_asked() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let fabric = fabric(FABRIC);
     let make = |days, renew_days| {
-        let validity = Validity::days(days);
+        let validity = CertificateValidity::days(days);
         let options = CertificateOptions { validity, jobs: &[], force: false, renew_days };
-        made(&make_certificates(&fabric, out.path(), &options).expect("made"))
+        made(&make_certificate_files(&fabric, out.path(), &options).expect("made"))
     };
     make(20, 0);
     let (east, west) = (["east-0.pem", "east-0.key"], ["west-0.pem", "west-0.key"]);
@@ -100,13 +103,13 @@ fn certificates_that_expire_soon_are_renewed_when_asked() {
 #[test]
 fn a_ca_is_not_replaced_unless_forced() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
     std::fs::remove_file(out.path().join("ca.key")).expect("there");
-    let refused =
-        make_certificates(&fabric(FABRIC), out.path(), &options(&[], false)).expect_err("no key");
+    let refused = make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false))
+        .expect_err("no key");
     assert!(matches!(refused, CertsError::CaKeyMissing { .. }), "{refused}");
     let outcomes =
-        make_certificates(&fabric(FABRIC), out.path(), &options(&[], true)).expect("forced");
+        make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], true)).expect("forced");
     assert_eq!(made(&outcomes).len(), 6, "all certificates are of the new CA");
 }
 
@@ -115,10 +118,10 @@ fn names_that_would_overwrite_other_files_are_refused() {
     let out = tempfile::tempdir().expect("a temporary directory");
     let ca = fabric(&FABRIC.replace("gateway.west-0", "gateway.ca"));
     assert!(matches!(
-        make_certificates(&ca, out.path(), &options(&[], false)),
+        make_certificate_files(&ca, out.path(), &options(&[], false)),
         Err(CertsError::NameTaken)
     ));
     let jobs = ["../train".to_owned()];
-    let refused = make_certificates(&fabric(FABRIC), out.path(), &options(&jobs, false));
+    let refused = make_certificate_files(&fabric(FABRIC), out.path(), &options(&jobs, false));
     assert!(matches!(refused, Err(CertsError::JobName(_))));
 }

@@ -1,8 +1,10 @@
 //! How a client reaches a gateway, and hands over the rank's arena.
 
-use super::remote::TlsGateway;
+use super::tls::TlsGateway;
 use crate::access::TrustedUsers;
-use crate::local::listener::{ConnectError, Duplex, InProcessConnector, Transport, connect_unix};
+use crate::local::listener::{
+    ConnectError, InProcessConnector, TrainerStream, Transport, connect_unix_listener,
+};
 use crate::memory::arena::{Arena, ArenaError};
 use crate::wan::connect::tls::CredentialsError;
 use rustls::ClientConfig;
@@ -101,10 +103,10 @@ impl ArenaHandover {
     pub(in crate::client) async fn connect(
         &self,
         trusted: TrustedUsers,
-    ) -> Result<Box<dyn Duplex>, ConnectError> {
+    ) -> Result<Box<dyn TrainerStream>, ConnectError> {
         match self {
             Self::Memfd { socket, memfd, .. } => {
-                Ok(Box::new(connect_unix(socket, memfd, trusted).await?))
+                Ok(Box::new(connect_unix_listener(socket, memfd, trusted).await?))
             }
             Self::InProcess { connector, arena } => {
                 Ok(connector.connect(Arc::clone(arena)).await?)

@@ -1,17 +1,17 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
 pub(super) mod handover;
-mod remote;
+mod tls;
 
 pub use handover::GatewayAddress;
-pub use remote::{NoTlsAddress, TlsAddress, TlsGateway};
+pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::{Connection, read_events, write_requests};
+use super::connection::{Connection, read_connection_events, write_connection_requests};
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
-use crate::local::listener::{ConnectError, Duplex};
+use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
 };
@@ -20,10 +20,10 @@ use crate::memory::arena::ArenaError;
 use crate::wan::connect::tls::CredentialsError;
 use handover::{ArenaHandover, HandoverError};
 use hier_collectives::ids::RankId;
-use remote::distrust;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
+use tls::tls_distrust;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -154,7 +154,7 @@ impl TlsGateway {
     ///
     /// # Errors
     /// Nothing answers, the gateway proves no name, or a file cannot be used.
-    pub async fn connect_unattached(&self) -> Result<Box<dyn Duplex>, AttachError> {
+    pub async fn connect_unattached(&self) -> Result<Box<dyn TrainerStream>, AttachError> {
         match self.connect(&self.load()?).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(AttachError::of_connect(error, || self.address.to_string())),
@@ -276,7 +276,7 @@ impl Client {
 
 /// Sends the attach request, and returns the world size that the gateway answers.
 async fn send_attach_request(
-    stream: &mut Box<dyn Duplex>,
+    stream: &mut Box<dyn TrainerStream>,
     options: &AttachOptions,
 ) -> Result<u32, AttachError> {
     let request = Request::Attach(protocol::Attach {
@@ -287,7 +287,7 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     // In TLS 1.3 a client hears only now that its certificate was refused.
-    let lost = |error: io::Error| match distrust(&error) {
+    let lost = |error: io::Error| match tls_distrust(&error) {
         Some(why) => AttachError::Untrusted(why),
         None => AttachError::Lost(error.to_string()),
     };
@@ -295,7 +295,7 @@ async fn send_attach_request(
     // A gateway that has closed the connection may have said why.
     let answer = match (read_local_message(stream).await, sent) {
         (Ok(answer), _) => answer,
-        (Err(error), _) if distrust(&error).is_some() => return Err(lost(error)),
+        (Err(error), _) if tls_distrust(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
     match Response::decode(&answer) {
@@ -310,7 +310,7 @@ async fn send_attach_request(
 
 /// Spawns the tasks that read and write the connection of an attached rank.
 fn start_connection(
-    stream: Box<dyn Duplex>,
+    stream: Box<dyn TrainerStream>,
     arena: &RankArena,
     options: &AttachOptions,
     world_size: u32,
@@ -331,8 +331,8 @@ fn start_connection(
         _stop_listening: listening.clone().drop_guard(),
     });
     let (reader, writer) = tokio::io::split(stream);
-    let write = write_requests(Arc::downgrade(&connection), writer, written);
-    let read = read_events(Arc::downgrade(&connection), reader);
+    let write = write_connection_requests(Arc::downgrade(&connection), writer, written);
+    let read = read_connection_events(Arc::downgrade(&connection), reader);
     tokio::spawn(over.run_until_cancelled_owned(write));
     tokio::spawn(listening.run_until_cancelled_owned(read));
     connection

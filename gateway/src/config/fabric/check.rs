@@ -45,7 +45,8 @@ pub(super) fn check_address_families(
         .collect();
     for (index, (region, gateway)) in entries.iter().enumerate() {
         let clash = entries[..index].iter().find_map(|(other_region, other)| {
-            let (key, one, two) = addresses_between(gateway, other, region == other_region)?;
+            let (key, one, two) =
+                checked_addresses_between(gateway, other, region == other_region)?;
             let joined = region == other_region || fabric.link(*region, *other_region).is_some();
             (one.is_ipv4() != two.is_ipv4() && joined).then_some((key, one, two, &other.name))
         });
@@ -63,7 +64,7 @@ pub(super) fn check_address_families(
 
 /// Returns the key and the addresses by which two gateways connect, if they do: `lan` within a
 /// region where both have it, else `wan`.
-fn addresses_between(
+fn checked_addresses_between(
     one: &GatewayEntry,
     other: &GatewayEntry,
     same_region: bool,
@@ -107,7 +108,7 @@ pub(super) fn report_fabric_fault(
             ("link".to_owned(), "links by which every region reaches every other")
         }
         FabricError::BadValue(text) => {
-            (key_of_bad_value(text, gateways, links), "a value inside that range")
+            (key_of_bad_fabric_value(text, gateways, links), "a value inside that range")
         }
     };
     source.record_fault(&key, fault.to_string(), accepted.to_owned());
@@ -115,7 +116,7 @@ pub(super) fn report_fabric_fault(
 
 /// Returns the path of the key at fault in a [`FabricError::BadValue`], whose text names the
 /// gateway or link first.
-fn key_of_bad_value(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
+fn key_of_bad_fabric_value(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
     for gateway in gateways {
         if text.starts_with(&format!("gateway `{}`", gateway.name)) {
             let ingress = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);

@@ -29,7 +29,7 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the file.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = source::read_config_text(path)?;
+        let text = source::read_config_source(path)?;
         Self::parse(path, &text)
     }
 

@@ -51,7 +51,7 @@ pub(super) fn read_fabric_tables(
             let fabric = fabric.with_lanes_min(lanes);
             check_address_families(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
-            let policies = policies_by_region_pair(&fabric, &links, policies);
+            let policies = policies_of_link_tables(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
             Some(FabricTables { fabric, addresses, mtu_pinned, policies })
         }
@@ -161,10 +161,10 @@ fn read_link_tables(
         let given = section.read_optional(&keys::LINK_RATE);
         let rtt = section.read_required(&keys::LINK_RTT).unwrap_or(Span::ZERO);
         let loss = section.read_optional(&keys::LINK_LOSS).unwrap_or_default();
-        let ends = split_link_name(&name, regions);
-        let ports = ends.first().and_then(|between| port_rate_between(between, regions));
+        let ends = split_link_table_name(&name, regions);
+        let ports = ends.first().and_then(|between| fabric_port_rate_between(between, regions));
         let rate = given.or(ports).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
-        let policy = read_link_policy(source, &section, rate);
+        let policy = read_link_table_policy(source, &section, rate);
         match ends.as_slice() {
             [between] => {
                 links.push((LinkSpec { between: between.clone(), rate, rtt, loss }, policy));
@@ -189,7 +189,7 @@ fn read_link_tables(
 
 /// Returns the most that the ports of two regions can exchange in the faster direction; `None` if a
 /// region has no port.
-fn port_rate_between(between: &(String, String), regions: &[RegionSpec]) -> Option<BitRate> {
+fn fabric_port_rate_between(between: &(String, String), regions: &[RegionSpec]) -> Option<BitRate> {
     let ports = |name: &String| {
         let region = regions.iter().find(|region| region.name == *name);
         let ports = region.into_iter().flat_map(|region| &region.gateways).filter_map(|of| of.wan);
@@ -205,7 +205,11 @@ fn port_rate_between(between: &(String, String), regions: &[RegionSpec]) -> Opti
 }
 
 /// Reads the schedule and the congestion controller of a link whose capacity is `rate`.
-fn read_link_policy(source: &ConfigSource<'_>, section: &Section<'_>, rate: BitRate) -> LinkPolicy {
+fn read_link_table_policy(
+    source: &ConfigSource<'_>,
+    section: &Section<'_>,
+    rate: BitRate,
+) -> LinkPolicy {
     let schedule = section.read_optional(&keys::LINK_SCHEDULE);
     let rates = schedule.iter().flat_map(RateSchedule::entries).map(|(_, rate)| rate);
     let fits = |one: &BitRate| one.bits_per_second() >= LINK_RATE_MIN_BITS_PER_S && *one <= rate;
@@ -227,7 +231,7 @@ fn read_link_policy(source: &ConfigSource<'_>, section: &Section<'_>, rate: BitR
 }
 
 /// Returns the policy of each link by the numbers of the two regions that the link joins.
-fn policies_by_region_pair(
+fn policies_of_link_tables(
     fabric: &Fabric,
     links: &[LinkSpec],
     policies: Vec<LinkPolicy>,
@@ -244,7 +248,7 @@ fn policies_by_region_pair(
 }
 
 /// Returns all ways to split a link's name into two regions, whose names may contain hyphens.
-fn split_link_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
+fn split_link_table_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
     let known = |name: &str| regions.iter().any(|region| region.name == name);
     let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
     let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);

@@ -25,7 +25,7 @@ impl RegionFile {
     /// # Errors
     /// Every fault of both files.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = source::read_config_text(path)?;
+        let text = source::read_config_source(path)?;
         Self::parse(path, &text)
     }
 

@@ -121,8 +121,8 @@ pub(super) fn read_region_tables(
                 let problem = "is of another region than the gateways before it".to_owned();
                 source.record_fault(section.key(), problem, "one file per region".to_owned());
             }
-            check_reachable_in_region(source, &section, fabric, id);
-            check_listen_key(source, &section, fabric, id);
+            check_gateway_table_reachable(source, &section, fabric, id);
+            check_gateway_table_listen_key(source, &section, fabric, id);
         }
         let config = read_gateway_table(source, &name, known.map(|(_, id)| id), &section);
         gateways.extend(config.map(|config| (name, config)));
@@ -169,7 +169,7 @@ fn find_gateway_of_table(
 
 /// Records a fault for a gateway that another gateway of its region can reach neither over the LAN
 /// nor over the WAN.
-fn check_reachable_in_region(
+fn check_gateway_table_reachable(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     file: &FabricFile,
@@ -187,7 +187,7 @@ fn check_reachable_in_region(
 }
 
 /// Records a fault for a `listen` key of a gateway without a WAN port.
-fn check_listen_key(
+fn check_gateway_table_listen_key(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     file: &FabricFile,
@@ -214,7 +214,7 @@ fn read_gateway_table(
     let segmentation_offload = section.read_optional(&keys::SEGMENTATION_OFFLOAD).unwrap_or(true);
     let (user, group) =
         (section.read_optional(&keys::GATEWAY_USER), section.read_optional(&keys::GATEWAY_GROUP));
-    let mode = read_socket_mode(source, section, group.is_some());
+    let mode = read_gateway_table_socket_mode(source, section, group.is_some());
     let attach = section.read_optional(&keys::GATEWAY_ATTACH).map(|bind| bind.0);
     let trainers_ca = section.read_optional(&keys::TRAINERS_CA);
     let trainers_ca = trainers_ca.map(|path| source.resolve_path(&path));
@@ -257,7 +257,7 @@ fn read_gateway_table(
 }
 
 /// Reads the mode of a gateway's socket. A group can use a socket of mode 0660 only if it is named.
-fn read_socket_mode(
+fn read_gateway_table_socket_mode(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     has_group: bool,

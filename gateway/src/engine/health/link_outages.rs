@@ -77,7 +77,7 @@ impl LinkOutages {
             }
             let link = link_name(fabric, ends);
             let is_warning = self.warnings.is_due(WarningCause::Link, &link, now);
-            let way = match (way_round(fabric, graph, pair), graph.fabric_in_use(fabric)) {
+            let way = match (way_round_outage(fabric, graph, pair), graph.fabric_in_use(fabric)) {
                 (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
                 (Some(relay), _) => format!("data and control go round it by way of {relay}"),
                 (None, _) => "data and control go round it by way of several gateways".to_owned(),
@@ -101,7 +101,7 @@ impl LinkOutages {
             between: [ends.0, ends.1].map(|region| fabric.region(region).name.clone()),
             seconds: now.since(outage.since).as_secs_f64(),
             why: outage.why.clone(),
-            way_round: found.get(ends).and_then(|pair| way_round(fabric, graph, *pair)),
+            way_round: found.get(ends).and_then(|pair| way_round_outage(fabric, graph, *pair)),
         };
         self.down.iter().map(report).collect()
     }
@@ -134,7 +134,7 @@ fn link_name(fabric: &Fabric, (a, b): LinkEnds) -> String {
 }
 
 /// Returns the name of the gateway by way of which two others reach each other, if it is one alone.
-fn way_round(
+fn way_round_outage(
     fabric: &Fabric,
     graph: &ConnectionGraph,
     (one, other): GatewayPair,

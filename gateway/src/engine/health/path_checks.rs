@@ -3,7 +3,7 @@
 use super::problem_log::ProblemLine;
 use crate::engine::event_loop::Engine;
 use crate::events::Event;
-use crate::observe::readiness::describe_awaited_epoch;
+use crate::observe::readiness::describe_unready_epoch;
 use crate::wan::connect::path_probe::path_check::check_path;
 use std::sync::Arc;
 use tracing::{debug, info, warn};
@@ -34,7 +34,7 @@ impl Engine {
     pub(crate) fn note_problems(&mut self, now: TimeNs) {
         let report = self.gateway_report();
         for job in self.jobs.values_mut() {
-            job.tell_awaited_epoch(describe_awaited_epoch(&report, &job.name), now);
+            job.tell_awaited_epoch(describe_unready_epoch(&report, &job.name), now);
         }
         self.metrics.follow_report(&report);
         for ((cause, subject), line) in self.problem_log.note_problems(&report.problems, now) {

@@ -28,7 +28,7 @@ pub(crate) type ProblemKey = (ProblemCause, String);
 
 /// A problem that the gateway has now.
 #[derive(Debug)]
-struct Lasting {
+struct OngoingProblem {
     since: TimeNs,
     /// Its text when it was logged.
     logged: Option<String>,
@@ -39,7 +39,7 @@ struct Lasting {
 pub(crate) struct ProblemLog {
     /// How long a problem lasts before it is logged.
     patience: Span,
-    lasting: BTreeMap<ProblemKey, Lasting>,
+    lasting: BTreeMap<ProblemKey, OngoingProblem>,
     warnings: Warnings,
 }
 
@@ -60,7 +60,7 @@ impl ProblemLog {
         let mut lines = Vec::new();
         let key = |problem: &ProblemReport| (problem.cause, problem.subject.clone());
         let present: Vec<_> =
-            problems.iter().filter(|problem| has_no_line(problem.cause)).collect();
+            problems.iter().filter(|problem| has_no_problem_log_line(problem.cause)).collect();
         let is_present = |known: &ProblemKey| present.iter().any(|p| key(p) == *known);
         let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
         for (known, ended) in ended {
@@ -71,8 +71,10 @@ impl ProblemLog {
             }
         }
         for problem in present {
-            let lasting =
-                self.lasting.entry(key(problem)).or_insert(Lasting { since: now, logged: None });
+            let lasting = self
+                .lasting
+                .entry(key(problem))
+                .or_insert(OngoingProblem { since: now, logged: None });
             if now.since(lasting.since) < self.patience {
                 continue;
             }
@@ -93,7 +95,7 @@ impl ProblemLog {
 }
 
 /// Whether nothing else logs problems of this cause.
-fn has_no_line(cause: ProblemCause) -> bool {
+fn has_no_problem_log_line(cause: ProblemCause) -> bool {
     match cause {
         ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {
             true

@@ -12,7 +12,7 @@ mod totals;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
-use crate::events::{JobSession, LocalEvent, Placement};
+use crate::events::{JobSession, LocalEvent, SegmentPlacement};
 use crate::log_throttle::LogThrottle;
 use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
@@ -58,7 +58,7 @@ pub(super) struct Job {
     /// The ranks that were told what the job without an epoch waits for.
     awaited_epoch: AwaitedEpoch,
     /// Segments that are arriving, and the tokens that end their leases.
-    leases: BTreeMap<LeaseId, Lease>,
+    leases: BTreeMap<LeaseId, SegmentLease>,
     /// Ranks that the gauges show as awaited.
     awaited: BTreeSet<RankId>,
     /// The wait that is logged next.
@@ -74,7 +74,7 @@ pub(super) struct Job {
 }
 
 /// A permission to write an arriving segment into the buffers.
-struct Lease {
+struct SegmentLease {
     sequence: Sequence,
     cancel: CancellationToken,
 }
@@ -198,19 +198,28 @@ impl Job {
         &mut self,
         from: GatewayId,
         header: &SegmentHeader,
-    ) -> Result<Placement, PeerError> {
+    ) -> Result<SegmentPlacement, PeerError> {
         let sequence = header.key.sequence;
         let cancel = CancellationToken::new();
         Ok(match self.session.handle_arrival(from, header)? {
             Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
-                self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
+                self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
                 let local = (self.buffers.view_memory(&local.view), local.weight);
                 let out = self.buffers.view_memory(&out);
-                Placement::Combine { lease, op, dtype, local, net_weight, net_first, out, cancel }
+                SegmentPlacement::Combine {
+                    lease,
+                    op,
+                    dtype,
+                    local,
+                    net_weight,
+                    net_first,
+                    out,
+                    cancel,
+                }
             }
             Arrival::Land { lease, into } => {
-                self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
-                Placement::Land { lease, into: self.buffers.view_memory(&into), cancel }
+                self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
+                SegmentPlacement::Land { lease, into: self.buffers.view_memory(&into), cancel }
             }
             Arrival::Discard(why) => {
                 debug!(
@@ -220,7 +229,7 @@ impl Job {
                     self.name,
                     header.key
                 );
-                Placement::Discard(why)
+                SegmentPlacement::Discard(why)
             }
         })
     }

@@ -144,7 +144,7 @@ impl Job {
         let posting = |c: &&CollectiveStatus| c.state != "failed";
         // Ranks post in order, so a late rank is late for the oldest collective.
         let oldest = status.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited_ranks(c);
+            let ranks = awaited_ranks_to_report(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
@@ -193,6 +193,6 @@ impl Job {
 }
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.
-pub(crate) fn awaited_ranks(collective: &CollectiveStatus) -> BTreeSet<RankId> {
+pub(crate) fn awaited_ranks_to_report(collective: &CollectiveStatus) -> BTreeSet<RankId> {
     collective.awaited_local_ranks.iter().chain(&collective.awaited_remote_ranks).copied().collect()
 }

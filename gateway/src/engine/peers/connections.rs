@@ -5,7 +5,7 @@
 //! or lanes are lost, the sessions repeat what may be lost.
 
 use super::{Peer, Peers};
-use crate::wan::link::message::LinkMessage;
+use crate::wan::link::link_message::LinkMessage;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::mesh::{ConnectionGraph, ConnectionReport, InvalidReport};
 use hier_collectives::wire::{Envelope, Message};

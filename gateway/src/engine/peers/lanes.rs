@@ -17,14 +17,14 @@ use crate::events::ConnectionId;
 use crate::wan::LaneHandle;
 use crate::wan::connect::liveness::dead_path_time;
 use crate::wan::link::lane_number::LaneSample;
-use crate::wan::link::message::{LaneWish, LinkMessage};
+use crate::wan::link::link_message::{LaneWishMessage, LinkMessage};
 use hier_collectives::ids::GatewayId;
 use tracing::info;
 use units::{Span, TimeNs};
 
 impl Peers {
     /// Takes the number of lanes that a peer wants.
-    pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LaneWish) {
+    pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LaneWishMessage) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.number.note_wish(wish);
         }

@@ -19,17 +19,17 @@ use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::lane_number::LaneNumber;
+use crate::wan::link::link_message::{LinkMessage, RateOverrideMessage};
 use crate::wan::link::loss_alarm::LossAlarm;
-use crate::wan::link::message::{LinkMessage, RateOverride};
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::stream::send_queue::NewSegment;
-use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::mesh::ConnectionTable;
 use hier_collectives::plan::Plan;
-use hier_collectives::session::{Priority, TailParity};
+use hier_collectives::session::{SegmentPriority, TailParity};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use lane_tally::LaneTally;
@@ -222,7 +222,7 @@ impl Peers {
     }
 
     /// Whether a hello shows that the peer restarted since its lanes came up.
-    pub fn has_restarted(&self, seen: PeerSeen) -> bool {
+    pub fn has_restarted(&self, seen: LanePeerSeen) -> bool {
         let peer = self.peers.get(&seen.peer);
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
     }
@@ -259,7 +259,7 @@ impl Peers {
     }
 
     /// Adds a lane. Returns true if the peer had no lane up before.
-    pub fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) -> bool {
+    pub fn handle_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
@@ -382,7 +382,7 @@ impl Peers {
     }
 
     /// Sends a peer the limit that an operator here has set on a link.
-    pub fn send_rate_override(&self, to: GatewayId, message: RateOverride) {
+    pub fn send_rate_override(&self, to: GatewayId, message: RateOverrideMessage) {
         if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
             handle.send_link_message(&LinkMessage::Rate(message));
         }
@@ -393,7 +393,7 @@ impl Peers {
         &self,
         to: GatewayId,
         group: GroupId,
-        (header, priority, tail): (SegmentHeader, Priority, TailParity),
+        (header, priority, tail): (SegmentHeader, SegmentPriority, TailParity),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {

@@ -4,7 +4,7 @@ use super::{Peer, Peers};
 use crate::observe::status::SharedLanesReport;
 use crate::sync::lock;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
-use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
+use crate::wan::link::loss_alarm::{AlarmChange, LossSample};
 use crate::wan::{LaneHandle, PeerLink};
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -75,7 +75,7 @@ impl Peers {
                 let region = &self.fabric.region(gateway.region).name;
                 let is_warning = change == AlarmChange::Begun
                     && warnings.is_due(WarningCause::Loss, &gateway.name, now);
-                log_loss_alarm((&gateway.name, region), peer, change, is_warning);
+                log_peer_loss_alarm((&gateway.name, region), peer, change, is_warning);
             }
         }
     }
@@ -155,7 +155,7 @@ impl Peer {
     /// Updates the gauges of this peer; returns whether the loss alarm began or ended.
     fn update_gauges(&mut self) -> Option<AlarmChange> {
         let before = std::mem::replace(&mut self.total_in_gauges, self.total);
-        let packets = PacketCounts {
+        let packets = LossSample {
             sent: self.total.sent_packets - before.sent_packets,
             lost: self.total.lost_packets - before.lost_packets,
         };
@@ -176,14 +176,14 @@ impl Peer {
 }
 
 /// Logs that the loss alarm of the peer `name` of `region` began or ended, and updates its metrics.
-fn log_loss_alarm(
+fn log_peer_loss_alarm(
     (name, region): (&str, &str),
     peer: &Peer,
     change: AlarmChange,
     is_warning: bool,
 ) {
     let link: &PeerLink = &peer.link;
-    let (PacketCounts { sent, lost }, expected) =
+    let (LossSample { sent, lost }, expected) =
         (peer.loss_alarm.recent_packets(), link.link.loss);
     let loss = rounded_percent(peer.loss_alarm.loss_ratio());
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));

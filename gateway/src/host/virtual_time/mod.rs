@@ -4,7 +4,7 @@ mod process;
 
 use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
 use crate::warnings::Warnings;
-use process::{Process, QuicRuntime};
+use process::{Process, ProcessQuicRuntime};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -150,7 +150,7 @@ impl Host for VirtualHost {
 
     /// Returns a quinn runtime whose tasks belong to the simulated process.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
-        Arc::new(QuicRuntime(Arc::clone(&self.process)))
+        Arc::new(ProcessQuicRuntime(Arc::clone(&self.process)))
     }
 
     /// Returns the next 32 pseudo-random bytes that follow from the seed.

@@ -144,9 +144,9 @@ impl Drop for ProcessTask {
 
 /// The runtime of quinn, whose tasks belong to the process.
 #[derive(Debug)]
-pub(super) struct QuicRuntime(pub Arc<Process>);
+pub(super) struct ProcessQuicRuntime(pub Arc<Process>);
 
-impl Runtime for QuicRuntime {
+impl Runtime for ProcessQuicRuntime {
     /// Makes a timer of tokio's paused clock.
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         quinn::TokioRuntime.new_timer(at)

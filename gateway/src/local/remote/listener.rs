@@ -22,10 +22,10 @@ use tokio_rustls::TlsAcceptor;
 
 /// 15 s without a byte, after which the system asks whether the other host is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// 5 s between two such questions.
+/// 5 s between two questions of the system whether the host of a silent connection is still there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// 6 questions without an answer end a connection, 45 s after the last byte. A process that is stopped
-/// answers by its system, so slow is not dead.
+/// 6 questions of the system without an answer end a connection, 45 s after the last byte. A
+/// process that is stopped answers by its system, so slow is not dead.
 const KEEPALIVE_QUESTIONS: u32 = 6;
 
 /// The settings of a gateway that serves trainers on other hosts.
@@ -122,7 +122,7 @@ impl TrainerListener for TlsTrainerListener {
             let acceptor = acceptor?;
             let (stream, peer) = socket.accept().await?;
             let handshake = Box::pin(async move {
-                prepare_attach_socket(&stream)?;
+                prepare_remote_socket(&stream)?;
                 let stream = acceptor.accept(stream).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
                     let text = "a client that does not ask for the protocol of trainers";
@@ -131,7 +131,7 @@ impl TrainerListener for TlsTrainerListener {
                 let memory = Some(ReceivedArena::Streamed);
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
-            Ok(IncomingConnection { source: source_of(peer.ip()), handshake })
+            Ok(IncomingConnection { source: source_of_remote(peer.ip()), handshake })
         })
     }
 }
@@ -141,7 +141,7 @@ impl TrainerListener for TlsTrainerListener {
 ///
 /// # Errors
 /// The connection is gone.
-pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
+pub fn prepare_remote_socket(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = stream.as_fd();
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
@@ -151,8 +151,8 @@ pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Returns the host for which a connection counts. One host has a whole IPv6 network of 64 bits.
-fn source_of(peer: IpAddr) -> ConnectionSource {
-    /// The bits of an IPv6 address that tell networks apart.
+fn source_of_remote(peer: IpAddr) -> ConnectionSource {
+    /// The first 64 of the 128 bits of an IPv6 address, which tell networks apart.
     const NETWORK: u128 = !(u64::MAX as u128);
     ConnectionSource::Host(match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_source() {
-        let source = |text: &str| source_of(text.parse().expect("an address"));
+        let source = |text: &str| source_of_remote(text.parse().expect("an address"));
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));

@@ -16,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const READ_BYTES: usize = 1 << 16;
 
 /// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent.
-pub fn is_contribution_read(pattern: Pattern, rank: RankId) -> bool {
+pub fn is_contribution_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
     !matches!(pattern, Pattern::Broadcast { from } if from != rank)
 }
 
 /// Returns whether the gateway writes the result of `rank`, so that its bytes come back.
-pub fn is_result_written(pattern: Pattern, rank: RankId) -> bool {
+pub fn is_result_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
     !matches!(pattern, Pattern::Reduce { to } if to != rank)
 }
 
@@ -117,7 +117,9 @@ mod tests {
     #[test]
     fn only_used_slots_of_a_rank_are_streamed() {
         let (own, other) = (RankId(1), RankId(2));
-        let used = |pattern| (is_contribution_read(pattern, own), is_result_written(pattern, own));
+        let used = |pattern| {
+            (is_contribution_sent_in_pieces(pattern, own), is_result_sent_in_pieces(pattern, own))
+        };
         assert_eq!(used(Pattern::AllReduce), (true, true));
         assert_eq!(used(Pattern::Broadcast { from: own }), (true, true));
         assert_eq!(used(Pattern::Broadcast { from: other }), (false, true));

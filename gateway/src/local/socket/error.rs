@@ -1,6 +1,6 @@
 //! Why a gateway cannot listen at its socket.
 
-use crate::access::{SocketAccessError, unix_group_label};
+use crate::access::{SocketAccessError, group_account_label};
 use crate::limits::process::LimitRemedy;
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub enum ListenError {
     #[error(
         "cannot give {} to group {}: {source}; make the gateway's user a member of that group",
         path.display(),
-        unix_group_label(*group)
+        group_account_label(*group)
     )]
     Group {
         /// The socket or its folder.

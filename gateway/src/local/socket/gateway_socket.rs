@@ -1,10 +1,10 @@
 //! The socket file of a gateway: made atomically, looked after, and removed if it is still its own.
 
 use super::error::ListenError;
-use super::lock::{FileId, SocketLock};
+use super::lock::{LockFileId, SocketLock};
 use crate::access::{
-    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user, socket_folder,
-    unix_user_label,
+    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user_account, socket_folder,
+    user_account_label,
 };
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -82,7 +82,7 @@ pub(super) enum SocketFile {
 pub(super) struct GatewaySocket {
     spec: SocketSpec,
     lock: SocketLock,
-    file: FileId,
+    file: LockFileId,
     pub listener: UnixListener,
 }
 
@@ -93,7 +93,7 @@ impl GatewaySocket {
     /// # Errors
     /// [`ListenError`]: nothing was changed, but for the folder and the lock file.
     pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
-        make_folder(&spec)?;
+        make_socket_folder(&spec)?;
         check_socket_folder(&spec.path, TrustedUsers::new(None))?;
         let lock = SocketLock::acquire(&spec.path)?;
         let (file, listener) = make_socket(&spec, &lock)?;
@@ -106,11 +106,11 @@ impl GatewaySocket {
     /// # Errors
     /// [`ListenError`]: trainers cannot attach meanwhile.
     pub fn restore(&mut self) -> Result<SocketFile, ListenError> {
-        let is_there = FileId::at(&self.spec.path) == Some(self.file);
+        let is_there = LockFileId::at(&self.spec.path) == Some(self.file);
         if is_there && self.lock.is_in_place() {
             return Ok(SocketFile::InPlace);
         }
-        make_folder(&self.spec)?;
+        make_socket_folder(&self.spec)?;
         check_socket_folder(&self.spec.path, TrustedUsers::new(None))?;
         if !self.lock.is_in_place() {
             let lock = SocketLock::acquire(&self.spec.path)?;
@@ -133,7 +133,7 @@ impl GatewaySocket {
 impl Drop for GatewaySocket {
     /// Removes socket file and lock file where they are still this gateway's own.
     fn drop(&mut self) {
-        if self.lock.is_in_place() && FileId::at(&self.spec.path) == Some(self.file) {
+        if self.lock.is_in_place() && LockFileId::at(&self.spec.path) == Some(self.file) {
             // A file that stays is one that a gateway has left: the next one replaces it.
             let _ = std::fs::remove_file(&self.spec.path);
         }
@@ -143,7 +143,7 @@ impl Drop for GatewaySocket {
 
 /// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group or
 /// everybody to enter.
-fn make_folder(spec: &SocketSpec) -> Result<(), ListenError> {
+fn make_socket_folder(spec: &SocketSpec) -> Result<(), ListenError> {
     let folder = socket_folder(&spec.path);
     if folder.is_dir() {
         return Ok(());
@@ -157,14 +157,14 @@ fn make_folder(spec: &SocketSpec) -> Result<(), ListenError> {
         made => made.map_err(at_fault)?,
     }
     if let Some(group) = spec.group {
-        give_to_group(folder, group)?;
+        give_socket_to_group(folder, group)?;
     }
     let mode = Permissions::from_mode(spec.mode.of_folder());
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
 /// Gives a file or folder of this user to a group.
-fn give_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
+fn give_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
     chown(path, None, Some(group)).map_err(|source| ListenError::Group {
         path: path.to_owned(),
         group,
@@ -176,14 +176,14 @@ fn give_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
 fn make_socket(
     spec: &SocketSpec,
     lock: &SocketLock,
-) -> Result<(FileId, UnixListener), ListenError> {
+) -> Result<(LockFileId, UnixListener), ListenError> {
     remove_stale_socket(&spec.path, lock)?;
-    let temporary = temporary_path(&spec.path);
+    let temporary = temporary_socket_path(&spec.path);
     // The holder of the lock may remove the socket that an earlier one left half made.
     let remove_temporary = || {
         let found = std::fs::symlink_metadata(&temporary);
-        let is_own =
-            found.is_ok_and(|found| found.file_type().is_socket() && found.uid() == own_user());
+        let is_own = found
+            .is_ok_and(|found| found.file_type().is_socket() && found.uid() == own_user_account());
         if temporary != spec.path && is_own {
             let _ = std::fs::remove_file(&temporary);
         }
@@ -202,7 +202,7 @@ fn make_socket(
 
 /// Returns the name under which a socket is made before it gets its own; its own where the other
 /// would be too long.
-fn temporary_path(socket: &Path) -> PathBuf {
+fn temporary_socket_path(socket: &Path) -> PathBuf {
     let name = socket.file_name().unwrap_or_default().to_string_lossy();
     let temporary = socket.with_file_name(format!(".{name}.new"));
     let fits = temporary.as_os_str().len() <= SOCKET_PATH_BYTES_MAX;
@@ -215,7 +215,7 @@ fn bind_socket(
     spec: &SocketSpec,
     lock: &SocketLock,
     temporary: &Path,
-) -> Result<(FileId, OwnedFd), ListenError> {
+) -> Result<(LockFileId, OwnedFd), ListenError> {
     let refused = |error: Errno| match error {
         Errno::EXIST | Errno::ADDRINUSE => ListenError::Taken {
             socket: spec.path.clone(),
@@ -227,22 +227,22 @@ fn bind_socket(
     let address = SocketAddrUnix::new(temporary).map_err(refused)?;
     rustix::net::bind(&socket, &address).map_err(refused)?;
     if let Some(group) = spec.group {
-        give_to_group(temporary, group)?;
+        give_socket_to_group(temporary, group)?;
     }
     std::fs::set_permissions(temporary, Permissions::from_mode(spec.mode.of_socket()))
         .map_err(|source| ListenError::File { path: temporary.to_owned(), source })?;
-    let file = FileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
+    let file = LockFileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
     // Recorded before anybody can see the file: a gateway that is killed leaves none unknown.
     lock.record(file.inode)?;
     rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
     if temporary != spec.path {
-        rename_to_free_path(temporary, &spec.path).map_err(refused)?;
+        rename_socket_to_free_path(temporary, &spec.path).map_err(refused)?;
     }
     Ok((file, socket))
 }
 
 /// Renames a file; fails where the new path is taken.
-fn rename_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
+fn rename_socket_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // This file system cannot refuse: the path was free a moment ago.
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(CWD, from, CWD, to),
@@ -269,10 +269,10 @@ fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError
     };
     let by = if !found.file_type().is_socket() {
         "a file is there that is no socket: remove it, or choose another path".to_owned()
-    } else if found.uid() != own_user() {
-        format!("a socket of user {} is there", unix_user_label(found.uid()))
+    } else if found.uid() != own_user_account() {
+        format!("a socket of user {} is there", user_account_label(found.uid()))
     } else {
-        match connect_without_waiting(path) {
+        match connect_socket_without_waiting(path) {
             Err(Errno::CONNREFUSED) if lock.recorded_inode() == Some(found.ino()) => {
                 return std::fs::remove_file(path).map_err(at_fault);
             }
@@ -292,7 +292,7 @@ fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError
 }
 
 /// Connects to a socket and hangs up. A listener whose backlog is full gives `EAGAIN`.
-fn connect_without_waiting(path: &Path) -> rustix::io::Result<()> {
+fn connect_socket_without_waiting(path: &Path) -> rustix::io::Result<()> {
     let socket = unix_stream_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }

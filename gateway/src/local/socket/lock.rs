@@ -5,7 +5,7 @@
 //! another program is never taken for one that a gateway left behind.
 
 use super::error::ListenError;
-use crate::access::{own_user, unix_user_label};
+use crate::access::{own_user_account, user_account_label};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -25,12 +25,12 @@ pub(super) struct SocketLock {
 
 /// Device and inode of a file: equal for one file, however it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId {
+pub(super) struct LockFileId {
     device: u64,
     pub inode: u64,
 }
 
-impl FileId {
+impl LockFileId {
     /// Returns the identity of the file at `path` itself, not of one that it links to; `None` if
     /// there is none.
     pub fn at(path: &Path) -> Option<Self> {
@@ -59,8 +59,8 @@ impl SocketLock {
             let found = file.metadata().map_err(at_fault)?;
             let foreign = if !found.is_file() {
                 Some("is no regular file".to_owned())
-            } else if found.uid() != own_user() {
-                Some(format!("is one of user {}", unix_user_label(found.uid())))
+            } else if found.uid() != own_user_account() {
+                Some(format!("is one of user {}", user_account_label(found.uid())))
             } else {
                 None
             };
@@ -71,7 +71,7 @@ impl SocketLock {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    let process = read_record(&file, "pid");
+                    let process = read_lock_record(&file, "pid");
                     return Err(ListenError::Held { socket: socket.to_owned(), process });
                 }
                 Err(TryLockError::Error(source)) => return Err(at_fault(source)),
@@ -88,13 +88,13 @@ impl SocketLock {
 
     /// Whether the file that is locked still is the one that others would lock.
     pub fn is_in_place(&self) -> bool {
-        let held = self.file.metadata().map(|found| FileId::of(&found));
-        held.is_ok_and(|held| FileId::at(&self.path) == Some(held))
+        let held = self.file.metadata().map(|found| LockFileId::of(&found));
+        held.is_ok_and(|held| LockFileId::at(&self.path) == Some(held))
     }
 
     /// Returns the inode of the socket file that the last holder made; `None` if none is recorded.
     pub fn recorded_inode(&self) -> Option<u64> {
-        read_record(&self.file, "inode")
+        read_lock_record(&self.file, "inode")
     }
 
     /// Records this process and the inode of the socket file that it made, for the next holder.
@@ -131,7 +131,7 @@ pub(super) fn lock_path(socket: &Path) -> PathBuf {
 }
 
 /// Reads the number behind `word` in a lock file; `None` if it has none.
-fn read_record<T: std::str::FromStr>(mut file: &File, word: &str) -> Option<T> {
+fn read_lock_record<T: std::str::FromStr>(mut file: &File, word: &str) -> Option<T> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0)).ok()?;
     file.take(LOCK_FILE_BYTES_MAX).read_to_string(&mut text).ok()?;

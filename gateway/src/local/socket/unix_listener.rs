@@ -5,7 +5,7 @@ use super::gateway_socket::{GatewaySocket, SocketFile, SocketSpec};
 use crate::host::{BoxFuture, Host, RealHost};
 use crate::local::listener::{
     AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener,
-    receive_file_descriptor,
+    receive_listener_descriptor,
 };
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -64,7 +64,7 @@ impl TrainerListener for UnixSocketListener {
             let stream = socket.lock().await.accept().await?;
             let source = ConnectionSource::User(stream.peer_cred()?.uid());
             let handshake = Box::pin(async move {
-                let memory = receive_file_descriptor(&stream).await?;
+                let memory = receive_listener_descriptor(&stream).await?;
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
             Ok(IncomingConnection { source, handshake })

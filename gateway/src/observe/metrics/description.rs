@@ -1,7 +1,7 @@
 //! Descriptions of metrics, and the exposition that has a description for each.
 //!
-//! A metric enters the [`Exposition`] with its description only, so that the text for scrapers and
-//! the page in docs cannot differ.
+//! A metric enters the [`MetricsExposition`] with its description only, so that the text for
+//! scrapers and the page in docs cannot differ.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -59,16 +59,16 @@ impl DescribedMetric {
 }
 
 /// One number at a scrape: its labels and its value.
-pub(super) type Sample = (Vec<(&'static str, String)>, f64);
+pub(super) type DescribedSample = (Vec<(&'static str, String)>, f64);
 
 /// All metrics of a gateway with their descriptions.
 #[derive(Debug, Default)]
-pub(super) struct Exposition {
+pub(super) struct MetricsExposition {
     registry: Registry,
     described: Vec<DescribedMetric>,
 }
 
-impl Exposition {
+impl MetricsExposition {
     /// Adds a metric that counts by itself.
     pub fn add(&mut self, description: MetricDescription, metric: impl Metric) {
         let kind = EncodeMetric::metric_type(&metric);
@@ -80,7 +80,8 @@ impl Exposition {
         }
     }
 
-    /// Adds metrics that a collector reads at each scrape, and writes by [`encode_samples`].
+    /// Adds metrics that a collector reads at each scrape, and writes by
+    /// [`encode_described_samples`].
     pub fn add_collected(
         &mut self,
         described: impl IntoIterator<Item = DescribedMetric>,
@@ -104,10 +105,10 @@ impl Exposition {
 }
 
 /// Writes the samples of one metric; nothing where there are none.
-pub(super) fn encode_samples(
+pub(super) fn encode_described_samples(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &DescribedMetric,
-    samples: &[Sample],
+    samples: &[DescribedSample],
 ) -> fmt::Result {
     if samples.is_empty() {
         return Ok(());
@@ -118,16 +119,20 @@ pub(super) fn encode_samples(
         encoder.encode_descriptor(description.base_name(), &help, unit.as_ref(), *kind)?;
     for (labels, value) in samples {
         if labels.is_empty() {
-            encode_number(&mut family, *kind, *value)?;
+            encode_described_number(&mut family, *kind, *value)?;
         } else {
-            encode_number(&mut family.encode_family(labels)?, *kind, *value)?;
+            encode_described_number(&mut family.encode_family(labels)?, *kind, *value)?;
         }
     }
     Ok(())
 }
 
 /// Writes one number. A whole gauge has no decimal point, as those that count by themselves.
-fn encode_number(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: f64) -> fmt::Result {
+fn encode_described_number(
+    encoder: &mut MetricEncoder<'_>,
+    kind: MetricType,
+    value: f64,
+) -> fmt::Result {
     match kind {
         MetricType::Counter => encoder.encode_counter::<NoLabelSet, f64, u64>(&value, None),
         _ if value.fract() == 0.0 && value.abs() < WHOLE_MAX => {

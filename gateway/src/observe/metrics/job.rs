@@ -4,7 +4,7 @@ use super::bounded_label::{BoundedLabel, NAMES_OF_JOB_MAX};
 use super::job_counters::JobCounters;
 use super::labels::StragglerLabel;
 use super::network::RealGauge;
-use crate::memory::arena::MappedGauges;
+use crate::memory::arena::ArenaGauges;
 use crate::observe::status::{JobReport, StragglerReport};
 use crate::sync::lock;
 use hier_collectives::ids::RankId;
@@ -29,7 +29,7 @@ pub struct JobMetrics {
     /// The peak of the scratch memory in use, in bytes.
     pub scratch_bytes_max: Gauge,
     /// Scratch memory mapped: in use, kept for reuse, or still read by QUIC.
-    pub mapped: MappedGauges,
+    pub mapped: ArenaGauges,
     /// Number of commits of local ranks without an answer.
     pub waiting_commits: Gauge,
     /// Age of the oldest commit without an answer, in seconds; 0 when there is none.
@@ -62,7 +62,7 @@ impl JobMetrics {
             epoch: Gauge::default(),
             scratch_bytes: Gauge::default(),
             scratch_bytes_max: Gauge::default(),
-            mapped: MappedGauges::default(),
+            mapped: ArenaGauges::default(),
             waiting_commits: Gauge::default(),
             commit_awaited_seconds: RealGauge::default(),
             draining: Gauge::default(),

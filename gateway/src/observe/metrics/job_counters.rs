@@ -1,6 +1,6 @@
 //! The counters and histograms of all jobs. Jobs beyond the limit count together.
 
-use super::description::{Exposition, MetricDescription};
+use super::description::{MetricDescription, MetricsExposition};
 use super::labels::{
     CollectiveLabel, FailureLabel, OpLabel, StragglerLabel, failed_outcome_label, failure_label,
 };
@@ -96,7 +96,7 @@ impl JobCounters {
     }
 
     /// Adds the counters and histograms to the exposition.
-    pub fn register(&self, exposition: &mut Exposition) {
+    pub fn register(&self, exposition: &mut MetricsExposition) {
         let collectives = MetricDescription {
             name: "landbridge_collectives",
             unit: "",

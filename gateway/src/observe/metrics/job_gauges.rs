@@ -4,7 +4,9 @@
 //! value that an alert looks for.
 
 use super::bounded_label::BoundedLabel;
-use super::description::{DescribedMetric, MetricDescription, Sample, encode_samples};
+use super::description::{
+    DescribedMetric, DescribedSample, MetricDescription, encode_described_samples,
+};
 use super::job::JobMetrics;
 use crate::sync::lock;
 use prometheus_client::collector::Collector;
@@ -38,7 +40,7 @@ impl Collector for JobCollector {
         let table = lock(&self.0);
         JOB_GAUGES.iter().try_for_each(|gauge| {
             let samples = gauge.samples(table.jobs.values());
-            encode_samples(&mut encoder, &gauge.metric(), &samples)
+            encode_described_samples(&mut encoder, &gauge.metric(), &samples)
         })
     }
 }
@@ -62,7 +64,7 @@ impl JobGauge {
     }
 
     /// Returns a sample for each set of labels, with the values of all jobs that have it folded.
-    fn samples<'a>(&self, jobs: impl Iterator<Item = &'a JobMetrics>) -> Vec<Sample> {
+    fn samples<'a>(&self, jobs: impl Iterator<Item = &'a JobMetrics>) -> Vec<DescribedSample> {
         let mut folded: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         for job in jobs {
             for (labels, value) in (self.read)(job) {
@@ -72,7 +74,7 @@ impl JobGauge {
             }
         }
         let names = self.description.labels;
-        let sample = |(values, value): (Vec<String>, f64)| -> Sample {
+        let sample = |(values, value): (Vec<String>, f64)| -> DescribedSample {
             (names.iter().copied().zip(values).collect(), value)
         };
         folded.into_iter().map(sample).collect()
@@ -88,18 +90,18 @@ const fn job_gauge(
 }
 
 /// Returns the one value of a gauge without other labels.
-fn alone(value: f64) -> LabelledValues {
+fn lone_gauge_value(value: f64) -> LabelledValues {
     vec![(Vec::new(), value)]
 }
 
 /// Adds two values.
-fn sum(one: f64, other: f64) -> f64 {
+fn sum_gauge_values(one: f64, other: f64) -> f64 {
     one + other
 }
 
 /// Returns the seconds for which each rank has been awaited. Ranks beyond the limit are one: the
 /// rank that has been awaited longest.
-fn read_awaited(job: &JobMetrics) -> LabelledValues {
+fn read_awaited_gauge(job: &JobMetrics) -> LabelledValues {
     let mut ranks = BoundedLabel::new(job.names_max);
     let mut read: BTreeMap<String, f64> = BTreeMap::new();
     for (rank, seconds) in lock(&job.awaited).iter() {
@@ -110,7 +112,7 @@ fn read_awaited(job: &JobMetrics) -> LabelledValues {
 }
 
 /// Returns the delay by the straggler, if there is one.
-fn read_straggler(job: &JobMetrics) -> LabelledValues {
+fn read_straggler_gauge(job: &JobMetrics) -> LabelledValues {
     let straggler = lock(&job.straggler).clone();
     let read = straggler.map(|straggler| {
         let name = job.straggler_label(&straggler.name);
@@ -132,7 +134,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
         ),
         // A job without an epoch is not hidden by others that have one.
         fold: f64::min,
-        read: |job| alone(job.epoch.get() as f64),
+        read: |job| lone_gauge_value(job.epoch.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -142,8 +144,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "None: `landbridge_ranks_attached` compares with it",
             ],
         ),
-        fold: sum,
-        read: |job| alone(job.ranks.get() as f64),
+        fold: sum_gauge_values,
+        read: |job| lone_gauge_value(job.ranks.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -153,8 +155,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "Fewer than `landbridge_ranks` while the job should train: start the trainers",
             ],
         ),
-        fold: sum,
-        read: |job| alone(job.ranks_attached.get() as f64),
+        fold: sum_gauge_values,
+        read: |job| lone_gauge_value(job.ranks_attached.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -166,7 +168,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| alone(job.oldest_collective_seconds.get()),
+        read: |job| lone_gauge_value(job.oldest_collective_seconds.get()),
     },
     JobGauge {
         description: MetricDescription {
@@ -177,7 +179,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             advice: "Look at the trainer of that rank: it is slow, stopped or gone",
         },
         fold: f64::max,
-        read: read_awaited,
+        read: read_awaited_gauge,
     },
     JobGauge {
         description: MetricDescription {
@@ -188,7 +190,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             advice: "See `landbridge_straggler_lost_seconds_total` for what it costs",
         },
         fold: f64::max,
-        read: read_straggler,
+        read: read_straggler_gauge,
     },
     JobGauge {
         description: job_gauge(
@@ -198,8 +200,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "`landbridge status` names the regions that have not confirmed",
             ],
         ),
-        fold: sum,
-        read: |job| alone(job.waiting_commits.get() as f64),
+        fold: sum_gauge_values,
+        read: |job| lone_gauge_value(job.waiting_commits.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -210,7 +212,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| alone(job.commit_awaited_seconds.get()),
+        read: |job| lone_gauge_value(job.commit_awaited_seconds.get()),
     },
     JobGauge {
         description: job_gauge(
@@ -221,7 +223,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| alone(job.draining.get() as f64),
+        read: |job| lone_gauge_value(job.draining.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -231,8 +233,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "Near the `memory` of the gateway, collectives wait for each other: raise it",
             ],
         ),
-        fold: sum,
-        read: |job| alone(job.scratch_bytes.get() as f64),
+        fold: sum_gauge_values,
+        read: |job| lone_gauge_value(job.scratch_bytes.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -240,7 +242,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ["Peak of the scratch memory in use for a job", SCRAPES_MISS_PEAKS],
         ),
         fold: f64::max,
-        read: |job| alone(job.scratch_bytes_max.get() as f64),
+        read: |job| lone_gauge_value(job.scratch_bytes_max.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -252,7 +254,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| alone(job.scratch_bytes_max.get() as f64),
+        read: |job| lone_gauge_value(job.scratch_bytes_max.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -262,8 +264,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "See `landbridge_scratch_bytes`",
             ],
         ),
-        fold: sum,
-        read: |job| alone(job.mapped.bytes.get() as f64),
+        fold: sum_gauge_values,
+        read: |job| lone_gauge_value(job.mapped.bytes.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -271,7 +273,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ["Peak of the scratch memory mapped for a job", SCRAPES_MISS_PEAKS],
         ),
         fold: f64::max,
-        read: |job| alone(job.mapped.most.get() as f64),
+        read: |job| lone_gauge_value(job.mapped.most.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -283,7 +285,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| alone(job.mapped.most.get() as f64),
+        read: |job| lone_gauge_value(job.mapped.most.get() as f64),
     },
 ];
 

@@ -3,7 +3,7 @@
 //! They are read at each scrape. One that cannot be read, as in a container without `/proc`, is
 //! left out.
 
-use super::description::{DescribedMetric, MetricDescription, encode_samples};
+use super::description::{DescribedMetric, MetricDescription, encode_described_samples};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -33,13 +33,13 @@ impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         PROCESS_METRICS.iter().try_for_each(|process| {
             let sample = (process.read)().map(|value| (Vec::new(), value));
-            encode_samples(&mut encoder, &process.metric, sample.as_slice())
+            encode_described_samples(&mut encoder, &process.metric, sample.as_slice())
         })
     }
 }
 
 /// Describes a metric of the process.
-const fn described(
+const fn process_metric(
     kind: MetricType,
     [name, unit]: [&'static str; 2],
     [meaning, advice]: [&'static str; 2],
@@ -53,7 +53,7 @@ const fn described(
 /// The metrics of the process.
 static PROCESS_METRICS: [ProcessMetric; 6] = [
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Counter,
             ["process_cpu_seconds", "seconds"],
             [
@@ -62,10 +62,10 @@ static PROCESS_METRICS: [ProcessMetric; 6] = [
                  limited by the processor: give it more, or lower the rate of its links",
             ],
         ),
-        read: cpu_seconds,
+        read: process_cpu_seconds,
     },
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Gauge,
             ["process_resident_memory_bytes", "bytes"],
             [
@@ -73,26 +73,26 @@ static PROCESS_METRICS: [ProcessMetric; 6] = [
                 "Compare it with `memory` of the region file and the limit of its container",
             ],
         ),
-        read: resident_bytes,
+        read: process_resident_bytes,
     },
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Gauge,
             ["process_open_fds", ""],
             ["Open file descriptors", "Near `process_max_fds`, trainers and scrapers are refused"],
         ),
-        read: open_descriptors,
+        read: process_open_descriptors,
     },
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Gauge,
             ["process_max_fds", ""],
             ["Most file descriptors that may be open", "Raise it by `LimitNOFILE=` of the service"],
         ),
-        read: descriptors_max,
+        read: process_descriptors_max,
     },
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Gauge,
             ["process_start_time_seconds", "seconds"],
             [
@@ -101,45 +101,45 @@ static PROCESS_METRICS: [ProcessMetric; 6] = [
                  log of the service",
             ],
         ),
-        read: start_time,
+        read: process_start_time,
     },
     ProcessMetric {
-        metric: described(
+        metric: process_metric(
             MetricType::Gauge,
             ["process_threads", ""],
             ["Threads of the process", "Compare it with the limit on tasks of the service"],
         ),
-        read: threads,
+        read: process_threads,
     },
 ];
 
 /// Returns the processor time of the process in seconds.
-fn cpu_seconds() -> Option<f64> {
+fn process_cpu_seconds() -> Option<f64> {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
 }
 
 /// Returns the memory of the process that is in RAM, in bytes.
-fn resident_bytes() -> Option<f64> {
+fn process_resident_bytes() -> Option<f64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages as f64 * rustix::param::page_size() as f64)
 }
 
 /// Returns the number of open descriptors, without the one that lists them.
-fn open_descriptors() -> Option<f64> {
+fn process_open_descriptors() -> Option<f64> {
     let listed = std::fs::read_dir("/proc/self/fd").ok()?.count();
     Some(listed.saturating_sub(1) as f64)
 }
 
 /// Returns the most descriptors that may be open; `None` without a limit.
-fn descriptors_max() -> Option<f64> {
+fn process_descriptors_max() -> Option<f64> {
     getrlimit(Resource::Nofile).current.map(|most| most as f64)
 }
 
 /// Returns the start of the process in seconds since 1970.
-fn start_time() -> Option<f64> {
-    let ticks: u64 = stat_field(STAT_START_TIME)?;
+fn process_start_time() -> Option<f64> {
+    let ticks: u64 = process_stat_field(STAT_START_TIME)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let boot: u64 =
         stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -147,13 +147,13 @@ fn start_time() -> Option<f64> {
 }
 
 /// Returns the number of threads.
-fn threads() -> Option<f64> {
-    stat_field(STAT_THREADS).map(|threads| threads as f64)
+fn process_threads() -> Option<f64> {
+    process_stat_field(STAT_THREADS).map(|threads| threads as f64)
 }
 
 /// Reads a number of `/proc/self/stat`, counted from behind the name of the program, which may
 /// contain spaces.
-fn stat_field(index: usize) -> Option<u64> {
+fn process_stat_field(index: usize) -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(index)?.parse().ok()
 }

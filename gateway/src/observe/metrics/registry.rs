@@ -1,7 +1,7 @@
 //! All metrics of a gateway.
 
 use super::bounded_label::{BoundedLabel, JOB_LABELS_MAX};
-use super::description::{DescribedMetric, Exposition, MetricDescription};
+use super::description::{DescribedMetric, MetricDescription, MetricsExposition};
 use super::job::JobMetrics;
 use super::job_counters::JobCounters;
 use super::job_gauges::{JobCollector, JobTable};
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 /// All metrics of one gateway.
 #[derive(Debug)]
 pub struct MetricsRegistry {
-    exposition: Exposition,
+    exposition: MetricsExposition,
     /// Segments that arrived and were used.
     pub segments: Counter,
     /// Log lines that could not be written, or that nobody read.
@@ -57,7 +57,7 @@ impl MetricsRegistry {
     pub fn new() -> Self {
         let jobs = JobTable { labels: BoundedLabel::new(JOB_LABELS_MAX), jobs: BTreeMap::new() };
         let mut metrics = Self {
-            exposition: Exposition::default(),
+            exposition: MetricsExposition::default(),
             segments: Counter::default(),
             lost_log_lines: Counter::default(),
             warnings: Warnings::default(),

@@ -33,15 +33,15 @@ fn make_page() -> StatusPage {
     let security_policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; \
          img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        sha256_in_base64(&script),
-        sha256_in_base64(STYLE)
+        page_sha256_in_base64(&script),
+        page_sha256_in_base64(STYLE)
     );
     let html = [HEAD, "<style>", STYLE, "</style>", BODY, "<script>", &script, "</script>", END];
     StatusPage { html: html.concat().into(), security_policy }
 }
 
 /// Returns the SHA-256 digest of a text in base64, as a `Content-Security-Policy` has it.
-fn sha256_in_base64(text: &str) -> String {
+fn page_sha256_in_base64(text: &str) -> String {
     let hashed = digest::digest(&digest::SHA256, text.as_bytes());
     let bytes: &[u8] = hashed.as_ref();
     let mut encoded = String::new();
@@ -59,21 +59,21 @@ fn sha256_in_base64(text: &str) -> String {
 /// The 64 characters of base64.
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The beginning of the page, up to its style.
+/// The beginning of the status page in HTML, up to its style.
 const HEAD: &str = include_str!("head.html");
-/// The style.
+/// The style of the status page, in CSS.
 const STYLE: &str = include_str!("style.css");
-/// The body, up to its script.
+/// The body of the status page in HTML, up to its script.
 const BODY: &str = include_str!("body.html");
-/// The part of the script that computes what is shown.
+/// The part of the status page's script that computes the values to show.
 const MODEL: &str = include_str!("model.js");
-/// The part of the script that shows tables.
+/// The part of the status page's script that shows tables.
 const TABLES: &str = include_str!("tables.js");
-/// The part of the script that draws.
+/// The part of the status page's script that draws.
 const PICTURES: &str = include_str!("pictures.js");
-/// The part of the script that fetches data.
+/// The part of the status page's script that fetches data.
 const MAIN: &str = include_str!("main.js");
-/// The end of the page.
+/// The end of the status page in HTML.
 const END: &str = "\n</body>\n</html>\n";
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn digests_are_in_base64() {
         // RFC 4648 and the digest of the empty text.
-        assert_eq!(sha256_in_base64(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+        assert_eq!(page_sha256_in_base64(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }
 
     #[test]

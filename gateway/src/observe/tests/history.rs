@@ -1,5 +1,5 @@
 use super::server::example;
-use crate::observe::history::{History, Sample};
+use crate::observe::history::{History, HistorySample};
 use crate::observe::status::{GatewayReport, ProblemCause, ProblemReport};
 use crate::observe::versioned::Versioned;
 
@@ -37,7 +37,7 @@ fn a_sample_is_the_difference_of_two_reports() {
         remedy: None,
     }];
     history.add_report(&report);
-    let expected = Sample {
+    let expected = HistorySample {
         at_seconds: 15.0,
         seconds: 10.0,
         sent_bytes: 300,

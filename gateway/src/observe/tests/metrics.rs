@@ -1,5 +1,5 @@
 use crate::observe::metrics::{MetricsRegistry, PeerPlace, metrics_page};
-use crate::observe::readiness::judge_problems;
+use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{LinkReport, ProblemCause, StragglerReport};
 use crate::observe::tests::server::example;
 use crate::wan::connect::tls::CertificateExpiry;
@@ -89,7 +89,7 @@ fn filled() -> MetricsRegistry {
         loss: 0.0,
     }];
     report.peers[0].loss_alarm = true;
-    report.problems = judge_problems(&report);
+    report.problems = judge_readiness(&report);
     metrics.follow_report(&report);
     metrics.set_socket_problem(true);
     metrics

@@ -1,5 +1,5 @@
 use super::server::example;
-use crate::observe::readiness::{describe_awaited_epoch, is_ready, judge_problems};
+use crate::observe::readiness::{describe_unready_epoch, is_ready, judge_readiness};
 use crate::observe::status::{
     DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, PeerState,
     ProblemCause,
@@ -7,7 +7,7 @@ use crate::observe::status::{
 
 /// Returns cause and text of each problem, and whether the gateway is ready.
 fn judged(report: &GatewayReport) -> (Vec<(ProblemCause, String)>, bool) {
-    let problems = judge_problems(report);
+    let problems = judge_readiness(report);
     let ready = is_ready(&problems);
     (problems.iter().map(|problem| (problem.cause, problem.to_string())).collect(), ready)
 }
@@ -119,7 +119,7 @@ fn a_job_missing_elsewhere_blocks_and_explains_its_wait() {
                 epoch there; add `[job.zoo]` here and send this gateway SIGHUP, or remove it there";
     let expected = [there, here].map(|text| (ProblemCause::JobFiles, text.to_owned()));
     assert_eq!(judged(&report), (expected.to_vec(), false));
-    assert_eq!(describe_awaited_epoch(&report, "train").as_deref(), Some(there));
+    assert_eq!(describe_unready_epoch(&report, "train").as_deref(), Some(there));
     report.job_differences.remove(0);
     assert!(!judged(&report).1, "without an epoch");
     report.jobs[0].epoch = Some(1);
@@ -143,17 +143,17 @@ fn other_tokens_and_weights_are_warnings() {
 #[test]
 fn trainers_hear_what_keeps_their_job_alone_waiting() {
     let mut report = example();
-    assert_eq!(describe_awaited_epoch(&report, "train"), None, "in its epoch");
-    assert_eq!(describe_awaited_epoch(&report, "zoo"), None, "no such job");
+    assert_eq!(describe_unready_epoch(&report, "train"), None, "in its epoch");
+    assert_eq!(describe_unready_epoch(&report, "zoo"), None, "no such job");
     report.jobs[0].epoch = None;
     report.peers[0].state = PeerState::Connecting;
     report.peers[0].problem = Some("3 of 4 UDP ports do not answer".to_owned());
     report.job_differences = vec![differing("zoo", JobDifferenceKind::MissingThere)];
     let text = "gateway west-0: no lane is connected: 3 of 4 UDP ports do not answer";
-    assert_eq!(describe_awaited_epoch(&report, "train").as_deref(), Some(text));
+    assert_eq!(describe_unready_epoch(&report, "train").as_deref(), Some(text));
     report.peers[0].state = PeerState::Meeting;
-    let why = describe_awaited_epoch(&report, "train").expect("waits");
+    let why = describe_unready_epoch(&report, "train").expect("waits");
     assert!(why.starts_with("job train: no epoch: connected to west-0"), "{why}");
     report.jobs[0].removed = true;
-    assert_eq!(describe_awaited_epoch(&report, "train"), None);
+    assert_eq!(describe_unready_epoch(&report, "train"), None);
 }

@@ -1,8 +1,8 @@
 use crate::observe::fabric::FabricReport;
 use crate::observe::fetch::{FetchError, fetch_status};
 use crate::observe::metrics::MetricsRegistry;
-use crate::observe::readiness::judge_problems;
-use crate::observe::server::{Observed, serve_http};
+use crate::observe::readiness::judge_readiness;
+use crate::observe::server::{AnswerSources, run_http_server};
 use crate::observe::status::*;
 use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
 use hier_collectives::ids::GatewayId;
@@ -131,14 +131,14 @@ async fn server_with(
     let address = listener.local_addr().expect("bound");
     let metrics = Arc::new(MetricsRegistry::new());
     let (status, requests) = StatusHandle::new();
-    let observed = Observed {
+    let observed = AnswerSources {
         metrics: Arc::clone(&metrics),
         status,
         socket_problem: tokio::sync::watch::channel(socket_problem).1,
         attach: Some("192.0.2.10:7480".to_owned()),
         fabric: Arc::new(example_fabric()),
     };
-    tokio::spawn(serve_http(listener, observed));
+    tokio::spawn(run_http_server(listener, observed));
     (address, metrics, requests)
 }
 
@@ -225,7 +225,7 @@ async fn a_gateway_without_its_socket_is_not_ready() {
     assert!(answer.contains("503") && answer.contains(&problem), "{answer}");
     let status = fetch(address).await.expect("a status");
     let mut expected = GatewayReport { socket_problem: Some(problem), ..example() };
-    expected.problems = judge_problems(&expected);
+    expected.problems = judge_readiness(&expected);
     assert_eq!(status, expected);
 }
 

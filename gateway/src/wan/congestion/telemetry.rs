@@ -92,8 +92,8 @@ impl LaneTelemetry {
     /// Counts an acknowledged packet of `bytes` bytes with its RTT. Only the congestion controller
     /// calls this.
     pub fn note_ack(&self, bytes: u64, rtt_ns: u64) {
-        add_to_lane_counter(&self.acked_packets, 1);
-        add_to_lane_counter(&self.acked_bytes, bytes);
+        add_to_telemetry_counter(&self.acked_packets, 1);
+        add_to_telemetry_counter(&self.acked_bytes, bytes);
         let rtt_ns = rtt_ns.max(1);
         for min_rtt_ns in [&self.tuner_min_rtt_ns, &self.engine_min_rtt_ns] {
             let least = min_rtt_ns.load(Ordering::Relaxed);
@@ -115,12 +115,12 @@ impl LaneTelemetry {
 
     /// Returns the least RTT since the last call by the tuner; `None` without an acknowledgement.
     pub fn take_min_rtt_for_tuner(&self) -> Option<Span> {
-        take_lane_min_rtt(&self.tuner_min_rtt_ns)
+        take_telemetry_min_rtt(&self.tuner_min_rtt_ns)
     }
 
     /// Returns the least RTT since the last call by the engine; `None` without an acknowledgement.
     pub fn take_min_rtt_for_engine(&self) -> Option<Span> {
-        take_lane_min_rtt(&self.engine_min_rtt_ns)
+        take_telemetry_min_rtt(&self.engine_min_rtt_ns)
     }
 
     /// Counts the sender's wait for space in the congestion window until the result is dropped.
@@ -325,14 +325,14 @@ impl Drop for WindowWait<'_> {
 }
 
 /// Returns the least RTT in a cell of the counters and clears it; `None` if 0.
-fn take_lane_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
+fn take_telemetry_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
     let ns = min_rtt_ns.swap(0, Ordering::Relaxed);
     (ns > 0).then(|| Span::from_ns(ns))
 }
 
 /// Adds to a counter that has one writer, with a plain load and store, which costs less than an
 /// atomic add.
-fn add_to_lane_counter(counter: &AtomicU64, more: u64) {
+fn add_to_telemetry_counter(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 

@@ -21,7 +21,7 @@
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
 use super::min_rtt::MinRtt;
 use super::path_memory::PathMemory;
-use hier_collectives::fec::{SHARD_BYTES, parity_max};
+use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::topology::Link;
 use quinn::VarInt;
@@ -164,7 +164,7 @@ impl LanePath {
 /// Returns the receive window of one stream in bytes: the payload of a segment of `segment` bytes
 /// with its parity, and 4 KiB for its header.
 pub(crate) fn stream_window_bytes(segment: u64) -> u64 {
-    segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
+    segment + u64::from(fec_parity_max(segment)) * SHARD_BYTES + 4096
 }
 
 /// Returns the longest RTT that the windows of a link's lanes follow. Inside a region no path is

@@ -5,7 +5,9 @@
 //! (`Event::LaneUp`, `Event::LaneFinished`, `Event::LaneDown`, `Event::DialFailed`).
 
 use super::control_stream::{read_control_messages, write_control_messages};
-use super::handshake::{HelloRefusal, MetPeer, exchange_hellos, identify_refused_peer};
+use super::handshake::{
+    HelloRefusal, MetPeer, exchange_hellos, identify_peer_of_refused_handshake,
+};
 use super::{liveness, path_probe};
 use crate::admission::AdmissionSlot;
 use crate::events::Event;
@@ -55,19 +57,19 @@ pub(super) async fn serve_connection(
     established: EstablishedConnection,
     refusals: &LogThrottle,
 ) -> bool {
-    let Some(met) = meet_peer(&established).await else { return false };
+    let Some(met) = meet_peer_of_connection(&established).await else { return false };
     let EstablishedConnection { spec, lane, connection, origin } = established;
     match met {
         Ok(met) => {
             let dials = matches!(origin, ConnectionOrigin::Dialled(_));
             // The admission slot is free again.
             drop(origin);
-            run_lane_tasks(&spec, lane, connection, met, dials).await;
+            run_connection_tasks(&spec, lane, connection, met, dials).await;
             true
         }
         Err(refusal) => {
             let (why, from) = (refusal.to_string(), connection.remote_address());
-            let known = identify_refused_peer(&spec, lane, &connection);
+            let known = identify_peer_of_refused_handshake(&spec, lane, &connection);
             connection.close(PEER_REFUSED_CODE.into(), why.as_bytes());
             if let Some(suppressed) = refusals.permit(spec.host.now()) {
                 // One of a gateway is a problem of its peer, which is warned of if it lasts.
@@ -95,7 +97,9 @@ pub(super) async fn serve_connection(
 
 /// Exchanges hellos with the peer. A path probe is answered and gives `None`; a connection that
 /// loses its slot meanwhile gives `Evicted`.
-async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer, HelloRefusal>> {
+async fn meet_peer_of_connection(
+    established: &EstablishedConnection,
+) -> Option<Result<MetPeer, HelloRefusal>> {
     let EstablishedConnection { spec, lane, connection, origin } = established;
     match origin {
         ConnectionOrigin::Dialled(peer) => {
@@ -121,7 +125,7 @@ async fn meet_peer(established: &EstablishedConnection) -> Option<Result<MetPeer
 /// Reports a lane to the engine, and runs the tasks of its connection until one of them ends.
 /// `dials` says whether this gateway has dialled it, and so sends its keep-alives and closes it
 /// when it is not needed.
-async fn run_lane_tasks(
+async fn run_connection_tasks(
     spec: &Arc<LaneSpec>,
     lane: u16,
     connection: Connection,

@@ -7,8 +7,8 @@
 //! the lane that the other has not confirmed. So nothing is lost with the lane.
 
 use crate::events::{ConnectionId, Event, EventSender};
-use crate::wan::lane_handle::ControlOutput;
-use crate::wan::link::message::{LINK_GROUP, LinkMessage};
+use crate::wan::lane_handle::LaneControlOutput;
+use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
@@ -104,15 +104,17 @@ fn decode_control_event(
 /// The stream broke off, or the engine has dropped the lane's handle.
 pub(super) async fn write_control_messages(
     mut stream: SendStream,
-    mut queue: mpsc::Receiver<ControlOutput>,
+    mut queue: mpsc::Receiver<LaneControlOutput>,
 ) -> Result<(), String> {
     let mut outputs = Vec::new();
     while queue.recv_many(&mut outputs, WRITTEN_TOGETHER_MAX).await > 0 {
         let (mut frames, mut is_last) = (Vec::new(), false);
         for output in outputs.drain(..) {
             match output {
-                ControlOutput::Message(message) => frames.extend(frame_control_message(&message)),
-                ControlOutput::Finish => is_last = true,
+                LaneControlOutput::Message(message) => {
+                    frames.extend(frame_control_message(&message))
+                }
+                LaneControlOutput::Finish => is_last = true,
             }
         }
         stream.write_all(&frames).await.map_err(|error| error.to_string())?;

@@ -105,7 +105,8 @@ impl Dialler {
         let mut lanes = peer.lanes.subscribe();
         let mut needless =
             pin!(async { lanes.wait_for(|in_use| lane >= in_use).await.map(|_| ()) });
-        let (repeat, patience) = (repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
+        let (repeat, patience) =
+            (dial_repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
         let mut long = self.begin_attempt()?;
         let began = spec.host.now();
         let mut long_since = began;
@@ -180,7 +181,7 @@ impl Dialler {
         tokio::select! {
             biased;
             result = connecting => result
-                .map_err(|error| format!("{address}: {}", tls::explain_connection_error(&error))),
+                .map_err(|error| format!("{address}: {}", tls::explain_connection_alert(&error))),
             () = spec.host.sleep_until(spec.host.now() + patience) => {
                 Err(format!("{address}: no handshake within {patience}"))
             }
@@ -203,7 +204,7 @@ type Attempt = Pin<Box<dyn Future<Output = Answered> + Send>>;
 struct Answered(quinn::Connecting);
 
 /// Returns how often a lane dials a peer of which nothing is heard, over a link with this round trip.
-fn repeat_interval(rtt: Span) -> Span {
+fn dial_repeat_interval(rtt: Span) -> Span {
     Span::from_ns(rtt.ns().saturating_mul(DIAL_REPEAT_ROUNDS)).max(DIAL_REPEAT_MIN)
 }
 
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn dials_without_answer_follow_the_round_trip() {
-        let seconds = |rtt: Span| repeat_interval(rtt).ns() / 1_000_000_000;
+        let seconds = |rtt: Span| dial_repeat_interval(rtt).ns() / 1_000_000_000;
         assert_eq!([80, 400, 12_000].map(|ms| seconds(Span::from_ms(ms))), [1, 1, 24]);
     }
 

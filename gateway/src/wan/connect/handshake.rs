@@ -5,7 +5,7 @@
 
 use super::control_stream::{frame_control_message, prioritize_control_stream, read_control_frame};
 use super::tls;
-use crate::wan::lane_handle::PeerSeen;
+use crate::wan::lane_handle::LanePeerSeen;
 use crate::wan::lane_spec::LaneSpec;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::{Hello, WIRE_VERSION};
@@ -29,7 +29,7 @@ pub(super) fn handshake_timeout(rtt: Span) -> Span {
 /// A peer that has proved its identity, with the control streams.
 pub(super) struct MetPeer {
     /// The peer.
-    pub seen: PeerSeen,
+    pub seen: LanePeerSeen,
     /// Its control messages.
     pub control_in: RecvStream,
     /// Our control messages.
@@ -103,38 +103,38 @@ async fn exchange_hellos_without_limit(
     let frame = read_control_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
-    let peer = check_hello(spec, lane, &hello, dialled)?;
-    let chain = peer_certificates(connection);
-    tls::check_gateway_name(&chain, &hello.gateway, spec.fabric.name())?;
-    let seen = PeerSeen { peer, boot: hello.boot, lane };
+    let peer = check_handshake_hello(spec, lane, &hello, dialled)?;
+    let chain = peer_handshake_certificates(connection);
+    tls::check_gateway_identity(&chain, &hello.gateway, spec.fabric.name())?;
+    let seen = LanePeerSeen { peer, boot: hello.boot, lane };
     Ok(MetPeer { seen, control_in, control_out })
 }
 
 /// Returns the peer of a connection that was refused, by the name in its certificate or by its
 /// address; `None` for an unknown one.
-pub(super) fn identify_refused_peer(
+pub(super) fn identify_peer_of_refused_handshake(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
 ) -> Option<GatewayId> {
-    let chain = peer_certificates(connection);
+    let chain = peer_handshake_certificates(connection);
     let has_name = |id: &GatewayId| {
         let name = &spec.fabric.gateway(*id).name;
-        tls::check_gateway_name(&chain, name, spec.fabric.name()).is_ok()
+        tls::check_gateway_identity(&chain, name, spec.fabric.name()).is_ok()
     };
     let named = spec.peers.keys().copied().find(has_name);
     named.or_else(|| spec.peer_at(lane, connection.remote_address()))
 }
 
 /// Returns the certificates that the peer of a connection has presented, its own first.
-fn peer_certificates(connection: &Connection) -> Vec<CertificateDer<'static>> {
+fn peer_handshake_certificates(connection: &Connection) -> Vec<CertificateDer<'static>> {
     let chain = connection.peer_identity();
     let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     chain.map(|chain| *chain).unwrap_or_default()
 }
 
 /// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id.
-fn check_hello(
+fn check_handshake_hello(
     spec: &LaneSpec,
     lane: u16,
     hello: &Hello,

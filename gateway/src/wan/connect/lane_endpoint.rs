@@ -144,13 +144,13 @@ fn lane_server_config(
     // A peer at an unknown address may be at the end of the longest link. Once its hello is checked,
     // windows and controller are those of its own link.
     if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link.bdp()) {
-        server.transport_config(peer_transport_config(spec, peer, sizes));
+        server.transport_config(lane_peer_transport_config(spec, peer, sizes));
     }
     Ok(server)
 }
 
 /// Makes the transport settings of a lane to one peer, with the windows of its link.
-fn peer_transport_config(
+fn lane_peer_transport_config(
     spec: &LaneSpec,
     peer: &PeerLink,
     sizes: &PacketSizes,
@@ -207,10 +207,11 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
                 let Some(incoming) = incoming else { break };
                 let from = incoming.remote_address();
                 let mut config = config.clone();
-                if let Some(transport) = known_peer_transport_config(&spec, lane, from, &sizes) {
+                let known = known_lane_peer_transport_config(&spec, lane, from, &sizes);
+                if let Some(transport) = known {
                     config.transport_config(transport);
                 }
-                accept_connection(&spec, lane, incoming, Arc::new(config), &pending);
+                accept_lane_connection(&spec, lane, incoming, Arc::new(config), &pending);
             }
         }
     }
@@ -220,18 +221,18 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
 
 /// Returns the transport settings for the peer whose lane has the address `from`, if there is one.
 /// Before the hello, only the address identifies the peer.
-fn known_peer_transport_config(
+fn known_lane_peer_transport_config(
     spec: &LaneSpec,
     lane: u16,
     from: SocketAddr,
     sizes: &PacketSizes,
 ) -> Option<Arc<quinn::TransportConfig>> {
     let peer = spec.peers.values().find(|peer| peer.addresses.of_lane(lane) == from)?;
-    Some(peer_transport_config(spec, peer, sizes))
+    Some(lane_peer_transport_config(spec, peer, sizes))
 }
 
 /// Accepts an incoming connection, or asks its address to prove itself first (QUIC's Retry).
-fn accept_connection(
+fn accept_lane_connection(
     spec: &Arc<LaneSpec>,
     lane: u16,
     incoming: quinn::Incoming,
@@ -253,7 +254,7 @@ fn accept_connection(
         Ok(connecting) => {
             let (spec, pending) = (Arc::clone(spec), Arc::clone(pending));
             let host = Arc::clone(&spec.host);
-            host.spawn(Box::pin(complete_handshake_and_serve(
+            host.spawn(Box::pin(complete_lane_handshake_and_serve(
                 spec, lane, connecting, slot, pending,
             )));
         }
@@ -276,12 +277,12 @@ impl From<quinn::ConnectionError> for HandshakeFailure {
         if tls::is_closed_by_dialler(&error) {
             return Self::Withdrawn;
         }
-        Self::Refused(tls::explain_connection_error(&error))
+        Self::Refused(tls::explain_connection_alert(&error))
     }
 }
 
 /// Completes the TLS handshake of an accepted connection in time, and serves the connection.
-async fn complete_handshake_and_serve(
+async fn complete_lane_handshake_and_serve(
     spec: Arc<LaneSpec>,
     lane: u16,
     connecting: quinn::Connecting,

@@ -1,7 +1,7 @@
 //! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts;
 //! and the keys by which a restarted gateway ends the connections of its predecessor.
 
-use super::liveness::{PROBE_BUFFER_BYTES, idle_timeout};
+use super::liveness::{PROBE_BUFFER_BYTES, liveness_idle_timeout};
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
@@ -75,7 +75,7 @@ pub(super) fn lane_transport_config(
         // The liveness monitor keeps lanes alive, with one timer for all of a thread.
         .keep_alive_interval(None)
         .max_idle_timeout(Some(
-            IdleTimeout::try_from(idle_timeout(path.link.rtt)).expect("minutes"),
+            IdleTimeout::try_from(liveness_idle_timeout(path.link.rtt)).expect("minutes"),
         ))
         .packet_threshold(REORDERING_PACKETS)
         .ack_frequency_config(None::<AckFrequencyConfig>)

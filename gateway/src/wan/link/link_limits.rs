@@ -7,7 +7,7 @@
 //! and sends significant changes of a link to the first gateway (`engine/link_control.rs`).
 
 use crate::events::{RateChange, RateError};
-use crate::wan::link::message::RateOverride;
+use crate::wan::link::link_message::RateOverrideMessage;
 use crate::wan::link::policy::{ControllerKind, LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -55,7 +55,7 @@ struct LimitedLink {
     /// Whether its rate is not promised: its lanes find it.
     is_shared: bool,
     /// The overrides, by the gateway whose operator set them.
-    overrides: BTreeMap<GatewayId, RateOverride>,
+    overrides: BTreeMap<GatewayId, RateOverrideMessage>,
     /// The state that was last reported.
     reported: LinkState,
     /// The link's RTT while it is inflated.
@@ -109,14 +109,18 @@ impl LinkLimits {
         let ends = (link.a, link.b);
         let overrides = &mut self.links.get_mut(&ends).expect("found above").overrides;
         let number = overrides.get(&self.me).map_or(0, |before| before.number) + 1;
-        overrides.insert(self.me, RateOverride { ends, number, rate: change.rate });
+        overrides.insert(self.me, RateOverrideMessage { ends, number, rate: change.rate });
         Ok(ends)
     }
 
     /// Takes the rate limit of an operator at a peer, if the link is both ours and the peer's. One
     /// with a lower number than the last has no effect. Returns the link's name if the limit has
     /// changed.
-    pub fn receive_override(&mut self, from: GatewayId, change: RateOverride) -> Option<String> {
+    pub fn receive_override(
+        &mut self,
+        from: GatewayId,
+        change: RateOverrideMessage,
+    ) -> Option<String> {
         let region = self.fabric.gateway(from).region;
         let link = self.links.get_mut(&change.ends)?;
         if ![change.ends.0, change.ends.1].contains(&region) {
@@ -142,7 +146,7 @@ impl LinkLimits {
 
     /// Returns the rate limits of operators at this gateway, withdrawn ones too, on the links that
     /// the region of `peer` has as well.
-    pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverride> {
+    pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverrideMessage> {
         let region = self.fabric.gateway(peer).region;
         let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
         shared.filter_map(|(_, link)| link.overrides.get(&self.me).copied())
@@ -275,8 +279,8 @@ mod tests {
         limits.set_override(&RateChange { link: link.to_owned(), rate }).map(drop)
     }
 
-    fn change(number: u64, rate: Option<BitRate>) -> RateOverride {
-        RateOverride { ends: ENDS, number, rate }
+    fn change(number: u64, rate: Option<BitRate>) -> RateOverrideMessage {
+        RateOverrideMessage { ends: ENDS, number, rate }
     }
 
     #[test]
@@ -309,7 +313,8 @@ mod tests {
         set(&mut limits, "east-west", Some(mbit(200))).expect("a link");
         let shared: Vec<_> = limits.overrides_for(EAST_TOO).collect();
         assert_eq!(shared, [change(1, Some(mbit(200)))]);
-        let unknown = RateOverride { ends: (RegionId(0), RegionId(7)), ..change(9, Some(mbit(1))) };
+        let unknown =
+            RateOverrideMessage { ends: (RegionId(0), RegionId(7)), ..change(9, Some(mbit(1))) };
         let received = limits.receive_override(WEST, unknown);
         assert_eq!((received, effective(&limits, 0)), (None, mbit(200)));
         limits.forget_peer(EAST_TOO);

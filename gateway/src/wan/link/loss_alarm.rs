@@ -41,13 +41,13 @@ const ALARM_END_MARGIN: f64 = 0.000_2;
 pub(crate) struct LossAlarm {
     /// The configured loss, from 0 to 1.
     configured: f64,
-    samples: VecDeque<PacketCounts>,
+    samples: VecDeque<LossSample>,
     active: bool,
 }
 
 /// Packets of one sample, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PacketCounts {
+pub(crate) struct LossSample {
     /// Packets sent.
     pub sent: u64,
     /// Packets lost.
@@ -71,12 +71,12 @@ impl LossAlarm {
 
     /// Adds the packets since the last sample, a second ago; returns whether the alarm begins or
     /// ends with them.
-    pub fn add_sample(&mut self, packets: PacketCounts) -> Option<AlarmChange> {
+    pub fn add_sample(&mut self, packets: LossSample) -> Option<AlarmChange> {
         self.samples.push_back(packets);
         if self.samples.len() > LOSS_ALARM_SAMPLES {
             self.samples.pop_front();
         }
-        let PacketCounts { sent, lost } = self.recent_packets();
+        let LossSample { sent, lost } = self.recent_packets();
         let change = if self.active {
             let limit = ALARM_END_FACTOR * self.configured + ALARM_END_MARGIN;
             (lost as f64 <= limit * sent as f64).then_some(AlarmChange::Ended)
@@ -92,19 +92,19 @@ impl LossAlarm {
     }
 
     /// Returns the packets sent and lost in the last ten samples together.
-    pub fn recent_packets(&self) -> PacketCounts {
-        let add = |sum: PacketCounts, sample: &PacketCounts| PacketCounts {
+    pub fn recent_packets(&self) -> LossSample {
+        let add = |sum: LossSample, sample: &LossSample| LossSample {
             sent: sum.sent + sample.sent,
             lost: sum.lost + sample.lost,
         };
-        self.samples.iter().fold(PacketCounts::default(), add)
+        self.samples.iter().fold(LossSample::default(), add)
     }
 
     /// Returns the fraction of packets lost in the last ten samples, 0 to 1; 0 when none was sent.
     /// It ends at 1 where more were lost than sent, since a packet counts as lost later than as
     /// sent.
     pub fn loss_ratio(&self) -> f64 {
-        let PacketCounts { sent, lost } = self.recent_packets();
+        let LossSample { sent, lost } = self.recent_packets();
         if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }
     }
 
@@ -122,8 +122,8 @@ mod tests {
         LossAlarm::new(Fraction::from_ppb(configured_ppm * 1000).expect("below 1"))
     }
 
-    fn packets(sent: u64, lost: u64) -> PacketCounts {
-        PacketCounts { sent, lost }
+    fn packets(sent: u64, lost: u64) -> LossSample {
+        LossSample { sent, lost }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | `lane_number/` | `LaneNumber` | how many lanes pay, by what they carry and what they cost |
 //! | `link_limits.rs` | `LinkLimits` | who limits the link: fabric, schedule or operator; which changes are reported |
 //! | `loss_alarm.rs` | `LossAlarm` | whether loss is significantly above the configured loss |
-//! | `message.rs` | `LinkMessage` | messages of gateways about links and lanes |
+//! | `link_message.rs` | `LinkMessage` | messages of gateways about links and lanes |
 //! | `policy.rs` | `LinkPolicy` | a link's schedule and congestion controller, as configured |
 //! | `rate_schedule.rs` | `RateSchedule` | rates by the time of day |
 //! | `traffic.rs` | `LinkTraffic` | packet and byte counters |
@@ -16,8 +16,8 @@
 pub mod capacity;
 pub mod lane_number;
 pub(crate) mod link_limits;
+pub mod link_message;
 pub(crate) mod loss_alarm;
-pub mod message;
 pub mod policy;
 pub mod rate_schedule;
 pub mod traffic;

@@ -40,13 +40,13 @@ const TIMER_DELAY_MAX: Span = Span::from_ns(1_500_000);
 const CELL_BYTES_MIN: f64 = 1200.0;
 
 /// The bucket of `governor`, whose unit is one cell.
-type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
+type Bucket = RateLimiter<NotKeyed, InMemoryState, TokenBucketClock, NoOpMiddleware<Nanos>>;
 
 /// The host's clock for `governor`, which would use the system's: simulations have their own time.
 #[derive(Clone)]
-struct HostClock(Arc<dyn Host>);
+struct TokenBucketClock(Arc<dyn Host>);
 
-impl Clock for HostClock {
+impl Clock for TokenBucketClock {
     type Instant = Nanos;
     /// Returns the host's time, which is virtual in simulations.
     fn now(&self) -> Nanos {
@@ -94,7 +94,7 @@ impl TokenBucket {
         let fill_time = Span::from_ns(cell_time.ns() * u64::from(burst));
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
-        let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
+        let bucket = RateLimiter::direct_with_clock(quota, TokenBucketClock(Arc::clone(host)));
         Self {
             cell_bytes: cell_bytes as u64,
             bucket,

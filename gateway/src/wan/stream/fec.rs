@@ -5,7 +5,7 @@
 
 use crate::memory::mem_slice::MemSlice;
 use bytes::Bytes;
-use hier_collectives::fec::{SHARD_BYTES, shard_count};
+use hier_collectives::fec::{SHARD_BYTES, fec_shard_count};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
 use std::borrow::Cow;
 
@@ -16,12 +16,12 @@ const SHARD_LENGTH: usize = SHARD_BYTES as usize;
 ///
 /// # Panics
 /// If `parity` is 0 or above `parity_max`.
-pub fn encode_parity(payload: &Bytes, parity: u16) -> Vec<u8> {
+pub fn encode_fec_parity(payload: &Bytes, parity: u16) -> Vec<u8> {
     let encode = || -> Result<Vec<u8>, Error> {
         let count = payload.len().div_ceil(SHARD_LENGTH);
         let mut encoder = ReedSolomonEncoder::new(count, usize::from(parity), SHARD_LENGTH)?;
         for shard in payload.chunks(SHARD_LENGTH) {
-            encoder.add_original_shard(padded_shard(shard))?;
+            encoder.add_original_shard(padded_fec_shard(shard))?;
         }
         Ok(encoder.encode()?.recovery_iter().collect::<Vec<_>>().concat())
     };
@@ -29,7 +29,7 @@ pub fn encode_parity(payload: &Bytes, parity: u16) -> Vec<u8> {
 }
 
 /// Returns a shard of a payload, padded with zeros if it is the last and short.
-fn padded_shard(shard: &[u8]) -> Cow<'_, [u8]> {
+fn padded_fec_shard(shard: &[u8]) -> Cow<'_, [u8]> {
     if shard.len() == SHARD_LENGTH {
         return shard.into();
     }
@@ -57,7 +57,7 @@ impl FecShards {
     /// Creates the record of a segment with `payload_bytes` bytes of payload and `parity` parity
     /// shards, before any byte arrives.
     pub fn new(payload_bytes: u64, parity: u16) -> Self {
-        let count = shard_count(payload_bytes);
+        let count = fec_shard_count(payload_bytes);
         let last = payload_bytes - (count - 1) * SHARD_BYTES;
         let mut missing = vec![SHARD_BYTES as u16; count as usize + usize::from(parity)];
         missing[count as usize - 1] = last as u16;
@@ -102,7 +102,7 @@ impl FecShards {
 
     /// Returns the number of shards of the payload.
     fn payload_shard_count(&self) -> usize {
-        shard_count(self.payload_bytes) as usize
+        fec_shard_count(self.payload_bytes) as usize
     }
 
     /// Returns whether all of the payload has arrived.
@@ -127,7 +127,7 @@ impl FecShards {
             let payload = into.clone().into_bytes();
             for (index, shard) in payload.chunks(SHARD_LENGTH).enumerate() {
                 if self.missing[index] == 0 {
-                    decoder.add_original_shard(index, padded_shard(shard))?;
+                    decoder.add_original_shard(index, padded_fec_shard(shard))?;
                 }
             }
             // The memory is written below.
@@ -168,7 +168,7 @@ mod tests {
         rotation: usize,
     ) -> Option<Vec<u8>> {
         let bytes = Bytes::copy_from_slice(payload);
-        let stream = [payload, &encode_parity(&bytes, parity)].concat();
+        let stream = [payload, &encode_fec_parity(&bytes, parity)].concat();
         let (into, mut received) =
             (memory(payload.len() as u64), FecShards::new(payload.len() as u64, parity));
         let mut packets: Vec<(usize, &[u8])> = stream.chunks(packet).enumerate().collect();

@@ -4,8 +4,8 @@
 //! from the datagram; the pieces of a split element wait here for each other. The receiver task of a
 //! stream owns it (`wan/stream/receiver.rs`).
 
-use crate::events::Placement;
-use crate::memory::mem_slice::{MemSlice, Operand};
+use crate::events::SegmentPlacement;
+use crate::memory::mem_slice::{MemSlice, SliceOperand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ pub enum Reassembly {
     Combine(ReassemblyReducer),
 }
 
-/// A reduction of arriving elements with an operand that is here; see [`Placement::Combine`].
+/// A reduction of arriving elements with an operand that is here; see
+/// [`SegmentPlacement::Combine`].
 #[derive(Debug)]
 pub struct ReassemblyReducer {
     op: ReduceOp,
@@ -42,16 +43,16 @@ struct SplitElement {
 impl Reassembly {
     /// Creates the reassembly of a segment at the destination that the engine chose; `None` if it
     /// discards the payload.
-    pub fn new(placement: Placement) -> Option<Self> {
+    pub fn new(placement: SegmentPlacement) -> Option<Self> {
         match placement {
-            Placement::Land { into, .. } => Some(Self::Land(into)),
-            Placement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
+            SegmentPlacement::Land { into, .. } => Some(Self::Land(into)),
+            SegmentPlacement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
                 let split = BTreeMap::new();
                 let reducer =
                     ReassemblyReducer { op, dtype, local, net_weight, net_first, out, split };
                 Some(Self::Combine(reducer))
             }
-            Placement::Discard(_) => None,
+            SegmentPlacement::Discard(_) => None,
         }
     }
 
@@ -113,8 +114,8 @@ impl ReassemblyReducer {
             return;
         }
         let range = offset..offset + net.len() as u64;
-        let local = Operand::Memory(&self.local.0, self.local.1);
-        let net = Operand::Bytes(net, self.net_weight);
+        let local = SliceOperand::Memory(&self.local.0, self.local.1);
+        let net = SliceOperand::Bytes(net, self.net_weight);
         let operands = if self.net_first { [net, local] } else { [local, net] };
         self.out.reduce_part(range, self.op, self.dtype, operands);
     }
@@ -161,7 +162,7 @@ mod tests {
             let (a, b) = ((ours.clone(), 1.0), (memory(&net), 1.0));
             let pair = if net_first { [b, a] } else { [a, b] };
             whole.reduce(ReduceOp::Sum, dtype, &pair);
-            let mut reassembly = Reassembly::new(Placement::Combine {
+            let mut reassembly = Reassembly::new(SegmentPlacement::Combine {
                 lease: hier_collectives::session::LeaseId(1),
                 op: ReduceOp::Sum,
                 dtype,
@@ -192,7 +193,7 @@ mod tests {
         let elements = 100_000;
         let net: Vec<u8> = (0..elements).flat_map(|i: u32| (i as f32).to_le_bytes()).collect();
         let (ours, out) = (memory(&vec![0; net.len()]), memory(&vec![0; net.len()]));
-        let mut reassembly = Reassembly::new(Placement::Combine {
+        let mut reassembly = Reassembly::new(SegmentPlacement::Combine {
             lease: hier_collectives::session::LeaseId(1),
             op: ReduceOp::Sum,
             dtype: Dtype::F32,

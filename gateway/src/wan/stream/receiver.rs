@@ -8,7 +8,7 @@
 use super::fec::FecShards;
 use super::preamble::{self, BytesWithoutPreamble, PayloadPiece};
 use super::reassembly::Reassembly;
-use crate::events::{ConnectionId, Event, Placement};
+use crate::events::{ConnectionId, Event, SegmentPlacement};
 use crate::wan::congestion::window::stream_window_bytes;
 use crate::wan::error_code::{
     PROTOCOL_VIOLATION_CODE, SEGMENT_CANCELLED_CODE, SEGMENT_DISCARDED_CODE,
@@ -107,10 +107,9 @@ async fn receive_segment(
     }
     let Ok(placement) = placement.await else { return Ok(()) };
     let (lease, cancel) = match &placement {
-        Placement::Combine { lease, cancel, .. } | Placement::Land { lease, cancel, .. } => {
-            (*lease, cancel.clone())
-        }
-        Placement::Discard(_) => {
+        SegmentPlacement::Combine { lease, cancel, .. }
+        | SegmentPlacement::Land { lease, cancel, .. } => (*lease, cancel.clone()),
+        SegmentPlacement::Discard(_) => {
             let _ = stream.stop(SEGMENT_DISCARDED_CODE.into());
             return Ok(());
         }
@@ -123,12 +122,13 @@ async fn receive_segment(
             let _ = stream.stop(SEGMENT_CANCELLED_CODE.into());
             Ok(ReceivedPayload::CutOff)
         }
-        received =
-            read_segment_payload(spec, &mut stream, early, &mut reassembly, &admitted) => received,
+        received = receive_segment_payload(
+            spec, &mut stream, early, &mut reassembly, &admitted,
+        ) => received,
     };
     let received = match received {
         Ok(ReceivedPayload::Restorable(shards)) => {
-            let restored = restore_segment(spec, reassembly, shards).await;
+            let restored = restore_received_segment(spec, reassembly, shards).await;
             Ok(if restored {
                 ReceivedPayload::Complete { restored }
             } else {
@@ -156,7 +156,7 @@ async fn receive_segment(
 }
 
 /// Reads the payload of a segment in any order, after the pieces that came before the preamble.
-async fn read_segment_payload(
+async fn receive_segment_payload(
     spec: &LaneSpec,
     stream: &mut RecvStream,
     mut pieces: Vec<PayloadPiece>,
@@ -170,7 +170,7 @@ async fn read_segment_payload(
     let mut received = 0;
     loop {
         for piece in pieces.drain(..) {
-            if !place_payload_piece(reassembly, shards.as_mut(), bytes, &piece) {
+            if !place_received_piece(reassembly, shards.as_mut(), bytes, &piece) {
                 return Err(format!("a segment has more than the {bytes} bytes of its header"));
             }
             received += piece.bytes.len() as u64;
@@ -204,7 +204,7 @@ async fn read_segment_payload(
 
 /// Puts a piece of a segment with `bytes` bytes of payload into place. Returns false if it reaches
 /// beyond the payload and its parity.
-fn place_payload_piece(
+fn place_received_piece(
     reassembly: &mut Reassembly,
     shards: Option<&mut FecShards>,
     bytes: u64,
@@ -230,7 +230,11 @@ async fn receive_noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
 }
 
 /// Restores the missing part of a segment whose rest has landed; returns whether that worked.
-async fn restore_segment(spec: &LaneSpec, reassembly: Reassembly, shards: FecShards) -> bool {
+async fn restore_received_segment(
+    spec: &LaneSpec,
+    reassembly: Reassembly,
+    shards: FecShards,
+) -> bool {
     match reassembly {
         Reassembly::Land(into) => {
             let restored = spec.host.run_compute(Box::new(move || shards.restore_payload(&into)));

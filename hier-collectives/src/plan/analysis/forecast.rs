@@ -7,7 +7,7 @@ use super::pair_shares::PairShares;
 use crate::bound::{self, payload_rate};
 use crate::buffer_part::{self, BufferPart};
 use crate::ids::{GatewayId, RegionId};
-use crate::operation::{Operation, Phases};
+use crate::operation::{Operation, OperationPhases};
 use crate::plan::plan_data::Plan;
 use crate::plan::sizing::result_window;
 use crate::plan::tree::{Tree, TreeDirection};
@@ -66,7 +66,7 @@ struct OperationLoad<'a> {
 #[derive(Debug, Clone, Copy)]
 struct TreeRun<'a> {
     tree: &'a Tree,
-    phases: Phases,
+    phases: OperationPhases,
     /// Whether the results wait for the partials of the tree before.
     follows_partials: bool,
     segment_bytes: u64,

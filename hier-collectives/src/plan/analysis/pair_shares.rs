@@ -36,12 +36,12 @@ pub struct PairShare {
     /// Payload that the plan sends over all pairs of the link in this direction.
     link_flow: u64,
     /// Part of the link's rate that the pair may take.
-    link_part: RateRatio,
+    link_part: PairRateRatio,
 }
 
 /// The fraction `part / whole` of a rate. A part of 0 means that no share is set: all of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct RateRatio {
+struct PairRateRatio {
     part: u64,
     whole: u64,
 }
@@ -49,7 +49,7 @@ struct RateRatio {
 /// Shares keyed by (sender, receiver).
 pub type PairShares = BTreeMap<(GatewayId, GatewayId), PairShare>;
 
-impl RateRatio {
+impl PairRateRatio {
     /// Returns this fraction of `rate`, and at least 1 bit/s; all of `rate` where no share is set.
     fn apply_to(self, rate: BitRate) -> BitRate {
         if self.part == 0 {
@@ -70,7 +70,7 @@ impl RateRatio {
 impl PairShare {
     /// Returns the share of a pair of gateways that shares neither port nor link: all of `rate`.
     pub const fn unshared(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, link_flow: 1, link_part: RateRatio { part: 1, whole: 1 } }
+        Self { ports: rate, flow: 1, link_flow: 1, link_part: PairRateRatio { part: 1, whole: 1 } }
     }
 
     /// Returns the rate of the pair, IP headers counted, over a link that is limited to `link`.
@@ -161,11 +161,11 @@ fn shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
             let ((Some(sender), Some(receiver)), true) = (ports, linked) else { continue };
             let flow = flows.get(&(from, to)).copied().unwrap_or(0);
             let part_of =
-                |all: Option<&u64>| RateRatio { part: flow, whole: all.map_or(1, |all| *all) };
+                |all: Option<&u64>| PairRateRatio { part: flow, whole: all.map_or(1, |all| *all) };
             let egress = part_of(outs.get(&from)).apply_to(sender.egress);
             let ingress = part_of(ins.get(&to)).apply_to(receiver.ingress);
             let link_flow = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-            let link_part = RateRatio { part: flow, whole: link_flow };
+            let link_part = PairRateRatio { part: flow, whole: link_flow };
             let share = PairShare { ports: egress.min(ingress), flow, link_flow, link_part };
             shares.insert((from, to), share);
         }
@@ -219,14 +219,18 @@ mod tests {
             ports: mbit(ports),
             flow,
             link_flow,
-            link_part: RateRatio { part: flow, whole: link_flow },
+            link_part: PairRateRatio { part: flow, whole: link_flow },
         };
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
         let rerooted = rate(250, 1, 2);
         assert_eq!([bulk.or_rerooted(rerooted), bulk.or_rerooted(none)], [bulk, bulk]);
         assert_eq!(
             sliver.or_rerooted(rerooted),
-            PairShare { ports: mbit(250), link_part: RateRatio { part: 1, whole: 2 }, ..sliver }
+            PairShare {
+                ports: mbit(250),
+                link_part: PairRateRatio { part: 1, whole: 2 },
+                ..sliver
+            }
         );
         assert_eq!(none.or_rerooted(rerooted).rate_over(mbit(1000)), mbit(250));
         // The wide pair had the larger part of the link.

@@ -21,7 +21,10 @@ impl Plan {
             near.entry(one).or_default().insert(other);
             near.entry(other).or_default().insert(one);
         }
-        fabric.gateway_ids().map(|owner| Growth::new(owner, fabric, &near).grow()).collect()
+        fabric
+            .gateway_ids()
+            .map(|owner| OwnerTreeGrowth::new(owner, fabric, &near).grow())
+            .collect()
     }
 }
 
@@ -54,7 +57,7 @@ impl Tree {
 }
 
 /// A tree that grows from its root until it has all gateways.
-struct Growth<'a> {
+struct OwnerTreeGrowth<'a> {
     fabric: &'a Fabric,
     near: &'a BTreeMap<GatewayId, BTreeSet<GatewayId>>,
     /// The gateways reached, in the order in which they were.
@@ -63,7 +66,7 @@ struct Growth<'a> {
     regions: BTreeSet<RegionId>,
 }
 
-impl<'a> Growth<'a> {
+impl<'a> OwnerTreeGrowth<'a> {
     /// Begins a tree at its root.
     fn new(
         owner: GatewayId,

@@ -131,7 +131,7 @@ impl Deadlines {
 
 /// Builds the failure of a collective that some ranks, named in `awaited`, did not post within the
 /// posters' timeout.
-pub(in crate::session) fn expiry_failure(
+pub(in crate::session) fn deadline_failure(
     sequence: Sequence,
     collective: &Collective,
     awaited: &[String],

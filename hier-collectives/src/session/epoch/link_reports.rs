@@ -158,7 +158,11 @@ impl LinkReports {
 
 /// Whether a plan's predicted time is below that of the plan in force by [`PLAN_GAIN_FRACTION`],
 /// over links as reported.
-pub(in crate::session) fn is_plan_faster(plan: &Plan, in_force: &Plan, reported: &Fabric) -> bool {
+pub(in crate::session) fn is_plan_faster_by_reports(
+    plan: &Plan,
+    in_force: &Plan,
+    reported: &Fabric,
+) -> bool {
     let operation = plan::Operation::AllReduce;
     let seconds = |plan: &Plan| {
         plan.forecast(reported, operation, NOMINAL_BUFFER_SIZE).predicted.as_secs_f64()
@@ -177,7 +181,7 @@ pub(in crate::session) fn is_any_link_back(before: &[Link], now: &[Link]) -> boo
 }
 
 /// Returns the links of a fabric, those that are reported with their reported values.
-pub(in crate::session) fn whole_fabric(fabric: &Fabric, reported: &Fabric) -> Fabric {
+pub(in crate::session) fn whole_reported_fabric(fabric: &Fabric, reported: &Fabric) -> Fabric {
     let links = fabric.links().iter();
     fabric.with_links(links.map(|l| reported.link(l.a, l.b).unwrap_or(l).clone()).collect())
 }

@@ -193,9 +193,9 @@ impl EpochState {
         }
         let before = self.links.replace_planned_links(reported.links());
         let mut plan = Plan { segment: in_force.segment, ..plan? }.with_express_limit(fabric);
-        let whole = link_reports::whole_fabric(fabric, reported);
+        let whole = link_reports::whole_reported_fabric(fabric, reported);
         if !link_reports::is_any_link_back(&before, reported.links())
-            && !link_reports::is_plan_faster(&plan, in_force, &whole)
+            && !link_reports::is_plan_faster_by_reports(&plan, in_force, &whole)
         {
             return None;
         }

@@ -4,7 +4,7 @@ use super::flow::TransferFlow;
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::plan::{self, Upstream};
+use crate::plan::{self, TreeUpstream};
 use crate::session::action::Action;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
@@ -120,7 +120,7 @@ impl Transfer {
         self.moved = cx.now;
         let is_held = outbound.payload == SegmentPayload::Partial || part.passes_on;
         let relay = match part.role.upstream {
-            Upstream::Parent(parent) if part.passes_on => Some(parent),
+            TreeUpstream::Parent(parent) if part.passes_on => Some(parent),
             _ if part.needs_partial_task() => Some(cx.epoch.me()),
             _ => None,
         };

@@ -29,9 +29,9 @@ impl Transfer {
             format!("{} ({connection})", local.gateway_name(peer))
         };
         let of_peer = |peer| {
-            let segments = missing_count_text(segments_not_landed(flow, peer, local.id()));
+            let segments = missing_count_text(missing_segments(flow, peer, local.id()));
             let segments = segments.map(|text| format!("{text} from gateway {}", name(peer)));
-            let receipts = missing_count_text(receipts_not_received(flow, peer));
+            let receipts = missing_count_text(missing_receipts(flow, peer));
             let receipts =
                 receipts.map(|text| format!("receipts of {text} by gateway {}", name(peer)));
             [segments, receipts].into_iter().flatten()
@@ -47,7 +47,7 @@ fn parts_by_tree(flow: &TransferFlow) -> impl Iterator<Item = (TreeIndex, &Trans
 
 /// Iterates over the segments that are due from a peer and have not fully arrived, whether or not
 /// they were sent.
-fn segments_not_landed(
+fn missing_segments(
     flow: &TransferFlow,
     peer: GatewayId,
     me: GatewayId,
@@ -64,10 +64,7 @@ fn segments_not_landed(
 }
 
 /// Iterates over the segments that were sent to a peer and have no receipt from it.
-fn receipts_not_received(
-    flow: &TransferFlow,
-    peer: GatewayId,
-) -> impl Iterator<Item = MissingSegment> {
+fn missing_receipts(flow: &TransferFlow, peer: GatewayId) -> impl Iterator<Item = MissingSegment> {
     let to = parts_by_tree(flow)
         .filter_map(move |(tree, part)| Some((tree, part, part.out.get(&peer)?)));
     to.flat_map(|(tree, part, out)| {

@@ -3,7 +3,7 @@
 use super::flow::{FlowStage, TransferFlow};
 use super::transfer_state::{ReduceTask, Transfer, send_receipt};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
-use crate::plan::Upstream;
+use crate::plan::TreeUpstream;
 use crate::session::action::{Action, BufferView, ReduceInput, TaskId};
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
@@ -33,8 +33,8 @@ impl Transfer {
             ReduceTask::Result => {
                 segment.combining = false;
                 let peers = match part.role.upstream {
-                    Upstream::Parent(parent) => vec![parent],
-                    Upstream::RootSet(_) => part.remote_operands(cx.epoch.me()),
+                    TreeUpstream::Parent(parent) => vec![parent],
+                    TreeUpstream::RootSet(_) => part.remote_operands(cx.epoch.me()),
                 };
                 self.release_inputs(key, &peers, cx);
                 self.handle_result_in_place(key, cx);
@@ -92,10 +92,10 @@ impl Transfer {
         }
         let operands = part.remote_operands(me);
         let from_above = match part.role.upstream {
-            Upstream::Parent(parent) => {
+            TreeUpstream::Parent(parent) => {
                 flow.incoming.get(&(parent, key.tree, key.segment)).is_some_and(|i| i.landed)
             }
-            Upstream::RootSet(_) => false,
+            TreeUpstream::RootSet(_) => false,
         };
         let streamed = operands.iter().any(|peer| {
             let incoming = flow.incoming.get(&(*peer, key.tree, key.segment));
@@ -103,7 +103,7 @@ impl Transfer {
         });
         if from_above || streamed {
             self.handle_result_in_place(key, cx);
-        } else if !matches!(part.role.upstream, Upstream::Parent(_)) {
+        } else if !matches!(part.role.upstream, TreeUpstream::Parent(_)) {
             self.start_reduce_task(key, ReduceTask::Result, &operands, cx);
         }
     }
@@ -114,7 +114,7 @@ impl Transfer {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let Some(work) = &flow.work else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
-        let Upstream::Parent(parent) = part.role.upstream else { return };
+        let TreeUpstream::Parent(parent) = part.role.upstream else { return };
         let incoming = flow.incoming.get(&(parent, key.tree, key.segment));
         let Some(from) = incoming.filter(|i| i.landed).and_then(|i| i.landed_in.clone()) else {
             return;
@@ -249,7 +249,7 @@ impl Transfer {
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let scratch = part.take_scratch_if_done(key.segment.0);
         let above = match part.role.upstream {
-            Upstream::Parent(parent) if part.passes_on => Some(parent),
+            TreeUpstream::Parent(parent) if part.passes_on => Some(parent),
             _ => None,
         };
         let above = above.filter(|_| part.segment_mut(key.segment.0).is_done());

@@ -4,9 +4,9 @@ use super::flow::{CollectiveWork, FlowStage};
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_state::Transfer;
 use super::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
-use crate::fec::parity_shards;
+use crate::fec::fec_parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Priority, ReduceInput, TailParity};
+use crate::session::action::{Action, ReduceInput, SegmentPriority, TailParity};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{SegmentHeader, SegmentKey};
@@ -78,8 +78,10 @@ impl Transfer {
                         parity: 0,
                     };
                     let source = source.view;
-                    let priority =
-                        Priority { class, depth: segment_depth(index, part.segment_count()) };
+                    let priority = SegmentPriority {
+                        class,
+                        depth: segment_depth(index, part.segment_count()),
+                    };
                     cx.actions.push(Action::Send { to, header, source, priority, tail });
                 }
             }
@@ -123,7 +125,7 @@ impl SendTailProtection {
         if self.last != Some(sequence) || left > self.bytes {
             return TailParity::default();
         }
-        TailParity { parity: parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
+        TailParity { parity: fec_parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
     }
 }
 

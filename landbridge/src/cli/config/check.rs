@@ -6,7 +6,7 @@ use crate::cli::output::table::render_table;
 use clap::Args;
 use gateway::access::{TrustedUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
-use gateway::daemon::{memory_needed, process_memory_needs, reserved_bytes};
+use gateway::daemon::{memory_needed, process_memory_needs, reserved_memory_bytes};
 use gateway::limits::memory::limit_below_needs;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
@@ -147,7 +147,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
     let windows_and_lanes = |gateway: &GatewayConfig| {
-        reserved_bytes(
+        reserved_memory_bytes(
             plan,
             fabric,
             gateway.id,

@@ -11,7 +11,7 @@ pub(super) use region_argument::{GatewayArguments, RegionArgument};
 
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
-use super::output::table::{render_fields, render_table};
+use super::output::table::{render_field_table, render_table};
 use clap::Args;
 use gateway::config::RegionFile;
 use serde::Serialize;
@@ -104,13 +104,13 @@ fn trainer_config(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
     let fabric = file.fabric().fabric();
     let gateways = file.gateways().map(|gateway| {
         let (name, user) = (gateway.name.clone(), gateway.user.as_ref().map(ToString::to_string));
-        let (socket, ca) = (utf8_path(&gateway.socket)?, utf8_path(&gateway.ca)?);
+        let (socket, ca) = (utf8_config_path(&gateway.socket)?, utf8_config_path(&gateway.ca)?);
         let attach = gateway.attach.map(|address| address.to_string());
         Ok(TrainerGateway { gateway: name, socket, user, attach, ca })
     });
     let jobs = file.jobs().map(|job| {
         let name = job.name.clone();
-        utf8_path(&job.token).map(|token| TrainerJob { job: name, token })
+        utf8_config_path(&job.token).map(|token| TrainerJob { job: name, token })
     });
     let gateways = gateways.collect::<Result<Vec<_>, CommandError>>()?;
     let jobs = jobs.collect::<Result<Vec<_>, CommandError>>()?;
@@ -137,7 +137,7 @@ fn trainer_config(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
 ///
 /// # Errors
 /// The path is not UTF-8.
-fn utf8_path(path: &Path) -> Result<String, CommandError> {
+fn utf8_config_path(path: &Path) -> Result<String, CommandError> {
     let text = path.to_str().map(ToOwned::to_owned);
     text.ok_or_else(|| {
         CommandError::Usage(format!("{}: not UTF-8; accepted: a path in UTF-8", path.display()))
@@ -164,5 +164,5 @@ fn describe_trainer_config(config: &TrainerConfig) -> String {
     };
     let rows: Vec<_> = config.ranks.iter().map(row).collect();
     let header = ["rank", "region", "local rank", "gateway", "speed"];
-    format!("{}\n{}", render_fields(&fields), render_table(header, &rows))
+    format!("{}\n{}", render_field_table(&fields), render_table(header, &rows))
 }

@@ -37,15 +37,15 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = EventFields::default();
+        let mut fields = JsonEventFields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
         let module = metadata.target();
         let crate_name = module.split("::").next().unwrap_or_default();
         let is_own = OWN_MODULES.contains(&crate_name);
         let line = JsonLine {
-            time: time_text(&self.0)?,
-            level: level_name(*metadata.level()),
+            time: json_time_text(&self.0)?,
+            level: json_level_name(*metadata.level()),
             target: if is_own { TARGET } else { crate_name },
             module: Some(module),
             message: &fields.message,
@@ -59,8 +59,8 @@ where
 /// notice that lines are missing.
 pub(super) fn own_json_line(text: &str) -> String {
     let line = JsonLine {
-        time: time_text(&SystemTime).unwrap_or_default(),
-        level: level_name(Level::ERROR),
+        time: json_time_text(&SystemTime).unwrap_or_default(),
+        level: json_level_name(Level::ERROR),
         target: TARGET,
         module: None,
         message: text,
@@ -91,12 +91,12 @@ impl JsonLine<'_> {
 
 /// The fields of one event.
 #[derive(Default)]
-struct EventFields {
+struct JsonEventFields {
     message: String,
     others: BTreeMap<&'static str, Value>,
 }
 
-impl EventFields {
+impl JsonEventFields {
     /// Keeps a field. The message is a text of its own.
     fn keep(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
@@ -108,7 +108,7 @@ impl EventFields {
     }
 }
 
-impl Visit for EventFields {
+impl Visit for JsonEventFields {
     /// Keeps a real number; one that JSON cannot hold is null.
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.keep(field, value.into());
@@ -141,14 +141,14 @@ impl Visit for EventFields {
 }
 
 /// Returns the time of a clock as a text.
-fn time_text(clock: &impl FormatTime) -> Result<String, fmt::Error> {
+fn json_time_text(clock: &impl FormatTime) -> Result<String, fmt::Error> {
     let mut text = String::new();
     clock.format_time(&mut Writer::new(&mut text))?;
     Ok(text.trim_end().to_owned())
 }
 
 /// Returns the name of a level in JSON, which LANDBRIDGE_LOG takes too.
-fn level_name(level: Level) -> &'static str {
+fn json_level_name(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
         Level::WARN => "warn",

@@ -50,11 +50,11 @@ fn render_table_within<const COLUMNS: usize>(
         let least = u16::try_from(least).unwrap_or(columns);
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
     }
-    space_columns(&mut table)
+    space_table_columns(&mut table)
 }
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
-pub(crate) fn render_fields(fields: &[[String; 2]]) -> String {
+pub(crate) fn render_field_table(fields: &[[String; 2]]) -> String {
     render_fields_within(output_columns(), fields)
 }
 
@@ -79,7 +79,7 @@ fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -
 }
 
 /// Returns a table as text, with two spaces between its columns and none after the last.
-fn space_columns(table: &mut Table) -> String {
+fn space_table_columns(table: &mut Table) -> String {
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index < last { 2 } else { 0 }));

@@ -38,10 +38,10 @@ pub(super) struct EfficiencyCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cards: Option<u32>,
     /// Tokens of a step, of both regions together; the default depends on the model
-    #[arg(long, value_name = "D", value_parser = parse_positive_number)]
+    #[arg(long, value_name = "D", value_parser = parse_efficiency_number)]
     tokens: Option<f64>,
     /// Sustained speed of a card, in 10^12 operations per second; 400 is 40 % of 989 TFLOP/s bf16
-    #[arg(long, value_name = "T", default_value = "400", value_parser = parse_positive_number)]
+    #[arg(long, value_name = "T", default_value = "400", value_parser = parse_efficiency_number)]
     card_tflops: f64,
     /// Network rate of a card
     #[arg(long, value_name = "RATE", default_value = "400 Gbit/s")]
@@ -350,7 +350,7 @@ fn step_span_from_seconds(seconds: f64) -> Span {
 }
 
 /// Parses a number above 0, such as `4e6`.
-fn parse_positive_number(text: &str) -> Result<f64, String> {
+fn parse_efficiency_number(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
     number.ok_or_else(|| "a number above 0, such as 4e6".to_owned())
 }

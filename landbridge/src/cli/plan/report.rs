@@ -2,7 +2,7 @@
 
 use super::collective::Collective;
 use super::simulate::SimulatedPlan;
-use crate::cli::output::table::{render_fields, render_table};
+use crate::cli::output::table::{render_field_table, render_table};
 use hier_collectives::bound;
 use hier_collectives::buffer_part;
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -126,7 +126,7 @@ impl PlanReport {
                     to: region(link.to),
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
-                    window_bytes: result_window_bytes(fabric, plan, link.from, link.to),
+                    window_bytes: reported_result_window(fabric, plan, link.from, link.to),
                     tail_repair: plan_report_tail_fec(fabric, plan, link.from, link.to),
                 })
                 .collect(),
@@ -154,7 +154,7 @@ impl PlanReport {
 }
 
 /// Returns the receive window for results between the first gateways of two regions, in bytes.
-fn result_window_bytes(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
+fn reported_result_window(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
     let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
     plan::result_window(fabric, one, other, plan).get()
 }
@@ -212,7 +212,7 @@ impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteCount::new(self.size_bytes);
         writeln!(f, "{} of {size} {} over {}", self.operation, self.dtype, self.fabric)?;
-        write!(f, "{}", render_fields(&self.fields()))?;
+        write!(f, "{}", render_field_table(&self.fields()))?;
         match &self.simulated {
             Some(simulated) => writeln!(f, "{simulated}")?,
             None => writeln!(f)?,

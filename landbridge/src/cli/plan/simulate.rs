@@ -55,7 +55,7 @@ pub(super) fn simulate_plan(
     let Collective { operation, size, dtype } = collective;
     let forecast = plan.forecast(fabric, operation, size);
     let bytes = if operation.has_data() { size } else { ByteCount::default() };
-    let pattern = pattern_of_operation(fabric, operation);
+    let pattern = simulated_pattern(fabric, operation);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
     let bar = simulation_progress_bar(planned);
     let deployment = SimulationSpec::of_fabric(fabric.clone(), plan.clone())?;
@@ -80,7 +80,7 @@ pub(super) fn simulate_plan(
 }
 
 /// Returns the pattern of an operation, with the first rank of the root gateway as the root.
-fn pattern_of_operation(fabric: &Fabric, operation: Operation) -> Pattern {
+fn simulated_pattern(fabric: &Fabric, operation: Operation) -> Pattern {
     let first = |id| RankId(fabric.gateway(id).ranks.start);
     match operation {
         Operation::AllReduce => Pattern::AllReduce,

@@ -114,7 +114,7 @@ impl TrafficCommand {
             ModelKind::Article => self.traffic_by_formulas(),
             ModelKind::Schedule => match &self.fabric {
                 Some(path) => self.traffic_by_plan(FabricFile::load(path)?.fabric())?,
-                None => self.traffic_by_plan(&two_region_fabric())?,
+                None => self.traffic_by_plan(&traffic_fabric())?,
             },
         };
         let report =
@@ -217,7 +217,7 @@ impl TrafficCommand {
 }
 
 /// Returns a fabric of two equal regions, 10 Gbit/s and 40 ms of RTT apart.
-fn two_region_fabric() -> Fabric {
+fn traffic_fabric() -> Fabric {
     let rate = BitRate::from_bits_per_second(10_000_000_000);
     let wan = Some(WanPort { egress: rate, ingress: rate });
     let region = |name: &str| RegionSpec {
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn two_regions_move_the_gradients_once_each_way() {
         let traffic = traffic(&[]);
-        let axes = traffic.traffic_by_plan(&two_region_fabric()).expect("small");
+        let axes = traffic.traffic_by_plan(&traffic_fabric()).expect("small");
         let gradients = 2.0 * 2.0 * 70e9 * traffic.steps_per_epoch();
         assert!((axes[0].bytes / gradients - 1.0).abs() < 1e-9);
         let boundary = 2.0 * 2.0 * 156e9 * 8192.0;

@@ -6,7 +6,7 @@ use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{descriptors_needed, process_memory_needs, raise_descriptor_limit};
 use gateway::host::{Host, RealHost};
 use gateway::limits::memory::limit_below_needs;
-use gateway::limits::process::reserve_processor_time;
+use gateway::limits::process::reserve_process_time;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
 
@@ -43,7 +43,7 @@ pub(super) fn check_system_limits(
             "{error}"
         );
     }
-    if let Some(seconds) = reserve_processor_time(PROCESSOR_SECONDS_TO_END) {
+    if let Some(seconds) = reserve_process_time(PROCESSOR_SECONDS_TO_END) {
         warn_if_due!(
             warnings.is_due(WarningCause::Limit, "processor time", RealHost.now()),
             target: LOG_TARGET,

@@ -18,15 +18,15 @@ use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
 use engine_runtime::block_on_beside_engine;
-use gateway::access::{own_user, unix_user_label};
+use gateway::access::{own_user_account, user_account_label};
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::daemon::{Gateway, GatewaySpec, ListenAddresses, Observability, StartError};
+use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use gateway::host::RealHost;
 use gateway::local::remote::listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
-use gateway::observe::server::{Observed, serve_http};
+use gateway::observe::server::{AnswerSources, run_http_server};
 use gateway::observe::status_request::StatusHandle;
 use hier_collectives::plan;
 use reload::RunningFiles;
@@ -80,7 +80,7 @@ impl RunCommand {
         // Read before they are loaded, so that a change in between is noticed.
         let credentials = reload::read_credential_files(config);
         let socket = socket_spec(config)?;
-        secrets::check_token_files(&region, config)?;
+        secrets::check_secret_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
         let files = RunningFiles {
             region: &region,
@@ -121,8 +121,8 @@ async fn run_gateway(
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
     let attach = config.attach.map(|address| address.to_string());
     let observed =
-        Observed { metrics: Arc::clone(&metrics), status, socket_problem, attach, fabric };
-    let observability = Observability { metrics, status_requests };
+        AnswerSources { metrics: Arc::clone(&metrics), status, socket_problem, attach, fabric };
+    let observability = ObservabilitySpec { metrics, status_requests };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
     let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
@@ -131,7 +131,7 @@ async fn run_gateway(
     manager.tell_ready(&config.name);
     let mut serving = pin!(async {
         tokio::select! {
-            never = serve_http(listener, observed) => never,
+            never = run_http_server(listener, observed) => never,
             never = manager.ping_while_alive(async || engine.request().await.is_ok()) => never,
         }
     });
@@ -148,7 +148,7 @@ async fn run_gateway(
             Exit::CheckFailed
         }
         never = &mut serving => match never {},
-        never = reload::follow_files(&gateway, files, hangup) => match never {},
+        never = reload::reload_changed_files(&gateway, files, hangup) => match never {},
         never = strays.tell() => match never {},
     };
     manager.tell_stopping(&config.name);
@@ -170,8 +170,8 @@ async fn run_gateway(
 /// Returns the settings of the gateway's socket, if this process runs as the user that the region
 /// file names.
 fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
-    if let Some(user) = config.user_id()?.filter(|user| *user != own_user()) {
-        let (own, user) = (unix_user_label(own_user()), unix_user_label(user));
+    if let Some(user) = config.user_id()?.filter(|user| *user != own_user_account()) {
+        let (own, user) = (user_account_label(own_user_account()), user_account_label(user));
         let text = format!(
             "this process runs as user {own}, and `user` of gateway {} is {user}: start it as that \
              user, or correct the region file",
@@ -193,7 +193,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
-        listen: ListenAddresses {
+        listen: ListenSpec {
             wan: listen.cloned(),
             lan: file.lan_addresses(config.id).cloned(),
             one_by_one: !config.segmentation_offload,
@@ -201,12 +201,12 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: secrets::load_credentials(config, fabric.name())?,
+        credentials: secrets::load_secret_credentials(config, fabric.name())?,
         attach: config.attach.map(|address| {
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(reload::job_spec).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(reload::load_job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

@@ -53,14 +53,14 @@ pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
 }
 
 /// Returns the specification of a job, with its token loaded.
-pub(super) fn job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
+pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
     let token = token_file::load_token(&config.token)?;
     Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }
 
 /// Takes up jobs and renewed certificates on SIGHUP, and certificates also when their files have
 /// changed.
-pub(super) async fn follow_files(
+pub(super) async fn reload_changed_files(
     gateway: &Gateway,
     mut files: RunningFiles<'_>,
     mut hangup: Signal,
@@ -80,7 +80,7 @@ pub(super) async fn follow_files(
         // A certificate that is not valid yet will be.
         if has_changed || refusal.is_some() {
             files.credentials = found;
-            let refused = renew_certificates(gateway, &files).err();
+            let refused = reload_certificates(gateway, &files).err();
             if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
                 warn_if_due!(
                     files.is_warning_due(WarningCause::Certificate, text),
@@ -94,10 +94,10 @@ pub(super) async fn follow_files(
 }
 
 /// Loads renewed certificates into the gateway. The error is the reason why the old ones stay.
-fn renew_certificates(gateway: &Gateway, files: &RunningFiles<'_>) -> Result<(), String> {
+fn reload_certificates(gateway: &Gateway, files: &RunningFiles<'_>) -> Result<(), String> {
     let fabric = files.region.fabric().fabric().name();
-    let credentials =
-        secrets::load_credentials(files.config, fabric).map_err(|error| error.to_string())?;
+    let credentials = secrets::load_secret_credentials(files.config, fabric)
+        .map_err(|error| error.to_string())?;
     gateway.renew_credentials(credentials);
     info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
     Ok(())
@@ -108,8 +108,8 @@ fn renew_certificates(gateway: &Gateway, files: &RunningFiles<'_>) -> Result<(),
 async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
-        secrets::check_token_files(&region, files.config)?;
-        let jobs = region.jobs().map(job_spec).collect::<Result<Vec<_>, _>>()?;
+        secrets::check_secret_token_files(&region, files.config)?;
+        let jobs = region.jobs().map(load_job_spec).collect::<Result<Vec<_>, _>>()?;
         Ok((region, jobs))
     });
     let (region, jobs) = match read {
@@ -126,8 +126,8 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
             return;
         }
     };
-    let restart_needed = changes_for_a_restart(files.region, files.config, &region);
-    let changes = describe_job_changes(&files.jobs, &jobs);
+    let restart_needed = changes_not_reloaded(files.region, files.config, &region);
+    let changes = describe_reloaded_jobs(&files.jobs, &jobs);
     gateway.update_jobs(jobs.clone(), restart_needed.clone()).await;
     files.jobs = jobs;
     info!(target: LOG_TARGET, "jobs read again from {}: {changes}", path.display());
@@ -142,11 +142,7 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
 }
 
 /// Returns the keys of gateway and fabric whose values differ from those of the start.
-fn changes_for_a_restart(
-    old: &RegionFile,
-    config: &GatewayConfig,
-    new: &RegionFile,
-) -> Vec<String> {
+fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFile) -> Vec<String> {
     let mut changes = Vec::new();
     if new.fabric() != old.fabric() {
         changes.push(format!("fabric ({})", new.fabric().path().display()));
@@ -177,7 +173,7 @@ fn changes_for_a_restart(
 }
 
 /// Says which jobs were added, removed or changed, such as `added a; changed b (token)`.
-fn describe_job_changes(old: &[JobSpec], new: &[JobSpec]) -> String {
+fn describe_reloaded_jobs(old: &[JobSpec], new: &[JobSpec]) -> String {
     let find = |jobs: &[JobSpec], name: &str| jobs.iter().find(|job| job.name == name).cloned();
     let mut changes = Vec::new();
     for job in new {
@@ -220,8 +216,8 @@ mod tests {
     fn every_change_of_a_job_is_named() {
         let old = [job("kept", 1, 1), job("gone", 1, 1), job("other", 1, 1)];
         let new = [job("kept", 1, 1), job("new", 1, 1), job("other", 2, 3)];
-        let text = describe_job_changes(&old, &new);
+        let text = describe_reloaded_jobs(&old, &new);
         assert_eq!(text, "added new; changed other (token, weight); removed gone");
-        assert_eq!(describe_job_changes(&old, &old), "no change");
+        assert_eq!(describe_reloaded_jobs(&old, &old), "no change");
     }
 }

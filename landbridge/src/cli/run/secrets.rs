@@ -14,7 +14,7 @@ use gateway::wan::connect::tls::Credentials;
 ///
 /// # Errors
 /// Others may read the key, peers refuse the certificate, or a file cannot be used.
-pub(super) fn load_credentials(
+pub(super) fn load_secret_credentials(
     config: &GatewayConfig,
     fabric: &str,
 ) -> Result<Credentials, CommandError> {
@@ -29,7 +29,7 @@ pub(super) fn load_credentials(
 ///
 /// # Errors
 /// Others may read a token, or this host has no such group.
-pub(super) fn check_token_files(
+pub(super) fn check_secret_token_files(
     region: &RegionFile,
     config: &GatewayConfig,
 ) -> Result<(), CommandError> {

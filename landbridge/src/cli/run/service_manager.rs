@@ -62,11 +62,17 @@ impl ServiceManager {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(address)?,
-            _ => return Err(invalid("neither an absolute path nor an abstract name")),
+            _ => {
+                return Err(invalid_service_variable(
+                    "neither an absolute path nor an abstract name",
+                ));
+            }
         };
         let microseconds = |text: &OsStr| text.to_str()?.parse::<u64>().ok().filter(|us| *us > 0);
         let watchdog = match watchdog.map(microseconds) {
-            Some(None) => return Err(invalid("the time is not a number of microseconds")),
+            Some(None) => {
+                return Err(invalid_service_variable("the time is not a number of microseconds"));
+            }
             Some(Some(us)) => Some(Duration::from_micros(us)),
             None => None,
         };
@@ -111,7 +117,7 @@ impl ServiceManager {
 }
 
 /// Returns the error of a variable that cannot be used.
-fn invalid(why: &str) -> io::Error {
+fn invalid_service_variable(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 

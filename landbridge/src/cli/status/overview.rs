@@ -3,7 +3,7 @@
 //! It shows what the status page shows, in a terminal. Long lists are cut, with the number of what
 //! is left out.
 
-use super::tables::{describe_readiness, rounded_seconds};
+use super::tables::{describe_status_readiness, rounded_status_seconds};
 use crate::cli::output::table::render_table;
 use gateway::observe::status::{
     CollectiveReport, CollectiveState, GatewayReport, JobReport, LinkReport, PeerReport,
@@ -23,29 +23,30 @@ struct PayloadRates {
 
 /// Returns the overview of a gateway. Rates are those since the report `before`, if there is one.
 pub(super) fn describe_overview(before: Option<&GatewayReport>, now: &GatewayReport) -> String {
-    let mut text = describe_readiness(now, ROWS_SHOWN_MAX);
-    text.push_str(&omitted(now.problems.len(), "problems"));
+    let mut text = describe_status_readiness(now, ROWS_SHOWN_MAX);
+    text.push_str(&omitted_overview_rows(now.problems.len(), "problems"));
     let before = before.filter(|before| before.uptime_seconds < now.uptime_seconds);
-    let rates = before.map(|before| peer_rates(before, now)).unwrap_or_default();
+    let rates = before.map(|before| overview_peer_rates(before, now)).unwrap_or_default();
     text.push('\n');
     let header = ["link", "lanes", "out", "in", "capacity", "used", "rtt", "loss"];
-    let rows = now.links.iter().take(ROWS_SHOWN_MAX).map(|link| link_row(link, now, &rates));
+    let rows =
+        now.links.iter().take(ROWS_SHOWN_MAX).map(|link| link_overview_row(link, now, &rates));
     text.push_str(&render_table(header, &rows.collect::<Vec<_>>()));
-    text.push_str(&omitted(now.links.len(), "links"));
+    text.push_str(&omitted_overview_rows(now.links.len(), "links"));
     text.push('\n');
     let mut jobs: Vec<&JobReport> = now.jobs.iter().collect();
     jobs.sort_by_key(|job| (job.epoch.is_some(), job.straggler.is_none()));
     let header = ["job", "epoch", "ranks", "throughput", "eta", "done", "failed", "state"];
-    let rows = jobs.iter().take(ROWS_SHOWN_MAX).map(|job| job_row(job, before, now));
+    let rows = jobs.iter().take(ROWS_SHOWN_MAX).map(|job| job_overview_row(job, before, now));
     text.push_str(&render_table(header, &rows.collect::<Vec<_>>()));
-    text.push_str(&omitted(now.jobs.len(), "jobs"));
+    text.push_str(&omitted_overview_rows(now.jobs.len(), "jobs"));
     text.push('\n');
-    text.push_str(&describe_collectives(now));
+    text.push_str(&describe_collectives_overview(now));
     text
 }
 
 /// Returns the line on the rows of a table that are left out; empty if there are none.
-fn omitted(rows: usize, word: &str) -> String {
+fn omitted_overview_rows(rows: usize, word: &str) -> String {
     match rows.saturating_sub(ROWS_SHOWN_MAX) {
         0 => String::new(),
         more => format!("and {more} more {word}\n"),
@@ -53,7 +54,7 @@ fn omitted(rows: usize, word: &str) -> String {
 }
 
 /// Returns the payload rates of all peers between two reports, by gateway.
-fn peer_rates<'a>(
+fn overview_peer_rates<'a>(
     before: &GatewayReport,
     now: &'a GatewayReport,
 ) -> BTreeMap<&'a str, PayloadRates> {
@@ -69,7 +70,7 @@ fn peer_rates<'a>(
 }
 
 /// Returns the table row of a link: lanes and trouble, load, capacity, RTT and loss.
-fn link_row(
+fn link_overview_row(
     link: &LinkReport,
     now: &GatewayReport,
     rates: &BTreeMap<&str, PayloadRates>,
@@ -98,25 +99,29 @@ fn link_row(
     [
         link.between.join("-"),
         format!("{up}/{lanes}{trouble}"),
-        shown(rounded_rate(out)),
-        shown(rounded_rate(inward)),
+        shown(rounded_overview_rate(out)),
+        shown(rounded_overview_rate(inward)),
         BitRate::from_bits_per_second(capacity).rounded(),
         shown(rounded_percent(used)),
-        rtt.map_or("-".to_owned(), |rtt| rounded_seconds(rtt / 1e3)),
+        rtt.map_or("-".to_owned(), |rtt| rounded_status_seconds(rtt / 1e3)),
         loss.map_or("-".to_owned(), rounded_percent),
     ]
 }
 
 /// Returns the table row of a job: epoch, attached ranks, throughput and efficiency since `before`,
 /// collectives, and its state.
-fn job_row(job: &JobReport, before: Option<&GatewayReport>, now: &GatewayReport) -> [String; 8] {
+fn job_overview_row(
+    job: &JobReport,
+    before: Option<&GatewayReport>,
+    now: &GatewayReport,
+) -> [String; 8] {
     let attached = job.ranks.iter().filter(|rank| rank.attached).count();
     let earlier = before.and_then(|before| {
         let same = before.jobs.iter().find(|earlier| earlier.job == job.job)?;
         Some((same.totals, now.uptime_seconds - before.uptime_seconds))
     });
     let throughput = earlier.map(|(totals, seconds)| {
-        rounded_rate(job.totals.bytes.saturating_sub(totals.bytes) as f64 * 8.0 / seconds)
+        rounded_overview_rate(job.totals.bytes.saturating_sub(totals.bytes) as f64 * 8.0 / seconds)
     });
     let efficiency = earlier.and_then(|(totals, _)| {
         let taken = job.totals.seconds - totals.seconds;
@@ -125,7 +130,7 @@ fn job_row(job: &JobReport, before: Option<&GatewayReport>, now: &GatewayReport)
     });
     let state = match (&job.draining, job.epoch, &job.straggler) {
         _ if job.removed => "REMOVED".to_owned(),
-        (Some(drain), ..) => format!("EXITS WITHIN {}", rounded_seconds(drain.seconds_left)),
+        (Some(drain), ..) => format!("EXITS WITHIN {}", rounded_status_seconds(drain.seconds_left)),
         (_, None, _) => "NO EPOCH".to_owned(),
         (_, _, Some(straggler)) => format!("waits for {} {}", straggler.kind, straggler.name),
         _ => "in its epoch".to_owned(),
@@ -143,7 +148,7 @@ fn job_row(job: &JobReport, before: Option<&GatewayReport>, now: &GatewayReport)
 }
 
 /// Returns the collectives under way of all jobs, oldest first, or a line that says there are none.
-fn describe_collectives<'a>(now: &'a GatewayReport) -> String {
+fn describe_collectives_overview<'a>(now: &'a GatewayReport) -> String {
     let of_job = |job: &'a JobReport| {
         job.collectives.iter().map(|collective| (&*job.job, collective)).collect::<Vec<_>>()
     };
@@ -164,17 +169,17 @@ fn describe_collectives<'a>(now: &'a GatewayReport) -> String {
             format!("{} {}", collective.op, collective.dtype),
             ByteCount::new(collective.bytes).rounded(),
             state.to_owned(),
-            awaited_ranks(&collective.awaited),
-            rounded_seconds(collective.seconds),
+            overview_awaited_ranks(&collective.awaited),
+            rounded_status_seconds(collective.seconds),
         ]
     };
     let rows: Vec<_> = all.iter().take(ROWS_SHOWN_MAX).map(row).collect();
     let header = ["job", "collective", "op", "size", "state", "awaited ranks", "since"];
-    render_table(header, &rows) + &omitted(all.len(), "collectives")
+    render_table(header, &rows) + &omitted_overview_rows(all.len(), "collectives")
 }
 
 /// Returns the ranks that are awaited; of many the first ones and the number of the others.
-fn awaited_ranks(ranks: &[u32]) -> String {
+fn overview_awaited_ranks(ranks: &[u32]) -> String {
     let shown: Vec<String> = ranks.iter().take(ROWS_SHOWN_MAX).map(u32::to_string).collect();
     match (shown.is_empty(), ranks.len().saturating_sub(ROWS_SHOWN_MAX)) {
         (true, _) => "-".to_owned(),
@@ -184,7 +189,7 @@ fn awaited_ranks(ranks: &[u32]) -> String {
 }
 
 /// Returns a rate in bits per second in three significant digits.
-fn rounded_rate(bits_per_second: f64) -> String {
+fn rounded_overview_rate(bits_per_second: f64) -> String {
     BitRate::from_bits_per_second(bits_per_second.round() as u64).rounded()
 }
 

@@ -1,13 +1,13 @@
 //! A gateway's status as text: its problems, peers, links and jobs in full.
 
-use crate::cli::output::table::{render_fields, render_table};
+use crate::cli::output::table::{render_field_table, render_table};
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
 use units::{BitRate, ByteCount, Span, rounded_number, rounded_percent};
 
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
 pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> String {
-    let mut text = describe_readiness(status, usize::MAX);
+    let mut text = describe_status_readiness(status, usize::MAX);
     if let Some(attach) = &status.attach {
         text += &format!("trainers of other hosts attach at tls://{attach}\n");
     }
@@ -30,7 +30,7 @@ pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> Strin
 }
 
 /// Returns whether a gateway is ready, and at most `shown` of its problems with what to do.
-pub(super) fn describe_readiness(status: &observed::GatewayReport, shown: usize) -> String {
+pub(super) fn describe_status_readiness(status: &observed::GatewayReport, shown: usize) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
     let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
@@ -40,7 +40,7 @@ pub(super) fn describe_readiness(status: &observed::GatewayReport, shown: usize)
     };
     if !status.problems.is_empty() {
         let rows: Vec<_> = status.problems.iter().take(shown).map(problem_row).collect();
-        text.push_str(&render_fields(&rows));
+        text.push_str(&render_field_table(&rows));
     }
     if status.lost_log_lines > 0 {
         let lost = status.lost_log_lines;
@@ -62,7 +62,7 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     if let Some(plan) = &job.plan {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
         let field = [format!("plan {algorithm}:"), format!("{reason} (hash {hash})")];
-        text.push_str(&render_fields(&[field]));
+        text.push_str(&render_field_table(&[field]));
     }
     let rank_row = |rank: &observed::RankReport| {
         let state = if rank.attached { "attached" } else { "not attached" };
@@ -73,8 +73,9 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     text.push_str(&render_table(["rank", "trainer", "samples"], &rows));
     if let Some(straggler) = &job.straggler {
         let (kind, name) = (&straggler.kind, &straggler.name);
-        let behind = rounded_seconds(straggler.behind_seconds);
-        let (since, times) = (rounded_seconds(straggler.since_seconds), straggler.collectives);
+        let behind = rounded_status_seconds(straggler.behind_seconds);
+        let (since, times) =
+            (rounded_status_seconds(straggler.since_seconds), straggler.collectives);
         let line = format!(
             "straggler for {since}: {kind} {name}, {behind} behind, {times} collectives in a row\n"
         );
@@ -83,12 +84,12 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     if job.collectives.is_empty() {
         text.push_str("no collective under way");
         if let Some(seconds) = job.completed_seconds_ago {
-            text.push_str(&format!("; the last completed {} ago", rounded_seconds(seconds)));
+            text.push_str(&format!("; the last completed {} ago", rounded_status_seconds(seconds)));
         }
         text.push('\n');
     } else {
         let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
-        let rows: Vec<_> = job.collectives.iter().map(collective_row).collect();
+        let rows: Vec<_> = job.collectives.iter().map(collective_status_row).collect();
         text.push_str(&render_table(header, &rows));
     }
     if !job.commits.is_empty() {
@@ -120,7 +121,7 @@ fn describe_drain_status(drain: &observed::DrainReport, commits: usize) -> Strin
     if awaited.is_empty() {
         return "shutting down: waiting for nothing\n".to_owned();
     }
-    let (awaited, left) = (awaited.join(", "), rounded_seconds(drain.seconds_left));
+    let (awaited, left) = (awaited.join(", "), rounded_status_seconds(drain.seconds_left));
     format!("shutting down within {left}: waiting for {awaited}\n")
 }
 
@@ -132,7 +133,7 @@ fn commit_status_row(commit: &observed::CommitReport) -> [String; 4] {
         commit.step.to_string(),
         commit.rank.to_string(),
         if regions.is_empty() { "-".to_owned() } else { regions },
-        rounded_seconds(commit.seconds),
+        rounded_status_seconds(commit.seconds),
     ]
 }
 
@@ -148,7 +149,7 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
         peer.gateway.clone(),
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
-        peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_seconds(rtt / 1e3)),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_status_seconds(rtt / 1e3)),
         rounded_percent(peer.loss) + if peer.loss_alarm { " ALARM" } else { "" },
         ByteCount::new(peer.sent_bytes).rounded(),
         ByteCount::new(peer.received_bytes).rounded(),
@@ -175,14 +176,14 @@ pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6
         BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
         BitRate::from_bits_per_second(limit).rounded(),
         set_by,
-        rounded_seconds(link.rtt_ms / 1e3),
+        rounded_status_seconds(link.rtt_ms / 1e3),
         rounded_percent(link.loss),
     ]
 }
 
 /// Returns the table row of a collective under way: sequence, type, size, state, ranks that are
 /// awaited, age.
-fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
+fn collective_status_row(collective: &observed::CollectiveReport) -> [String; 7] {
     let state = match collective.state {
         observed::CollectiveState::Awaiting => "awaiting posts",
         observed::CollectiveState::Running => "running",
@@ -197,12 +198,12 @@ fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
         ByteCount::new(collective.bytes).rounded(),
         state.to_owned(),
         awaited,
-        rounded_seconds(collective.seconds),
+        rounded_status_seconds(collective.seconds),
     ]
 }
 
 /// Returns a time given in seconds in three significant digits, such as `1.25 s`.
-pub(super) fn rounded_seconds(seconds: f64) -> String {
+pub(super) fn rounded_status_seconds(seconds: f64) -> String {
     Span::from_secs_f64(seconds).rounded()
 }
 

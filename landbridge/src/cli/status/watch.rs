@@ -18,7 +18,8 @@ use tokio::time::MissedTickBehavior;
 /// 1 s: the time between two overviews.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// 10 s: rates are those since the oldest status that is kept, so many intervals ago.
+/// 10 intervals of [`WATCH_INTERVAL`], 10 s: rates are shown since the status of so long ago, so
+/// that they do not jump.
 const RATE_INTERVALS: usize = 10;
 
 /// Shows the status of a gateway each second until the process ends. With `json` prints one JSON
@@ -28,25 +29,25 @@ const RATE_INTERVALS: usize = 10;
 /// gateway that is away later is waited for.
 pub(super) fn watch_status(address: SocketAddr, json: bool) -> CommandError {
     match current_thread_runtime() {
-        Ok(runtime) => runtime.block_on(show_each_second(address, json)),
+        Ok(runtime) => runtime.block_on(watch_each_second(address, json)),
         Err(error) => error.into(),
     }
 }
 
 /// Shows the status each second, until an error ends it.
-async fn show_each_second(address: SocketAddr, json: bool) -> CommandError {
+async fn watch_each_second(address: SocketAddr, json: bool) -> CommandError {
     let mut ticks = tokio::time::interval(WATCH_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut reports = VecDeque::new();
-    let mut screen = Screen::new();
+    let mut screen = WatchScreen::new();
     let mut has_answered = false;
     loop {
         ticks.tick().await;
         let shown = match fetch_status_async(address).await {
             Ok(report) => {
                 has_answered = true;
-                keep_report(&mut reports, report);
-                show_reports(&reports, json, &mut screen)
+                keep_watched_report(&mut reports, report);
+                show_watched_reports(&reports, json, &mut screen)
             }
             Err(error) if !has_answered => return error.into(),
             Err(error) => {
@@ -66,10 +67,10 @@ async fn show_each_second(address: SocketAddr, json: bool) -> CommandError {
 }
 
 /// Shows the newest report, with rates since the oldest.
-fn show_reports(
+fn show_watched_reports(
     reports: &VecDeque<GatewayReport>,
     json: bool,
-    screen: &mut Screen,
+    screen: &mut WatchScreen,
 ) -> Result<(), CommandError> {
     let Some(now) = reports.back() else { return Ok(()) };
     if json {
@@ -81,7 +82,7 @@ fn show_reports(
 
 /// Adds a report to those of the last [`RATE_INTERVALS`]. Those before a restart of the gateway are
 /// forgotten.
-fn keep_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
+fn keep_watched_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
     if reports.back().is_some_and(|last| last.uptime_seconds > report.uptime_seconds) {
         reports.clear();
     }
@@ -92,12 +93,12 @@ fn keep_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
 }
 
 /// The place where overviews are shown.
-struct Screen {
+struct WatchScreen {
     is_terminal: bool,
     has_shown: bool,
 }
 
-impl Screen {
+impl WatchScreen {
     /// Makes the screen of stdout.
     fn new() -> Self {
         Self { is_terminal: std::io::stdout().is_terminal(), has_shown: false }
@@ -110,7 +111,7 @@ impl Screen {
     fn show(&mut self, text: &str) -> Result<(), CommandError> {
         let is_first = !std::mem::replace(&mut self.has_shown, true);
         if self.is_terminal {
-            return print_verbatim(&drawn_text(text, is_first, terminal_size()));
+            return print_verbatim(&watch_screen_text(text, is_first, terminal_size()));
         }
         print_verbatim(&if is_first { text.to_owned() } else { format!("\n{text}") })
     }
@@ -118,7 +119,7 @@ impl Screen {
 
 /// Returns a text with the control codes that draw it from the first row on. Lines that do not fit
 /// are left out, and counted in the last one; the cursor needs a row, too.
-fn drawn_text(text: &str, is_first: bool, size: Option<(Width, Height)>) -> String {
+fn watch_screen_text(text: &str, is_first: bool, size: Option<(Width, Height)>) -> String {
     let rows = size.map_or(ROWS_DEFAULT, |(_, Height(rows))| usize::from(rows)).max(3) - 1;
     let mut lines: Vec<String> =
         text.lines().map(|line| line.replace(char::is_control, " ")).collect();
@@ -149,11 +150,11 @@ mod tests {
     #[test]
     fn a_drawn_text_fits_its_terminal() {
         let text: String = (0..40).map(|line| format!("line {line}\x1b[31m\n")).collect();
-        let drawn = drawn_text(&text, false, Some((Width(80), Height(10))));
+        let drawn = watch_screen_text(&text, false, Some((Width(80), Height(10))));
         assert!(drawn.starts_with("\x1b[Hline 0 [31m\x1b[K\n"), "{drawn:?}");
         assert!(drawn.ends_with("32 more lines: make the window higher\x1b[J"), "{drawn:?}");
         assert_eq!(drawn.lines().count(), 9);
-        let first = drawn_text("one\n", true, None);
+        let first = watch_screen_text("one\n", true, None);
         assert_eq!(first, "\x1b[2J\x1b[Hone\x1b[J");
     }
 
@@ -167,10 +168,10 @@ mod tests {
             serde_json::from_value(report).expect("a report")
         };
         let mut reports = VecDeque::new();
-        (0..30).for_each(|second| keep_report(&mut reports, report(f64::from(second))));
+        (0..30).for_each(|second| keep_watched_report(&mut reports, report(f64::from(second))));
         assert_eq!(reports.len(), RATE_INTERVALS + 1);
         assert_eq!(reports[0].uptime_seconds, 19.0);
-        keep_report(&mut reports, report(0.5));
+        keep_watched_report(&mut reports, report(0.5));
         assert_eq!(reports.len(), 1);
     }
 }

@@ -121,7 +121,7 @@ pub(crate) struct LinkConditions {
 
 /// One check of a report.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Check {
+pub(crate) struct ReportCheck {
     /// The claim that must hold.
     pub claim: String,
     /// The value found.
@@ -134,7 +134,7 @@ pub(crate) struct Check {
 ///
 /// # Panics
 /// When the loss of the link is not between 0 and 1.
-pub(crate) fn check_report(report: &QuickstartReport) -> Vec<Check> {
+pub(crate) fn check_report(report: &QuickstartReport) -> Vec<ReportCheck> {
     let mut checks = vec![check_identical_weights(report), check_reference_distance(report)];
     checks.extend(
         relay_directions(report).map(|(name, counted)| check_relay_bytes(report, name, counted)),
@@ -146,7 +146,11 @@ pub(crate) fn check_report(report: &QuickstartReport) -> Vec<Check> {
 }
 
 /// Returns a report and its checks as a table that is at most `columns` wide.
-pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check], columns: u16) -> String {
+pub(crate) fn render_report(
+    report: &QuickstartReport,
+    checks: &[ReportCheck],
+    columns: u16,
+) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
@@ -166,9 +170,9 @@ pub(crate) fn render_report(report: &QuickstartReport, checks: &[Check], columns
 }
 
 /// Checks that the weights and results of all ranks have the same bits.
-fn check_identical_weights(report: &QuickstartReport) -> Check {
+fn check_identical_weights(report: &QuickstartReport) -> ReportCheck {
     let found = if report.identical { "identical" } else { "different" };
-    Check {
+    ReportCheck {
         claim: "final weights bit-identical on all ranks".to_owned(),
         found: found.to_owned(),
         passed: report.identical,
@@ -176,8 +180,8 @@ fn check_identical_weights(report: &QuickstartReport) -> Check {
 }
 
 /// Checks that the final weights are near those of the training in one process.
-fn check_reference_distance(report: &QuickstartReport) -> Check {
-    Check {
+fn check_reference_distance(report: &QuickstartReport) -> ReportCheck {
+    ReportCheck {
         claim: format!("within {REFERENCE_MAX_ABS_DIFF:e} of the one-process reference"),
         found: format!("{:.1e}", report.reference_max_abs_diff),
         // Not `>`: a NaN must fail.
@@ -186,13 +190,17 @@ fn check_reference_distance(report: &QuickstartReport) -> Check {
 }
 
 /// Checks the IP bytes that the relay counted in one direction against the payload of the gateways.
-fn check_relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+fn check_relay_bytes(
+    report: &QuickstartReport,
+    name: &str,
+    counted: &DirectionCounters,
+) -> ReportCheck {
     let all_reduce = &report.allreduce;
     let iterations = f64::from(all_reduce.iterations);
     let payload = all_reduce.wan_payload_bytes_per_direction as f64 * iterations;
     let ratio = counted.ip_bytes as f64 / payload;
     let (low, high) = (RELAY_BYTES_PER_PAYLOAD_BYTE.start(), RELAY_BYTES_PER_PAYLOAD_BYTE.end());
-    Check {
+    ReportCheck {
         claim: format!("relay/payload {name}, {low} to {high}"),
         found: format!("{ratio:.3}"),
         passed: RELAY_BYTES_PER_PAYLOAD_BYTE.contains(&ratio),
@@ -201,9 +209,13 @@ fn check_relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionC
 
 /// Checks the random drops of the relay in one direction. The relay draws once for each packet,
 /// before its queue, so the drops are binomially distributed.
-fn check_relay_drops(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+fn check_relay_drops(
+    report: &QuickstartReport,
+    name: &str,
+    counted: &DirectionCounters,
+) -> ReportCheck {
     let fair = central_binomial_interval(counted.packets, report.link.loss, RELAY_DROPS_TAIL);
-    Check {
+    ReportCheck {
         claim: format!("random drops {name}, {} to {}", fair.start(), fair.end()),
         found: counted.drops_loss.to_string(),
         passed: fair.contains(&counted.drops_loss),

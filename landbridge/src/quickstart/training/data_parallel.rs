@@ -4,7 +4,7 @@
 //! one for each rank. The average weights each rank's mean gradient by its number of samples. It is
 //! therefore the mean gradient of the global batch, whatever the shares.
 
-use super::digits::{Batches, Digits, Sample};
+use super::digits::{DigitBatches, DigitSample, Digits};
 use super::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -95,7 +95,7 @@ pub struct Trained {
 ///
 /// # Errors
 /// The first error of `average`.
-pub async fn train_rank<E>(
+pub async fn train_rank_in_parallel<E>(
     digits: &Digits,
     share: &RankShare,
     steps: NonZeroU32,
@@ -108,10 +108,11 @@ pub async fn train_rank<E>(
     let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
     let mut velocity = vec![0.0; PARAMETERS];
     let mut exchanged = vec![0.0; EXCHANGED_ELEMENTS];
-    let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
+    let mut batches = DigitBatches::<GLOBAL_BATCH>::new(ORDER_SEED);
     for step in 1..=steps.get() {
         let batch = batches.draw_batch();
-        let own: Vec<&Sample> = batch[share.0.clone()].iter().map(|i| &digits.train[*i]).collect();
+        let own: Vec<&DigitSample> =
+            batch[share.0.clone()].iter().map(|i| &digits.train[*i]).collect();
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
         loss[0] = mlp::mlp_loss_and_gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
@@ -135,7 +136,7 @@ fn descend_gradient(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f3
 
 #[cfg(test)]
 mod tests {
-    use super::super::reference::{self, max_abs_difference};
+    use super::super::reference::{self, difference_from_reference};
     use super::*;
     use std::convert::Infallible;
     use std::pin::pin;
@@ -200,7 +201,8 @@ mod tests {
                             exchange.average(rank, buffer, weight(samples));
                             Ok::<(), Infallible>(())
                         };
-                        run_now(train_rank(digits, &share, steps, average, |_, _| ())).unwrap()
+                        run_now(train_rank_in_parallel(digits, &share, steps, average, |_, _| ()))
+                            .unwrap()
                     })
                 })
                 .collect();
@@ -216,7 +218,7 @@ mod tests {
             assert_eq!(rank, &ranks[0], "bit-identical");
         }
         let reference = reference::train_reference(&digits, STEPS_DEFAULT);
-        let difference = max_abs_difference(&ranks[0].parameters, &reference.parameters);
+        let difference = difference_from_reference(&ranks[0].parameters, &reference.parameters);
         let accuracy = mlp::mlp_accuracy(&ranks[0].parameters, &digits.test);
         println!("difference {difference:e}, accuracy {accuracy}, loss {}", ranks[0].loss);
         assert!(difference < 1e-6, "{difference:e}");
@@ -230,7 +232,8 @@ mod tests {
         let steps = 5;
         let unweighted = train_all(&digits, &SHARES, steps, |_| 1.0);
         let reference = reference::train_reference(&digits, NonZeroU32::new(steps).unwrap());
-        let difference = max_abs_difference(&unweighted[0].parameters, &reference.parameters);
+        let difference =
+            difference_from_reference(&unweighted[0].parameters, &reference.parameters);
         assert!(difference > 1e-4, "{difference:e}");
     }
 
@@ -255,7 +258,8 @@ mod tests {
             if calls < 3 { Ok(()) } else { Err("link lost") }
         };
         let progress = |step, loss| seen.push((step, loss));
-        let got = run_now(train_rank(&digits, &share, STEPS_DEFAULT, average, progress));
+        let got =
+            run_now(train_rank_in_parallel(&digits, &share, STEPS_DEFAULT, average, progress));
         assert_eq!(got, Err("link lost"));
         assert_eq!(seen.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2]);
         assert!(seen[0].1 > 1.5, "ten digits not yet distinguished: {seen:?}");

@@ -23,7 +23,7 @@ const SPLIT_SEED: u64 = 1998;
 
 /// One image and its label.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct DigitSample {
     /// Brightness from 0 to 1, row by row.
     pub pixels: [f32; PIXELS],
     /// The digit, 0 to 9.
@@ -34,9 +34,9 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Digits {
     /// [`TRAIN_IMAGES`] images for the training.
-    pub train: Vec<Sample>,
+    pub train: Vec<DigitSample>,
     /// [`TEST_IMAGES`] other images for the test.
-    pub test: Vec<Sample>,
+    pub test: Vec<DigitSample>,
 }
 
 impl Digits {
@@ -47,7 +47,7 @@ impl Digits {
     pub fn load() -> Self {
         let mut csv = String::new();
         GzDecoder::new(DIGITS_CSV_GZIP).read_to_string(&mut csv).expect("digits.csv.gz is whole");
-        let mut train: Vec<Sample> = csv.lines().map(parse_sample).collect();
+        let mut train: Vec<DigitSample> = csv.lines().map(parse_digit_sample).collect();
         assert_eq!(train.len(), TRAIN_IMAGES + TEST_IMAGES, "images");
         Rng::new(SPLIT_SEED).shuffle(&mut train);
         let test = train.split_off(TRAIN_IMAGES);
@@ -57,12 +57,12 @@ impl Digits {
 
 /// Draws global batches of `N` training images without end. Each epoch of the data draws every
 /// image once, in an order of its own. A batch may span two epochs.
-pub struct Batches<const N: usize> {
+pub struct DigitBatches<const N: usize> {
     rng: Rng,
     remaining: Vec<usize>,
 }
 
-impl<const N: usize> Batches<N> {
+impl<const N: usize> DigitBatches<N> {
     /// Starts the sequence of batches that belongs to `seed`.
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed), remaining: Vec::new() }
@@ -84,7 +84,7 @@ impl<const N: usize> Batches<N> {
 ///
 /// # Panics
 /// When the line is malformed.
-fn parse_sample(line: &str) -> Sample {
+fn parse_digit_sample(line: &str) -> DigitSample {
     let mut fields = line.split(',').map(|f| f.parse::<u8>().expect("a number"));
     let mut field = || fields.next().expect("64 pixels and a label");
     let pixels = std::array::from_fn(|_| {
@@ -94,7 +94,7 @@ fn parse_sample(line: &str) -> Sample {
     });
     let label = field();
     assert!(usize::from(label) < CLASSES, "label {label}");
-    Sample { pixels, label }
+    DigitSample { pixels, label }
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn every_epoch_draws_every_image_once_in_new_order() {
-        let mut batches = Batches::<479>::new(5);
+        let mut batches = DigitBatches::<479>::new(5);
         let mut epoch = || -> Vec<usize> { (0..3).flat_map(|_| batches.draw_batch()).collect() };
         let (mut first, mut second) = (epoch(), epoch());
         assert_ne!(first, second);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_order_follows_the_seed() {
-        let batch = |seed| Batches::<97>::new(seed).draw_batch();
+        let batch = |seed| DigitBatches::<97>::new(seed).draw_batch();
         assert_eq!(batch(1), batch(1));
         assert_ne!(batch(1), batch(2));
     }

@@ -5,7 +5,7 @@
 //! sum would decide whether a sample adds to the gradient, and runs that differ in rounding alone
 //! would diverge.
 
-use super::digits::{CLASSES, PIXELS, Sample};
+use super::digits::{CLASSES, DigitSample, PIXELS};
 use super::matmul::{Matrix, multiply_matrices};
 use super::rng::Rng;
 
@@ -45,7 +45,11 @@ pub fn initial_mlp_parameters(seed: u64) -> Vec<f32> {
 ///
 /// # Panics
 /// Unless `parameters` and `gradient` have [`PARAMETERS`] elements.
-pub fn mlp_loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -> f32 {
+pub fn mlp_loss_and_gradient(
+    parameters: &[f32],
+    samples: &[&DigitSample],
+    gradient: &mut [f32],
+) -> f32 {
     if samples.is_empty() {
         gradient.fill(0.0);
         return 0.0;
@@ -53,7 +57,7 @@ pub fn mlp_loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: 
     let layers = split_mlp_layers(parameters);
     let images = stack_mlp_inputs(samples);
     let passes = mlp_forward_pass(&layers, &images);
-    let (loss, mut slopes) = loss_and_slopes(&passes[LAYERS - 1].outputs, samples);
+    let (loss, mut slopes) = mlp_loss_and_slopes(&passes[LAYERS - 1].outputs, samples);
     let mut rest = gradient;
     for index in (0..LAYERS).rev() {
         let (inputs, outputs) = (LAYER_WIDTHS[index], LAYER_WIDTHS[index + 1]);
@@ -63,7 +67,7 @@ pub fn mlp_loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: 
         let (weights, biases) = own.split_at_mut(inputs * outputs);
         let slopes_matrix = Matrix::new(&slopes, outputs);
         multiply_matrices(Matrix::new(before, inputs).transposed(), slopes_matrix, weights);
-        sum_rows(&slopes, biases);
+        sum_mlp_rows(&slopes, biases);
         if index > 0 {
             let mut below = vec![0.0; samples.len() * inputs];
             let weights = Matrix::new(layers[index].weights, outputs);
@@ -83,8 +87,8 @@ pub fn mlp_loss_and_gradient(parameters: &[f32], samples: &[&Sample], gradient: 
 ///
 /// # Panics
 /// Unless `parameters` has [`PARAMETERS`] elements.
-pub fn mlp_accuracy(parameters: &[f32], samples: &[Sample]) -> f64 {
-    let samples: Vec<&Sample> = samples.iter().collect();
+pub fn mlp_accuracy(parameters: &[f32], samples: &[DigitSample]) -> f64 {
+    let samples: Vec<&DigitSample> = samples.iter().collect();
     let passes = mlp_forward_pass(&split_mlp_layers(parameters), &stack_mlp_inputs(&samples));
     let rows = passes[LAYERS - 1].outputs.chunks_exact(CLASSES);
     let right = rows.zip(&samples).filter(|(scores, sample)| {
@@ -121,7 +125,7 @@ fn split_mlp_layers(parameters: &[f32]) -> [Layer<'_>; LAYERS] {
 }
 
 /// Returns the pixels of all samples in one vector, one row for each sample.
-fn stack_mlp_inputs(samples: &[&Sample]) -> Vec<f32> {
+fn stack_mlp_inputs(samples: &[&DigitSample]) -> Vec<f32> {
     samples.iter().flat_map(|sample| sample.pixels).collect()
 }
 
@@ -143,14 +147,14 @@ fn mlp_forward_pass(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<LayerOu
             }
         }
         let last = index == LAYERS - 1;
-        let slopes = if last { Vec::new() } else { apply_activation(&mut outputs) };
+        let slopes = if last { Vec::new() } else { apply_mlp_activation(&mut outputs) };
         passes.push(LayerOutputs { outputs, slopes });
     }
     passes
 }
 
 /// Applies the activation to `values` in place and returns its slopes.
-fn apply_activation(values: &mut [f32]) -> Vec<f32> {
+fn apply_mlp_activation(values: &mut [f32]) -> Vec<f32> {
     let activate_value = |value: &mut f32| {
         let root = (*value * *value + 1.0).sqrt();
         let slope = 0.5 + 0.5 * (*value / root);
@@ -162,7 +166,7 @@ fn apply_activation(values: &mut [f32]) -> Vec<f32> {
 
 /// Returns the mean cross-entropy of softmax, and the slope of that mean with respect to every
 /// score. In f64: a few hundred values, on which everything below rests.
-fn loss_and_slopes(scores: &[f32], samples: &[&Sample]) -> (f32, Vec<f32>) {
+fn mlp_loss_and_slopes(scores: &[f32], samples: &[&DigitSample]) -> (f32, Vec<f32>) {
     let count = samples.len() as f64;
     let mut loss = 0.0;
     let mut slopes = Vec::with_capacity(scores.len());
@@ -181,7 +185,7 @@ fn loss_and_slopes(scores: &[f32], samples: &[&Sample]) -> (f32, Vec<f32>) {
 }
 
 /// Writes the sum of all rows of `values` to `sums`, which has the length of a row.
-fn sum_rows(values: &[f32], sums: &mut [f32]) {
+fn sum_mlp_rows(values: &[f32], sums: &mut [f32]) {
     sums.fill(0.0);
     for row in values.chunks_exact(sums.len()) {
         for (sum, value) in sums.iter_mut().zip(row) {
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
 
     /// Returns the loss, computed in f64 and plain loops for comparison.
-    fn loss_f64(parameters: &[f64], samples: &[&Sample]) -> f64 {
+    fn loss_f64(parameters: &[f64], samples: &[&DigitSample]) -> f64 {
         let losses = samples.iter().map(|sample| {
             let mut values: Vec<f64> = sample.pixels.iter().map(|p| f64::from(*p)).collect();
             let mut rest = parameters;
@@ -223,7 +227,7 @@ mod tests {
     #[test]
     fn the_gradient_is_that_of_finite_differences() {
         let digits = Digits::load();
-        let samples: Vec<&Sample> = digits.train[..3].iter().collect();
+        let samples: Vec<&DigitSample> = digits.train[..3].iter().collect();
         let parameters = initial_mlp_parameters(11);
         let mut got = vec![f32::NAN; PARAMETERS];
         let loss = mlp_loss_and_gradient(&parameters, &samples, &mut got);
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn equal_input_gives_equal_bits() {
         let digits = Digits::load();
-        let samples: Vec<&Sample> = digits.train[..43].iter().collect();
+        let samples: Vec<&DigitSample> = digits.train[..43].iter().collect();
         let run = || {
             let mut got = vec![0.0; PARAMETERS];
             let loss = mlp_loss_and_gradient(&initial_mlp_parameters(1), &samples, &mut got);

@@ -4,7 +4,7 @@
 use super::data_parallel::{
     GLOBAL_BATCH, LEARNING_RATE, MOMENTUM, ORDER_SEED, PARAMETER_SEED, Trained,
 };
-use super::digits::{Batches, Digits};
+use super::digits::{DigitBatches, Digits};
 use super::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 
@@ -14,7 +14,7 @@ pub fn train_reference(digits: &Digits, steps: NonZeroU32) -> Trained {
     let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
     let mut velocity = vec![0.0_f64; PARAMETERS];
     let mut gradient = vec![0.0; PARAMETERS];
-    let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
+    let mut batches = DigitBatches::<GLOBAL_BATCH>::new(ORDER_SEED);
     let mut loss = 0.0;
     for _ in 0..steps.get() {
         let batch = batches.draw_batch().map(|index| &digits.train[index]);
@@ -32,7 +32,7 @@ pub fn train_reference(digits: &Digits, steps: NonZeroU32) -> Trained {
 ///
 /// # Panics
 /// Unless the vectors are equally long.
-pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f64 {
+pub fn difference_from_reference(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len(), "parameters");
     let differences = a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
     // `f64::max` would skip a NaN.

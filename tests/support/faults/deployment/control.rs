@@ -15,11 +15,11 @@ use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
 use crate::lab::jobs::jobs_of;
 use crate::lab::running::setup;
-use gateway::daemon::{Gateway, Observability};
+use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::status_request::StatusHandle;
-use gateway::simulate::gateway_spec;
+use gateway::simulate::virtual_gateway_spec;
 use hier_collectives::fec::Fec;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::plan;
@@ -288,9 +288,10 @@ impl Deployment {
         // Exactly what their ranks need: what a rank that is gone still held would be missed.
         let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
         setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
-        let spec = gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
+        let spec = virtual_gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
-        let observed = Observability { metrics: Arc::clone(&metrics), status_requests: questions };
+        let observed =
+            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: questions };
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut gateways = lock(&self.gateways);
         gateways[index].metrics.push(metrics);

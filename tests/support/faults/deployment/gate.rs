@@ -3,8 +3,8 @@
 
 use gateway::host::BoxFuture;
 use gateway::local::listener::{
-    self, AcceptedConnection, Duplex, InProcessConnector, InProcessListener, IncomingConnection,
-    TrainerListener,
+    self, AcceptedConnection, InProcessConnector, InProcessListener, IncomingConnection,
+    TrainerListener, TrainerStream,
 };
 use std::io;
 use std::pin::Pin;
@@ -86,7 +86,7 @@ impl TrainerListener for GatedDoor {
 
 /// The end of a connection that the gateway holds, behind a gate.
 struct GatedStream {
-    stream: Box<dyn Duplex>,
+    stream: Box<dyn TrainerStream>,
     gate: Arc<Gate>,
 }
 

@@ -1,7 +1,7 @@
 //! Commands on standard input, one a line, each answered with one line of JSON.
 
 use super::args::RelayArgs;
-use super::report::directions_json;
+use super::report::directions_report_json;
 use super::settings::RelaySettings;
 use crate::LinkSpec;
 use crate::cli::json::fidelity_json;
@@ -52,12 +52,12 @@ impl RelayControl {
     /// Carries out one command and returns the answer.
     fn answer_command(&mut self, line: &str, args: &RelayArgs, relay: &Relay) -> Value {
         match line {
-            "counters" => return directions_json(args, &relay.counters()),
+            "counters" => return directions_report_json(args, &relay.counters()),
             "fidelity" => return fidelity_json(&relay.fidelity()),
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
             _ => {
-                let changed = refuse_fixed(line, args);
+                let changed = refuse_control_of_fixed(line, args);
                 match changed.and_then(|()| self.settings.set_from_command(line)) {
                     Ok((forward, backward)) => relay.set_links(forward, backward),
                     Err(error) => return json!({ "error": error }),
@@ -84,21 +84,21 @@ impl RelaySettings {
         }
         match (&mut changed, key) {
             (changed, "netem") => {
-                let link = parse_set_netem(value)?;
+                let link = parse_control_netem(value)?;
                 *changed = Self::Netem(link, link);
             }
             (changed, "netem-there" | "netem-back") => {
                 let (there, back) = changed.link_specs().map_err(|error| error.to_string())?;
-                let link = parse_set_netem(value)?;
+                let link = parse_control_netem(value)?;
                 let there_alone = key == "netem-there";
                 *changed =
                     if there_alone { Self::Netem(link, back) } else { Self::Netem(there, link) };
             }
-            (Self::Flags { rtt, .. }, "rtt") => *rtt = parse_set_value(value)?,
-            (Self::Flags { rate, .. }, "rate") => *rate = parse_set_value(value)?,
-            (Self::Flags { loss, .. }, "loss") => *loss = parse_set_value(value)?,
-            (Self::Flags { jitter, .. }, "jitter") => *jitter = parse_set_value(value)?,
-            (Self::Flags { queue, .. }, "queue") => *queue = Some(parse_set_value(value)?),
+            (Self::Flags { rtt, .. }, "rtt") => *rtt = parse_control_value(value)?,
+            (Self::Flags { rate, .. }, "rate") => *rate = parse_control_value(value)?,
+            (Self::Flags { loss, .. }, "loss") => *loss = parse_control_value(value)?,
+            (Self::Flags { jitter, .. }, "jitter") => *jitter = parse_control_value(value)?,
+            (Self::Flags { queue, .. }, "queue") => *queue = Some(parse_control_value(value)?),
             (Self::Flags { .. }, _) => {
                 return Err(format!(
                     "`{key}` is none of rtt, rate, loss, jitter, queue, netem, netem-there, \
@@ -116,7 +116,7 @@ impl RelaySettings {
 }
 
 /// Checks that the command `line` sets nothing that a recorded capacity or parallel paths fix.
-fn refuse_fixed(line: &str, args: &RelayArgs) -> Result<(), String> {
+fn refuse_control_of_fixed(line: &str, args: &RelayArgs) -> Result<(), String> {
     let key = line.strip_prefix("set ").and_then(|rest| rest.split_whitespace().next());
     match key {
         Some(key) if !args.parallel.is_empty() => {
@@ -133,8 +133,8 @@ fn refuse_fixed(line: &str, args: &RelayArgs) -> Result<(), String> {
 
 /// Parses netem's words in a `set` command. They may not name a seed, which cannot change while the
 /// relay runs.
-fn parse_set_netem(words: &str) -> Result<LinkSpec, String> {
-    let words: Netem = parse_set_value(words)?;
+fn parse_control_netem(words: &str) -> Result<LinkSpec, String> {
+    let words: Netem = parse_control_value(words)?;
     match words.seed {
         Some(_) => Err("a seed cannot change while the relay runs".to_owned()),
         None => Ok(words.link),
@@ -142,7 +142,7 @@ fn parse_set_netem(words: &str) -> Result<LinkSpec, String> {
 }
 
 /// Parses the value of a `set` command.
-fn parse_set_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
+fn parse_control_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use units::ByteCount;
 
 /// Prints the addresses of the listening sockets, and a warning where their buffers are small.
-pub(super) fn announce_listening(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
+pub(super) fn report_listening(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
     let listening = relay.listening();
     if args.json || args.control {
         let addresses: Vec<_> = listening.iter().map(|l| l.address.to_string()).collect();
@@ -46,7 +46,7 @@ pub(super) fn print_report(
 ) -> io::Result<()> {
     let own = counters.own;
     if args.json {
-        let mut value = directions_json(args, counters);
+        let mut value = directions_report_json(args, counters);
         value["own_drops"] = json!({
             "no_flow": own.no_flow, "send_errors": own.send_errors, "foreign": own.foreign,
             "overflowed": own.overflowed,
@@ -88,7 +88,7 @@ pub(super) fn print_report(
 }
 
 /// Returns the counters of both directions as JSON, keyed `CLIENT_TARGET` and `TARGET_CLIENT`.
-pub(super) fn directions_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
+pub(super) fn directions_report_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
     let SideNames { client, target } = &args.names;
     json!({
         (format!("{client}_{target}")): counters_json(&counters.forward),

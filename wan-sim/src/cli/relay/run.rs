@@ -2,7 +2,7 @@
 
 use super::args::{RelayArgs, SideNames};
 use super::control::RelayControl;
-use super::report::{announce_listening, print_report};
+use super::report::{print_report, report_listening};
 use super::settings::RelaySettings;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::interrupt::watch_interrupts;
@@ -87,7 +87,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
             Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
         }
     };
-    announce_listening(args, &relay)?;
+    report_listening(args, &relay)?;
     let code = serve_relay(args, &relay, settings, &interrupted)?;
     let fidelity = relay.fidelity();
     let counters = relay.stop()?;

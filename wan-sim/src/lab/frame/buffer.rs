@@ -1,16 +1,16 @@
 //! A buffer of the device: its segments, and the smaller buffers made of those that survive.
 
 use super::checksum::{
-    complete_checksum, fold_checksum, pseudo_header_sum, read_packet_word, renew_ipv4_checksum,
-    write_packet_word,
+    complete_checksum, fold_checksum, pseudo_header_checksum, read_checksum_word,
+    renew_ipv4_checksum, write_checksum_word,
 };
 use super::header::{
     GSO_ECN, GSO_NONE, GSO_TCP4, GSO_TCP6, GSO_UDP, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_BYTES,
     IPV6_HEADER_BYTES, NEEDS_CHECKSUM, TCP_CWR, TCP_FIN, TCP_HEADER_BYTES, TCP_PSH,
     UDP_HEADER_BYTES, VIRTIO_HEADER_BYTES, VirtioHeader,
 };
-use super::ip_packet::{flip_payload_bit, mark_ecn_ce};
-use crate::FlowKey;
+use super::ip_packet::{flip_packet_payload_bit, mark_packet_ecn_ce};
+use crate::PacketFlow;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ struct Segments {
 
 /// The damage that the link did to a run of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::lab) struct Damage {
+pub(in crate::lab) struct FrameDamage {
     pub(in crate::lab) marked: bool,
     pub(in crate::lab) corrupt_bit: Option<u32>,
 }
@@ -49,7 +49,7 @@ impl<'a> FrameBuffer<'a> {
             6 if packet.len() >= IPV6_HEADER_BYTES => {}
             _ => return None,
         }
-        let segments = parse_segments(&header, packet)?;
+        let segments = parse_frame_segments(&header, packet)?;
         Some(Self { header, packet, segments })
     }
 
@@ -76,15 +76,15 @@ impl<'a> FrameBuffer<'a> {
     }
 
     /// Returns the destination address, which identifies the receiving site.
-    pub(in crate::lab) fn destination(&self) -> Destination {
+    pub(in crate::lab) fn destination(&self) -> FrameDestination {
         match self.packet[0] >> 4 {
-            4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
-            _ => Destination::V6(std::array::from_fn(|i| self.packet[24 + i])),
+            4 => FrameDestination::V4(std::array::from_fn(|i| self.packet[16 + i])),
+            _ => FrameDestination::V6(std::array::from_fn(|i| self.packet[24 + i])),
         }
     }
 
     /// Returns the flow of the packet, by its addresses and by the ports of TCP and UDP.
-    pub(in crate::lab) fn flow(&self) -> FlowKey {
+    pub(in crate::lab) fn flow(&self) -> PacketFlow {
         let (source, destination, protocol, ports_at) = match self.packet[0] >> 4 {
             4 => {
                 let ip = |at: usize| -> [u8; 4] { std::array::from_fn(|i| self.packet[at + i]) };
@@ -101,11 +101,11 @@ impl<'a> FrameBuffer<'a> {
             _ => 0,
         };
         let (from, to) = (port(ports_at), port(ports_at + 2));
-        FlowKey::between(SocketAddr::new(source, from), SocketAddr::new(destination, to))
+        PacketFlow::between(SocketAddr::new(source, from), SocketAddr::new(destination, to))
     }
 
     /// Makes a buffer with the segments of `run` and the damage of the link, to write to a device.
-    pub(in crate::lab) fn emit_run(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
+    pub(in crate::lab) fn emit_run(&self, run: Range<usize>, damage: FrameDamage) -> Vec<u8> {
         let mut header = self.header;
         let whole = run == (0..self.segments.count);
         let headers = if whole { 0 } else { self.segments.headers_bytes };
@@ -119,11 +119,11 @@ impl<'a> FrameBuffer<'a> {
             self.correct_headers(packet, &run, &mut header);
         }
         if damage.marked {
-            mark_ecn_ce(packet);
+            mark_packet_ecn_ce(packet);
         }
         if let Some(bit) = damage.corrupt_bit {
             header = complete_checksum(packet, header);
-            flip_payload_bit(packet, bit);
+            flip_packet_payload_bit(packet, bit);
         }
         buffer[..VIRTIO_HEADER_BYTES].copy_from_slice(&header.to_bytes());
         buffer
@@ -142,16 +142,16 @@ impl<'a> FrameBuffer<'a> {
         let start = usize::from(self.header.checksum_start);
         let len = packet.len();
         if packet[0] >> 4 == 4 {
-            write_packet_word(packet, 2, len as u16);
-            let id = read_packet_word(packet, 4).wrapping_add(run.start as u16);
-            write_packet_word(packet, 4, id);
+            write_checksum_word(packet, 2, len as u16);
+            let id = read_checksum_word(packet, 4).wrapping_add(run.start as u16);
+            write_checksum_word(packet, 4, id);
             renew_ipv4_checksum(packet);
         } else {
-            write_packet_word(packet, 4, (len - IPV6_HEADER_BYTES) as u16);
+            write_checksum_word(packet, 4, (len - IPV6_HEADER_BYTES) as u16);
         }
         let protocol = match self.header.gso_type & !GSO_ECN {
             GSO_UDP => {
-                write_packet_word(packet, start + 4, (len - start) as u16);
+                write_checksum_word(packet, start + 4, (len - start) as u16);
                 IPPROTO_UDP
             }
             _ => {
@@ -170,8 +170,8 @@ impl<'a> FrameBuffer<'a> {
             }
         };
         // The device's end computes the rest from this, as it would have.
-        let sum = fold_checksum(pseudo_header_sum(packet, protocol, len - start));
-        write_packet_word(packet, start + usize::from(self.header.checksum_offset), sum);
+        let sum = fold_checksum(pseudo_header_checksum(packet, protocol, len - start));
+        write_checksum_word(packet, start + usize::from(self.header.checksum_offset), sum);
         if run.len() == 1 {
             header.gso_type = GSO_NONE;
             header.segment_bytes = 0;
@@ -182,13 +182,13 @@ impl<'a> FrameBuffer<'a> {
 
 /// The destination address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::lab) enum Destination {
+pub(in crate::lab) enum FrameDestination {
     V4([u8; 4]),
     V6([u8; 16]),
 }
 
 /// Divides `packet` into segments as `header` says; `None` when they contradict each other.
-fn parse_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
+fn parse_frame_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
     if header.gso_type == GSO_NONE {
         return Some(Segments { headers_bytes: packet.len(), payload_bytes: 1, count: 1 });
     }

@@ -9,7 +9,7 @@ pub(super) fn complete_checksum(packet: &mut [u8], mut header: VirtioHeader) -> 
     let place = start + usize::from(header.checksum_offset);
     if header.flags & NEEDS_CHECKSUM != 0 && place + 2 <= packet.len() {
         let sum = !fold_checksum(checksum_sum(&packet[start..]));
-        write_packet_word(packet, place, if sum == 0 { 0xffff } else { sum });
+        write_checksum_word(packet, place, if sum == 0 { 0xffff } else { sum });
         header.flags &= !NEEDS_CHECKSUM;
     }
     header
@@ -18,14 +18,14 @@ pub(super) fn complete_checksum(packet: &mut [u8], mut header: VirtioHeader) -> 
 /// Computes the checksum of the IPv4 header of `packet` anew.
 pub(super) fn renew_ipv4_checksum(packet: &mut [u8]) {
     let end = (usize::from(packet[0] & 15) * 4).clamp(IPV4_HEADER_BYTES, packet.len());
-    write_packet_word(packet, 10, 0);
+    write_checksum_word(packet, 10, 0);
     let sum = !fold_checksum(checksum_sum(&packet[..end]));
-    write_packet_word(packet, 10, sum);
+    write_checksum_word(packet, 10, sum);
 }
 
 /// Returns the sum of the pseudo header, which begins the checksum of TCP and UDP. The transport
 /// header and payload have `transport_bytes`.
-pub(super) fn pseudo_header_sum(packet: &[u8], protocol: u8, transport_bytes: usize) -> u64 {
+pub(super) fn pseudo_header_checksum(packet: &[u8], protocol: u8, transport_bytes: usize) -> u64 {
     let addresses = if packet[0] >> 4 == 4 {
         &packet[12..IPV4_HEADER_BYTES]
     } else {
@@ -51,11 +51,11 @@ pub(super) fn fold_checksum(mut sum: u64) -> u16 {
 }
 
 /// Reads the 16-bit word at byte `at` of `packet`, in network order.
-pub(super) fn read_packet_word(packet: &[u8], at: usize) -> u16 {
+pub(super) fn read_checksum_word(packet: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([packet[at], packet[at + 1]])
 }
 
 /// Writes the 16-bit `word` at byte `at` of `packet`, in network order.
-pub(super) fn write_packet_word(packet: &mut [u8], at: usize, word: u16) {
+pub(super) fn write_checksum_word(packet: &mut [u8], at: usize, word: u16) {
     packet[at..at + 2].copy_from_slice(&word.to_be_bytes());
 }

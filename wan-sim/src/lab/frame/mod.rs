@@ -8,7 +8,7 @@ mod checksum;
 mod header;
 mod ip_packet;
 
-pub(super) use buffer::{Damage, Destination, FrameBuffer};
+pub(super) use buffer::{FrameBuffer, FrameDamage, FrameDestination};
 pub(super) use header::VIRTIO_HEADER_BYTES;
 
 #[cfg(test)]

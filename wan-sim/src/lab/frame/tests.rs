@@ -1,6 +1,6 @@
 use super::checksum::{
-    checksum_sum, complete_checksum, fold_checksum, pseudo_header_sum, read_packet_word,
-    renew_ipv4_checksum, write_packet_word,
+    checksum_sum, complete_checksum, fold_checksum, pseudo_header_checksum, read_checksum_word,
+    renew_ipv4_checksum, write_checksum_word,
 };
 use super::header::{
     GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, IPPROTO_TCP, IPPROTO_UDP, NEEDS_CHECKSUM, TCP_CWR,
@@ -18,31 +18,31 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
     if v6 {
         packet[0] = 0x60;
         packet[1] = 0x20; // ECT(0)
-        write_packet_word(&mut packet, 4, (len - 40) as u16);
+        write_checksum_word(&mut packet, 4, (len - 40) as u16);
         packet[8..40].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
     } else {
         packet[0] = 0x45;
         packet[1] = 2; // ECT(0)
-        write_packet_word(&mut packet, 2, len as u16);
-        write_packet_word(&mut packet, 4, 0xfffe);
+        write_checksum_word(&mut packet, 2, len as u16);
+        write_checksum_word(&mut packet, 4, 0xfffe);
         packet[12..20].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
         renew_ipv4_checksum(&mut packet);
     }
     if udp {
-        write_packet_word(&mut packet, start + 4, (len - start) as u16);
+        write_checksum_word(&mut packet, start + 4, (len - start) as u16);
     } else {
         packet[start + 4..start + 8].copy_from_slice(&0xffff_fff0u32.to_be_bytes());
         packet[start + 12] = 8 << 4;
         packet[start + 13] = 0x10 | TCP_FIN | TCP_PSH | TCP_CWR;
     }
     packet[start + transport..].copy_from_slice(payload);
-    let sum = fold_checksum(pseudo_header_sum(
+    let sum = fold_checksum(pseudo_header_checksum(
         &packet,
         if udp { IPPROTO_UDP } else { IPPROTO_TCP },
         len - start,
     ));
     let checksum_offset = if udp { 6 } else { 16 };
-    write_packet_word(&mut packet, start + checksum_offset, sum);
+    write_checksum_word(&mut packet, start + checksum_offset, sum);
     let gso_type = match (udp, v6) {
         (true, _) => GSO_UDP,
         (false, false) => GSO_TCP4 | GSO_ECN,
@@ -66,14 +66,14 @@ fn check(buffer: &[u8]) -> Vec<u8> {
     let v6 = packet[0] >> 4 == 6;
     let start = if v6 { 40 } else { 20 };
     if v6 {
-        assert_eq!(usize::from(read_packet_word(&packet, 4)), packet.len() - 40);
+        assert_eq!(usize::from(read_checksum_word(&packet, 4)), packet.len() - 40);
     } else {
-        assert_eq!(usize::from(read_packet_word(&packet, 2)), packet.len());
+        assert_eq!(usize::from(read_checksum_word(&packet, 2)), packet.len());
         assert_eq!(fold_checksum(checksum_sum(&packet[..20])), 0xffff, "IPv4 header checksum");
     }
     complete_checksum(&mut packet, header);
     let udp = header.checksum_offset == 6;
-    let whole = pseudo_header_sum(
+    let whole = pseudo_header_checksum(
         &packet,
         if udp { IPPROTO_UDP } else { IPPROTO_TCP },
         packet.len() - start,
@@ -100,7 +100,7 @@ proptest! {
 
         let (from, to) = (from % n, to % n);
         let run = from.min(to)..from.max(to) + 1;
-        let out = frame.emit_run(run.clone(), Damage::default());
+        let out = frame.emit_run(run.clone(), FrameDamage::default());
         let packet = check(&out);
         let segment = usize::from(segment_bytes);
         let expected = &payload[run.start * segment..payload.len().min(run.end * segment)];
@@ -110,7 +110,8 @@ proptest! {
         prop_assert_eq!(again.destination(), frame.destination());
         let start = if v6 { 40 } else { 20 };
         if !v6 && run != (0..n) {
-            prop_assert_eq!(read_packet_word(&packet, 4), 0xfffeu16.wrapping_add(run.start as u16));
+            let expected = 0xfffeu16.wrapping_add(run.start as u16);
+            prop_assert_eq!(read_checksum_word(&packet, 4), expected);
         }
         if !udp {
             let sequence: [u8; 4] = packet[start + 4..start + 8].try_into().unwrap();
@@ -131,12 +132,12 @@ proptest! {
         let buffer = buffer(v6, udp, &payload, 40);
         let frame = FrameBuffer::parse(&buffer).unwrap();
         prop_assert!(frame.is_ecn_capable());
-        let marked = frame.emit_run(1..2, Damage { marked: true, corrupt_bit: None });
+        let marked = frame.emit_run(1..2, FrameDamage { marked: true, corrupt_bit: None });
         let packet = check(&marked);
         prop_assert_eq!(if v6 { packet[1] >> 4 & 3 } else { packet[1] & 3 }, 3);
 
-        let good = frame.emit_run(1..2, Damage::default());
-        let bad = frame.emit_run(1..2, Damage { marked: false, corrupt_bit: Some(bit) });
+        let good = frame.emit_run(1..2, FrameDamage::default());
+        let bad = frame.emit_run(1..2, FrameDamage { marked: false, corrupt_bit: Some(bit) });
         let mut good_packet = good[VIRTIO_HEADER_BYTES..].to_vec();
         let header = VirtioHeader::from_bytes(good[..VIRTIO_HEADER_BYTES].try_into().unwrap());
         complete_checksum(&mut good_packet, header);
@@ -162,7 +163,7 @@ proptest! {
         let buffer = [header, packet].concat();
         if let Some(frame) = FrameBuffer::parse(&buffer) {
             let n = frame.segment_count();
-            let damage = Damage { marked, corrupt_bit: Some(bit) };
+            let damage = FrameDamage { marked, corrupt_bit: Some(bit) };
             frame.emit_run(0..n, damage);
             frame.emit_run(n - 1..n, damage);
             let _ = (frame.segment_ip_bytes(n - 1), frame.is_ecn_capable(), frame.destination());

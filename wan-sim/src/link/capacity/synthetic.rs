@@ -17,7 +17,7 @@ pub enum SyntheticCapacity {
 }
 
 impl SyntheticCapacity {
-    /// All kinds.
+    /// All kinds of generated recordings.
     pub const ALL: [Self; 3] = [Self::Cellular, Self::Satellite, Self::Cloud];
 
     /// Returns the word by which files and flags name the kind.

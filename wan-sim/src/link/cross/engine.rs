@@ -1,12 +1,12 @@
 //! All flows of a link's cross traffic, and their events in order of time.
 
-use super::super::fate::{CrossName, Fate, FlowKey, Packet};
+use super::super::packet_fate::{CrossName, Fate, Packet, PacketFlow};
 use super::bbr::Bbr;
 use super::controller::Controller;
 use super::cubic::Cubic;
 use super::new_reno::NewReno;
 use super::on_off::OnOffFlow;
-use super::report::{CrossReport, SEGMENT_BYTES, interval_of};
+use super::report::{CrossReport, SEGMENT_BYTES, report_interval_of};
 use super::traffic::{CrossKind, CrossTraffic};
 use super::window_flow::WindowFlow;
 use crate::random_stream::RandomStream;
@@ -50,7 +50,7 @@ enum Event {
 #[derive(Debug)]
 struct CrossFlow {
     traffic: CrossTraffic,
-    key: FlowKey,
+    key: PacketFlow,
     sender: Sender,
     /// The time of the timer that counts; earlier ones have no effect.
     armed: Option<TimeNs>,
@@ -186,7 +186,7 @@ impl CrossFlow {
     /// Makes the flow numbered `index`.
     fn new(traffic: CrossTraffic, index: usize, seed: u64) -> Self {
         let mut stream = RandomStream::new(seed, &format!("cross {index}"));
-        let key = FlowKey::new(stream.next_u64());
+        let key = PacketFlow::new(stream.next_u64());
         let start = TimeNs::from_ns(traffic.start.ns());
         let controller = match traffic.kind {
             CrossKind::Cubic => Controller::Cubic(Cubic::new()),
@@ -202,7 +202,7 @@ impl CrossFlow {
     }
 
     /// Makes a flow that has sent nothing.
-    fn with_sender(traffic: CrossTraffic, key: FlowKey, sender: Sender) -> Self {
+    fn with_sender(traffic: CrossTraffic, key: PacketFlow, sender: Sender) -> Self {
         let (armed, acks, delivered_bytes) = (None, BTreeMap::new(), Vec::new());
         let last_entry = TimeNs::default();
         Self { traffic, key, sender, armed, acks, sent: 0, last_entry, delivered_bytes }
@@ -234,7 +234,7 @@ impl CrossFlow {
 
     /// Counts a packet that arrived.
     fn count_arrival(&mut self, arrived: TimeNs) {
-        let place = interval_of(arrived) as usize;
+        let place = report_interval_of(arrived) as usize;
         if place >= self.delivered_bytes.len() {
             self.delivered_bytes.resize(place + 1, 0);
         }

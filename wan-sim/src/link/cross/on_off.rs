@@ -25,7 +25,7 @@ impl OnOffFlow {
         mut stream: RandomStream,
     ) -> Self {
         let gap_ns = SEGMENT_BITS * NS_PER_SECOND / rate.bits_per_second().max(1);
-        let burst_end = start + draw_span(&mut stream, on);
+        let burst_end = start + draw_on_off_span(&mut stream, on);
         let gap = Span::from_ns(gap_ns.max(1));
         Self { gap, on, off, next_send: start, burst_end, sent: 0, stream }
     }
@@ -43,8 +43,8 @@ impl OnOffFlow {
             self.sent += 1;
             self.next_send = self.next_send + self.gap;
             if self.next_send >= self.burst_end {
-                self.next_send = self.burst_end + draw_span(&mut self.stream, self.off);
-                self.burst_end = self.next_send + draw_span(&mut self.stream, self.on);
+                self.next_send = self.burst_end + draw_on_off_span(&mut self.stream, self.off);
+                self.burst_end = self.next_send + draw_on_off_span(&mut self.stream, self.on);
             }
         }
         sends
@@ -52,7 +52,7 @@ impl OnOffFlow {
 }
 
 /// Draws an exponentially distributed time with this mean, of at least 1 ns.
-fn draw_span(stream: &mut RandomStream, mean: Span) -> Span {
+fn draw_on_off_span(stream: &mut RandomStream, mean: Span) -> Span {
     Span::from_ns((stream.exponential(mean.ns() as f64) as u64).max(1))
 }
 

@@ -1,6 +1,6 @@
 //! The figures of cross traffic: delivered bytes over time, and how equal shares are.
 
-use super::super::fate::FlowKey;
+use super::super::packet_fate::PacketFlow;
 use super::traffic::CrossTraffic;
 use units::{Span, TimeNs};
 
@@ -10,7 +10,7 @@ pub struct CrossReport {
     /// The flow as it was asked for.
     pub traffic: CrossTraffic,
     /// Its flow key, by which events name it.
-    pub flow: FlowKey,
+    pub flow: PacketFlow,
     /// Packets sent so far.
     pub sent_packets: u64,
     /// Packets in flight as the sender knows it; zero for on-off traffic, which keeps no count.
@@ -28,7 +28,9 @@ impl CrossReport {
     /// intervals.
     pub fn delivered_between(&self, from: TimeNs, until: TimeNs) -> u64 {
         let place = |at: TimeNs| {
-            usize::try_from(interval_of(at)).unwrap_or(usize::MAX).min(self.delivered_bytes.len())
+            usize::try_from(report_interval_of(at))
+                .unwrap_or(usize::MAX)
+                .min(self.delivered_bytes.len())
         };
         let (from, until) = (place(from), place(until));
         self.delivered_bytes[from..until.max(from)].iter().sum()
@@ -36,7 +38,7 @@ impl CrossReport {
 }
 
 /// Returns the number of the interval of a report that holds `at`.
-pub(super) fn interval_of(at: TimeNs) -> u64 {
+pub(super) fn report_interval_of(at: TimeNs) -> u64 {
     at.ns() / CrossReport::INTERVAL.ns()
 }
 

@@ -108,14 +108,16 @@ impl FromStr for CrossTraffic {
                 "rate" if kind == "onoff" && rate.is_none() => {
                     rate = Some(parse_cross_value("rate", value, "20mbit", parse_netem_rate)?);
                 }
-                "on" if kind == "onoff" && on.is_none() => on = Some(positive_span("on", value)?),
+                "on" if kind == "onoff" && on.is_none() => {
+                    on = Some(parse_positive_cross_span("on", value)?)
+                }
                 "off" if kind == "onoff" && off.is_none() => {
-                    off = Some(positive_span("off", value)?);
+                    off = Some(parse_positive_cross_span("off", value)?);
                 }
                 "start" if start.is_none() => {
                     start = Some(parse_cross_value("start", value, TIME_FORM, parse_netem_span)?);
                 }
-                "stop" if stop.is_none() => stop = Some(positive_span("stop", value)?),
+                "stop" if stop.is_none() => stop = Some(parse_positive_cross_span("stop", value)?),
                 _ => return Err(CrossTrafficError::Word { word: word.to_owned(), accepted }),
             }
         }
@@ -157,7 +159,7 @@ impl fmt::Display for CrossTraffic {
 }
 
 /// Parses the time that follows `word`, which must be above zero.
-fn positive_span(word: &'static str, value: &str) -> Result<Span, CrossTrafficError> {
+fn parse_positive_cross_span(word: &'static str, value: &str) -> Result<Span, CrossTrafficError> {
     let parse = |value: &str| parse_netem_span(value).filter(|span| *span > Span::ZERO);
     parse_cross_value(word, value, TIME_FORM, parse)
 }

@@ -2,7 +2,7 @@
 
 use super::super::capacity::{CapacityRecording, RecordingUse};
 use super::super::delay::Arrival;
-use super::super::fate::Owner;
+use super::super::packet_fate::Owner;
 use super::super::spec::LinkSpec;
 use std::collections::VecDeque;
 use std::sync::Arc;

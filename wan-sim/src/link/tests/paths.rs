@@ -16,7 +16,7 @@ fn flows_are_spread_over_paths_and_stay_there() {
         |seed| EmulatedLink::under(spec("1 Gbit/s", "1 ms"), Script::default(), &parallel(4), seed);
     let flow = |port: u16| {
         let address = |ip: [u8; 4], port: u16| std::net::SocketAddr::from((ip, port));
-        FlowKey::between(address([10, 0, 0, 1], port), address([10, 0, 0, 2], 443))
+        PacketFlow::between(address([10, 0, 0, 1], port), address([10, 0, 0, 2], 443))
     };
     let (one, other) = (link(1), link(2));
     let mut counts = [0u32; 4];
@@ -39,7 +39,7 @@ fn each_path_has_its_own_queue_and_delay() {
     let first = spec("80 Mbit/s", "1 ms");
     let mut link = EmulatedLink::under(first, Script::default(), &conditions, 1);
     let flow_on = |link: &EmulatedLink, path| {
-        (0..).map(FlowKey::new).find(|flow| link.path_of(*flow) == path).unwrap()
+        (0..).map(PacketFlow::new).find(|flow| link.path_of(*flow) == path).unwrap()
     };
     let [fast, slow] = [0, 1].map(|path| flow_on(&link, path));
     let mut send = |flow| link.offer(ns(0), Packet::new(1000).with_flow(flow)).fate;
@@ -66,7 +66,7 @@ fn labels_tell_bursts_from_single_losses() {
     let counters = link.counters();
     let events = events.lock().unwrap();
     let count = |reason| {
-        let label = Label::Dropped(reason);
+        let label = EventLabel::Dropped(reason);
         events.iter().filter(|event| event.label == label).count() as u64
     };
     assert_eq!(count(DropReason::Burst), counters.drops_burst);
@@ -147,7 +147,7 @@ proptest! {
         for (gap, bytes, capable, flow) in &packets {
             now += gap;
             let packet = if *capable { Packet::ecn_capable(*bytes) } else { Packet::new(*bytes) };
-            let offered = link.offer(ns(now), packet.with_flow(FlowKey::new(*flow)));
+            let offered = link.offer(ns(now), packet.with_flow(PacketFlow::new(*flow)));
             fates.insert(offered.number, (offered.fate, *bytes, *flow));
             prop_assert!(link.queue_bytes(ns(now)).get() <= numbers.1.max(5000) * paths as u64);
         }
@@ -173,7 +173,7 @@ proptest! {
         let marks = counters.marked_red + counters.marked_codel;
         prop_assert_eq!(own as u64, counters.drops() + marks);
         for path in 0..paths {
-            let path_of = |flow: u64| link.path_of(FlowKey::new(flow));
+            let path_of = |flow: u64| link.path_of(PacketFlow::new(flow));
             let here = fates.values().filter(|(_, _, flow)| path_of(*flow) == path);
             let arrived: Vec<_> = here
                 .filter_map(|(fate, bytes, _)| Some((fate.delivery()?.at.ns(), u64::from(*bytes))))

@@ -21,16 +21,16 @@ pub(in crate::topology) fn build_conditions(
         }
         conditions.capacity = Some(Arc::new(recording));
     }
-    let parallel = keys.parallel.iter().flatten().map(|words| build_parallel_path(words));
+    let parallel = keys.parallel.iter().flatten().map(|words| parallel_path_condition(words));
     conditions.parallel = parallel.collect::<Result<_, _>>()?;
     let cross = keys.cross.iter().flatten().map(|words| words.parse::<CrossTraffic>());
     conditions.cross = cross.collect::<Result<_, _>>().map_err(error_text)?;
-    check_changes(keys, &conditions).map_err(error_text)?;
+    check_condition_changes(keys, &conditions).map_err(error_text)?;
     Ok(conditions)
 }
 
 /// Builds a parallel path from netem's words.
-fn build_parallel_path(words: &str) -> Result<LinkSpec, String> {
+fn parallel_path_condition(words: &str) -> Result<LinkSpec, String> {
     let parsed = words.parse::<Netem>();
     let Netem { link, seed } = parsed.map_err(|error| format!("parallel: {error}"))?;
     if seed.is_some() {
@@ -40,7 +40,7 @@ fn build_parallel_path(words: &str) -> Result<LinkSpec, String> {
 }
 
 /// Checks that no change of the link needs a property that its conditions fix.
-fn check_changes(keys: &RawLink, conditions: &Conditions) -> Result<(), LinkError> {
+fn check_condition_changes(keys: &RawLink, conditions: &Conditions) -> Result<(), LinkError> {
     for change in keys.changes.iter().flatten() {
         if change.rate.is_some() && conditions.capacity.is_some() {
             return Err(LinkError::Fixed { key: "rate", by: "capacity" });

@@ -2,7 +2,7 @@
 
 use super::scenario_command;
 use crate::bench::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ pub(in crate::bench) fn measure_cost(
     root: &Path,
     quick: bool,
     before: Option<&str>,
-) -> Result<Page, Failure> {
+) -> Result<Page, CommandFailure> {
     let name = if quick { "quick" } else { "whole" };
     let results = root.join("docs/results/cost");
-    let scratch = workspace::target_folder().join("cost.json");
+    let scratch = workspace::workspace_target_folder().join("cost.json");
     let mut flags = vec![
         "--svg".to_owned(),
         results.join(format!("{name}.svg")).display().to_string(),
@@ -59,7 +59,7 @@ pub(in crate::bench) fn measure_cost(
 }
 
 /// Runs the program `cost` with `flags` and its output shown; no page is written.
-pub(in crate::bench) fn show_cost(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+pub(in crate::bench) fn show_cost(root: &Path, flags: &[&str]) -> Result<ExitCode, CommandFailure> {
     let code = scenario_command(root, "cost", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
@@ -67,7 +67,7 @@ pub(in crate::bench) fn show_cost(root: &Path, flags: &[&str]) -> Result<ExitCod
 
 /// Builds the measured programs with symbols, for flame graphs. Returns their folder; `None`
 /// without `perf`, which the bench then tells as skipped.
-fn build_with_symbols(root: &Path) -> Result<Option<PathBuf>, Failure> {
+fn build_with_symbols(root: &Path) -> Result<Option<PathBuf>, CommandFailure> {
     let perf = CommandLine::in_path(&["perf", "--version"]);
     if !perf.capture(root).is_ok_and(|(status, _)| status.success()) {
         return Ok(None);
@@ -75,7 +75,7 @@ fn build_with_symbols(root: &Path) -> Result<Option<PathBuf>, Failure> {
     let words = ["build", "--profile", "profiling", "--package", "landbridge", "--package"];
     let words = [&words[..], &["scenarios", "--bins"]].concat();
     CommandLine::cargo(&words).run_to_success(root)?;
-    Ok(Some(workspace::target_folder().join("profiling")))
+    Ok(Some(workspace::workspace_target_folder().join("profiling")))
 }
 
 /// Conditions of the measurement, above the tables.

@@ -4,20 +4,24 @@ pub(super) mod cost;
 pub(super) mod wan;
 pub(super) mod wan_sim;
 
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::workspace;
 use std::path::Path;
 
 /// Builds `landbridge` and the programs of `scenarios` for release. Returns the command line of the
 /// program `name` with the paths that it needs, and with `flags`.
-fn scenario_command(root: &Path, name: &str, flags: &[&str]) -> Result<CommandLine, Failure> {
+fn scenario_command(
+    root: &Path,
+    name: &str,
+    flags: &[&str],
+) -> Result<CommandLine, CommandFailure> {
     // Speed is what is measured.
     let built =
         ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).run_to_success(root)?;
-    let release = workspace::target_folder().join("release");
+    let release = workspace::workspace_target_folder().join("release");
     let landbridge = release.join("landbridge").display().to_string();
-    let peers = workspace::target_folder().join("peers").display().to_string();
+    let peers = workspace::workspace_target_folder().join("peers").display().to_string();
     let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
     Ok(CommandLine::program(&release.join(name), &all))
 }

@@ -2,28 +2,28 @@
 
 use super::scenario_command;
 use crate::bench::page::Page;
-use crate::command::Failure;
+use crate::command::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs `cargo xtask bench wan`: all rows, to `whole.md`, `whole.json` and `whole.svg` in
 /// `docs/results/wan`.
-pub(in crate::bench) fn measure_wan(root: &Path) -> Result<Page, Failure> {
+pub(in crate::bench) fn measure_wan(root: &Path) -> Result<Page, CommandFailure> {
     measure_wan_page(root, "whole", &[])
 }
 
 /// Runs `cargo xtask bench wan --quick`: a few rows, to `quick.md`, `quick.json` and `quick.svg` in
 /// `docs/results/wan`.
-pub(in crate::bench) fn measure_wan_quick(root: &Path) -> Result<Page, Failure> {
+pub(in crate::bench) fn measure_wan_quick(root: &Path) -> Result<Page, CommandFailure> {
     measure_wan_page(root, "quick", &["--quick"])
 }
 
 /// Runs the program `wan` with `flags` and returns its page; the picture goes to `NAME.svg`.
-fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
+fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, CommandFailure> {
     let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
-    let scratch = crate::workspace::target_folder().join("wan.json");
+    let scratch = crate::workspace::workspace_target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
     let line = scenario_command(root, "wan", &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
@@ -60,7 +60,10 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Fai
 }
 
 /// Runs the bench program `wan` with `flags` and its output shown; no page is written.
-pub(in crate::bench) fn show_wan_bench(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+pub(in crate::bench) fn show_wan_bench(
+    root: &Path,
+    flags: &[&str],
+) -> Result<ExitCode, CommandFailure> {
     let code = scenario_command(root, "wan", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

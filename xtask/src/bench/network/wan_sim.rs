@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan-sim`.
 
 use crate::bench::page::Page;
-use crate::command::{CommandLine, Failure};
+use crate::command::{CommandFailure, CommandLine};
 use crate::programs;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ const HELD_BY_TESTS_SECTION: &str = "
 ";
 
 /// Runs `cargo xtask bench wan-sim`: the benches of the crate, whose tables fill the page.
-pub(in crate::bench) fn measure_wan_sim(root: &Path) -> Result<Page, Failure> {
+pub(in crate::bench) fn measure_wan_sim(root: &Path) -> Result<Page, CommandFailure> {
     programs::find_programs(false);
     let mut text = String::from(
         "Figures are median (least to most). All that is compared alternates within one run, so \

@@ -1,6 +1,6 @@
 //! The metrics of one lane's UDP socket. Their number is that of the lanes of the region file.
 
-use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::LaneLabel;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -33,7 +33,7 @@ impl LaneFamilies {
     }
 
     /// Adds the metrics of lanes to the exposition.
-    pub fn register(&self, exposition: &mut Exposition) {
+    pub fn register(&self, exposition: &mut MetricsExposition) {
         let calls = lane_metric(
             "landbridge_udp_send_calls",
             "Calls by which a lane handed packets to the system",

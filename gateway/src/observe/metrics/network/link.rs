@@ -1,7 +1,7 @@
 //! The metrics of the links of this gateway's region. Their number is that of the fabric file.
 
 use super::peer::RealGauge;
-use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::LinkLabel;
 use crate::observe::status::LinkReport;
 use prometheus_client::metrics::family::Family;
@@ -37,7 +37,7 @@ impl LinkFamilies {
     }
 
     /// Adds the metrics of links to the exposition.
-    pub fn register(&self, exposition: &mut Exposition) {
+    pub fn register(&self, exposition: &mut MetricsExposition) {
         let capacity = link_metric(
             ["landbridge_link_capacity_bytes_per_second", "bytes_per_second"],
             "Capacity of the link in each direction, by the fabric file",

@@ -1,6 +1,6 @@
 //! The metrics of one peer.
 
-use crate::observe::metrics::description::{Exposition, MetricDescription};
+use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::{LossLabel, PayloadLabel, PeerInfoLabel, PeerLabel};
 use congestion_model::LossCounts;
 use prometheus_client::metrics::counter::Counter;
@@ -124,14 +124,14 @@ impl PeerFamilies {
     }
 
     /// Adds the metrics of peers to the exposition.
-    pub fn register(&self, exposition: &mut Exposition) {
+    pub fn register(&self, exposition: &mut MetricsExposition) {
         self.register_lanes(exposition);
         self.register_payload(exposition);
         self.register_packets(exposition);
     }
 
     /// Adds the metrics of lanes and of the peer's place.
-    fn register_lanes(&self, exposition: &mut Exposition) {
+    fn register_lanes(&self, exposition: &mut MetricsExposition) {
         let info = MetricDescription {
             name: "landbridge_peer_info",
             unit: "",
@@ -162,7 +162,7 @@ impl PeerFamilies {
     }
 
     /// Adds the metrics of payload.
-    fn register_payload(&self, exposition: &mut Exposition) {
+    fn register_payload(&self, exposition: &mut MetricsExposition) {
         let payload = MetricDescription {
             name: "landbridge_wan_payload_bytes",
             unit: "bytes",
@@ -192,7 +192,7 @@ impl PeerFamilies {
     }
 
     /// Adds the metrics of packets and their loss.
-    fn register_packets(&self, exposition: &mut Exposition) {
+    fn register_packets(&self, exposition: &mut MetricsExposition) {
         let sent = peer_metric(
             ["landbridge_sent_packets", ""],
             "Packets sent by the lanes",

@@ -4,7 +4,7 @@ use super::super::packet_size::PacketSize;
 use super::super::quic_config::lane_transport_config;
 use super::super::tls::{Credentials, gateway_dns_name};
 use super::gather_packets;
-use crate::certs::{CertificateAuthority, Validity};
+use crate::certs::{CertificateAuthority, CertificateValidity};
 use crate::host::{Host, RealHost};
 use crate::observe::metrics::LaneMetrics;
 use crate::sync::lock;
@@ -380,7 +380,8 @@ fn endpoints() -> (Endpoint, Endpoint, LaneMetrics, ClientConfig) {
 }
 
 fn credentials(authority: &CertificateAuthority, name: &str) -> Credentials {
-    let issued = authority.issue_certificate(name, FABRIC, Validity::days(1)).expect("signed");
+    let issued =
+        authority.issue_certificate(name, FABRIC, CertificateValidity::days(1)).expect("signed");
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -100,15 +100,15 @@ const DEAD_PATH_ROUNDS: u64 = 6;
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.
-pub(super) fn idle_timeout(rtt: Span) -> Duration {
+pub(super) fn liveness_idle_timeout(rtt: Span) -> Duration {
     (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
 }
 
 /// Returns how long no datagram comes from a peer until the link to it is gone round, if others
 /// join all regions.
-fn detour_timeout(rtt: Span) -> Duration {
+fn liveness_detour_timeout(rtt: Span) -> Duration {
     let outage = DETOUR_OUTAGE + rtt.duration() * IDLE_ROUND_TRIPS;
-    outage.max(DETOUR_TIMEOUT_MIN).min(idle_timeout(rtt))
+    outage.max(DETOUR_TIMEOUT_MIN).min(liveness_idle_timeout(rtt))
 }
 
 /// Returns the round trip that the liveness monitor assumes of a lane. The arguments are its smoothed
@@ -171,9 +171,9 @@ impl PeerLiveness {
     /// Returns the silence after which the peer is lost; `rtt` is the round trip by the fabric.
     fn lost_after(&self, rtt: Span) -> Duration {
         if self.can_go_round.load(Ordering::Relaxed) {
-            detour_timeout(rtt)
+            liveness_detour_timeout(rtt)
         } else {
-            idle_timeout(rtt)
+            liveness_idle_timeout(rtt)
         }
     }
 }
@@ -232,7 +232,7 @@ pub(super) async fn monitor_liveness(
     rtt: Span,
     keeps_alive: bool,
 ) -> String {
-    let mut keep_alive_at = next_tick(host.now());
+    let mut keep_alive_at = next_liveness_tick(host.now());
     let mut silence = LaneSilence::new(host.now(), peer);
     let (mut sent, mut path) = (SentFrames::default(), None);
     let mut is_asked = false;
@@ -243,7 +243,7 @@ pub(super) async fn monitor_liveness(
         let Some(telemetry) = connection_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        follow_path(&mut path, &telemetry);
+        follow_liveness_path(&mut path, &telemetry);
         let round = liveness_round(smoothed_rtt(connection), rtt);
         let stats = connection.stats();
         let view = LaneView {
@@ -254,7 +254,7 @@ pub(super) async fn monitor_liveness(
             in_flight: sent.is_awaiting_acknowledgement(&stats.frame_tx, &telemetry),
         };
         if view.in_flight && !silence.last.in_flight {
-            discard_probes(connection);
+            discard_liveness_probes(connection);
         }
         silence.look(&view, peer);
         telemetry.note_silence(silence.length());
@@ -269,7 +269,7 @@ pub(super) async fn monitor_liveness(
         let other_silent = peer.is_silent_within(round + round, view.at);
         let is_tick = view.at >= keep_alive_at;
         if is_tick {
-            keep_alive_at = next_tick(view.at);
+            keep_alive_at = next_liveness_tick(view.at);
         }
         let probes = silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive);
         if probes || is_asked {
@@ -296,13 +296,13 @@ pub(super) async fn monitor_liveness(
 }
 
 /// Discards the probes that came so far, so that the next one to be read is new.
-fn discard_probes(connection: &Connection) {
+fn discard_liveness_probes(connection: &Connection) {
     let mut context = Context::from_waker(Waker::noop());
     while let Poll::Ready(Ok(_)) = pin!(connection.read_datagram()).poll(&mut context) {}
 }
 
 /// Follows a connection to another path: wakes the tasks that wait for events of the path before.
-fn follow_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetry>) {
+fn follow_liveness_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetry>) {
     if path.as_ref().is_some_and(|known| Arc::ptr_eq(known, present)) {
         return;
     }
@@ -314,7 +314,7 @@ fn follow_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetr
 
 /// Returns the next tick after `now`: a multiple of [`KEEP_ALIVE_INTERVAL`], equal for all lanes of
 /// a machine.
-fn next_tick(now: TimeNs) -> TimeNs {
+fn next_liveness_tick(now: TimeNs) -> TimeNs {
     let interval = KEEP_ALIVE_INTERVAL.ns();
     TimeNs::from_ns((now.ns() / interval + 1).saturating_mul(interval))
 }
@@ -444,7 +444,7 @@ impl LaneSilence {
         } else if other_silent || self.is_receiving || self.mute >= QUIET_MAX {
             at + round
         } else {
-            next_tick(at)
+            next_liveness_tick(at)
         };
         self.planned = next.since(at);
         next

@@ -126,11 +126,11 @@ impl fmt::Display for PathFault {
                  {pinned}"
             ),
             Self::PortsShut { silent, tried } => {
-                let (count, ports) = (silent.len(), describe_ports(silent));
+                let (count, ports) = (silent.len(), describe_path_ports(silent));
                 write!(f, "{count} of {tried} UDP ports do not answer: {ports}")
             }
             Self::Silent { tried } => {
-                write!(f, "no UDP port answers: {}", describe_ports(tried))
+                write!(f, "no UDP port answers: {}", describe_path_ports(tried))
             }
         }
     }
@@ -161,7 +161,7 @@ pub async fn check_path(host: &dyn Host, paths: &LanePaths) -> io::Result<PathFi
             findings.rtt = Some(findings.rtt.map_or(rtt, |least| least.min(rtt)));
             // All ports of one address share the path.
             if searched.insert(to.ip()) {
-                let mtu = search_mtu(&prober, to, paths.mtu).await?;
+                let mtu = search_path_mtu(&prober, to, paths.mtu).await?;
                 findings.mtu = Some(findings.mtu.map_or(mtu, |least| least.min(mtu)));
             }
         }
@@ -170,7 +170,11 @@ pub async fn check_path(host: &dyn Host, paths: &LanePaths) -> io::Result<PathFi
 }
 
 /// Searches the longest IP packet of at most `wanted` bytes that gets to a port that answers.
-async fn search_mtu(prober: &VersionProber<'_>, to: SocketAddr, wanted: u16) -> io::Result<u16> {
+async fn search_path_mtu(
+    prober: &VersionProber<'_>,
+    to: SocketAddr,
+    wanted: u16,
+) -> io::Result<u16> {
     let headers = ip_udp_header_bytes(to.ip());
     let mut search = MtuSearch::new(SERVER_ANSWERS_BYTES_MIN, wanted.saturating_sub(headers));
     loop {
@@ -191,18 +195,19 @@ pub fn ip_udp_header_bytes(address: IpAddr) -> u16 {
 
 /// Returns UDP ports as text, such as `7401-7403, 7405 of 192.0.2.1`, several addresses after each
 /// other.
-pub fn describe_ports(ports: &[SocketAddr]) -> String {
+pub fn describe_path_ports(ports: &[SocketAddr]) -> String {
     let mut by_address: BTreeMap<IpAddr, BTreeSet<u16>> = BTreeMap::new();
     for port in ports {
         by_address.entry(port.ip()).or_default().insert(port.port());
     }
-    let texts =
-        by_address.iter().map(|(ip, ports)| format!("{} of {ip}", describe_port_numbers(ports)));
+    let texts = by_address
+        .iter()
+        .map(|(ip, ports)| format!("{} of {ip}", describe_path_port_numbers(ports)));
     texts.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns port numbers as text, runs of them as ranges: `7401-7403, 7405`.
-pub fn describe_port_numbers(ports: &BTreeSet<u16>) -> String {
+pub fn describe_path_port_numbers(ports: &BTreeSet<u16>) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for port in ports {
         match runs.last_mut() {
@@ -328,7 +333,10 @@ mod tests {
         let ports: Vec<SocketAddr> = [0, 1, 2, 5].map(lane).to_vec();
         let other = SocketAddr::from(([10, 9, 0, 2], 9));
         let all = [ports, vec![other]].concat();
-        assert_eq!(describe_ports(&all), "7400-7402, 7405 of 10.0.0.2; 9 of 10.9.0.2");
-        assert_eq!(describe_port_numbers(&BTreeSet::from([u16::MAX - 1, u16::MAX])), "65534-65535");
+        assert_eq!(describe_path_ports(&all), "7400-7402, 7405 of 10.0.0.2; 9 of 10.9.0.2");
+        assert_eq!(
+            describe_path_port_numbers(&BTreeSet::from([u16::MAX - 1, u16::MAX])),
+            "65534-65535"
+        );
     }
 }

@@ -123,7 +123,7 @@ impl<'h> VersionProber<'h> {
             };
             let now = self.host.now();
             for datagram in buffer[..received.len].chunks(received.stride.max(1)) {
-                if let Some(id) = decode_answer(datagram) {
+                if let Some(id) = decode_probe_answer(datagram) {
                     round.note_answer(id, now);
                 }
             }
@@ -186,7 +186,7 @@ fn encode_probe(id: [u8; ID_BYTES], payload_bytes: u16) -> Vec<u8> {
 }
 
 /// Returns the id in a Version Negotiation packet; `None` for any other datagram.
-fn decode_answer(datagram: &[u8]) -> Option<[u8; ID_BYTES]> {
+fn decode_probe_answer(datagram: &[u8]) -> Option<[u8; ID_BYTES]> {
     let (first, rest) = datagram.split_first()?;
     let rest = rest.strip_prefix(&[0_u8; 4])?;
     let (length, rest) = rest.split_first()?;
@@ -214,7 +214,7 @@ mod tests {
         let mut round = ProbeRound { nonce: [9; 32], sent: vec![start], answers: vec![None, None] };
         let (id, later) = (round.id(0, 1), start + Span::from_ms(80));
         let answer = [&[0xff, 0, 0, 0, 0, 8][..], &id, &[8], &id, &[0, 0, 0, 1]].concat();
-        assert_eq!(decode_answer(&answer), Some(id));
+        assert_eq!(decode_probe_answer(&answer), Some(id));
         let mut other = id;
         other[0] ^= 1;
         for strange in [other, round.id(1, 1), round.id(0, 2)] {
@@ -229,7 +229,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_datagram_panics(datagram: Vec<u8>) {
-            let _ = decode_answer(&datagram);
+            let _ = decode_probe_answer(&datagram);
         }
     }
 }

@@ -9,7 +9,7 @@ const UNKNOWN_CA_ALERT: u8 = 48;
 
 /// Returns the text of a connection's error; for a certificate that one side refused, with the
 /// action to take.
-pub fn explain_connection_error(error: &ConnectionError) -> String {
+pub fn explain_connection_alert(error: &ConnectionError) -> String {
     let code = match error {
         ConnectionError::TransportError(error) => Some(error.code),
         ConnectionError::ConnectionClosed(close) => Some(close.error_code),

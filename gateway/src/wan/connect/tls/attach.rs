@@ -5,10 +5,10 @@
 //! deployment have its tokens and see its contributions, so none gains by taking another's place.
 
 use super::credentials::{
-    ATTACH_ALPN, Authorities, CredentialsError, cpu_has_aes, read_certificate_and_key,
+    ATTACH_ALPN, Authorities, CredentialsError, cpu_has_aes, read_tls_credentials,
     refused_credentials, tls_cipher_provider,
 };
-use super::identity::{certificate_dns_names, proves_a_gateway};
+use super::identity::{identity_dns_names, proves_gateway_identity};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -43,7 +43,7 @@ pub fn attach_client_config(
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let (chain, key) = read_certificate_and_key(certificate, key)?;
+            let (chain, key) = read_tls_credentials(certificate, key)?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|source| refused_credentials(certificate, source))?
@@ -89,14 +89,14 @@ impl ServerCertVerifier for GatewayVerifier {
             now,
             self.provider.signature_verification_algorithms.all,
         )?;
-        if proves_a_gateway(end_entity, self.gateway.as_deref()) {
+        if proves_gateway_identity(end_entity, self.gateway.as_deref()) {
             return Ok(ServerCertVerified::assertion());
         }
         let wanted = match &self.gateway {
             Some(gateway) => format!("gateway `{gateway}`"),
             None => "a gateway".to_owned(),
         };
-        let other = OtherName { proven: certificate_dns_names(end_entity), wanted };
+        let other = OtherName { proven: identity_dns_names(end_entity), wanted };
         Err(CertificateError::Other(OtherError(Arc::new(other))).into())
     }
 

@@ -78,13 +78,13 @@ impl Credentials {
     /// # Errors
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
-        let (chain, key_der) = read_certificate_and_key(certificate, key)?;
+        let (chain, key_der) = read_tls_credentials(certificate, key)?;
         let authorities = read_tls_certificate_chain(ca)?;
         let expiry = CertificateExpiry {
-            own: chain.first().and_then(expires_at),
-            ca: authorities.iter().filter_map(expires_at).max(),
+            own: chain.first().and_then(certificate_expires_at),
+            ca: authorities.iter().filter_map(certificate_expires_at).max(),
         };
-        let roots = root_store(ca, authorities)?;
+        let roots = root_credentials_store(ca, authorities)?;
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
         let credentials = Self { chain, key: key_der, roots, expiry, files };
         // A key that does not fit is found here, not at the first connection.
@@ -93,7 +93,7 @@ impl Credentials {
     }
 
     /// Makes the TLS settings of the accepting side. They accept any certificate of the CA;
-    /// [`check_gateway_name`](super::check_gateway_name) checks its name.
+    /// [`check_gateway_identity`](super::check_gateway_identity) checks its name.
     ///
     /// # Errors
     /// TLS refuses the certificate, the key or the CA.
@@ -250,7 +250,7 @@ impl Authorities {
     /// # Errors
     /// The file is missing, is not PEM, or holds something else.
     pub fn load(file: &Path) -> Result<Self, CredentialsError> {
-        let roots = root_store(file, read_tls_certificate_chain(file)?)?;
+        let roots = root_credentials_store(file, read_tls_certificate_chain(file)?)?;
         Ok(Self { file: file.to_owned(), roots })
     }
 
@@ -264,7 +264,7 @@ impl Authorities {
 }
 
 /// Collects the certificates of CAs that are in `file`.
-fn root_store(
+fn root_credentials_store(
     file: &Path,
     authorities: Vec<CertificateDer<'static>>,
 ) -> Result<Arc<RootCertStore>, CredentialsError> {
@@ -279,12 +279,12 @@ fn root_store(
 ///
 /// # Errors
 /// A file is missing or is not PEM.
-pub(super) fn read_certificate_and_key(
+pub(super) fn read_tls_credentials(
     certificate: &Path,
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
     let chain = read_tls_certificate_chain(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read_pem(key)?).map_err(|error| match error {
+    let key = PrivateKeyDer::from_pem_slice(&read_tls_pem(key)?).map_err(|error| match error {
         pem::Error::NoItemsFound => no_pem_item(key, "private key"),
         error => unreadable_credentials(key, &error),
     })?;
@@ -294,11 +294,11 @@ pub(super) fn read_certificate_and_key(
 /// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
 /// none that can be read.
 pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
-    expires_at(read_tls_certificate_chain(file).ok()?.first()?)
+    certificate_expires_at(read_tls_certificate_chain(file).ok()?.first()?)
 }
 
 /// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
-fn expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
+fn certificate_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
 }
@@ -312,7 +312,7 @@ fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig>
 fn read_tls_certificate_chain(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let certificates = CertificateDer::pem_slice_iter(&read_pem(file)?)
+    let certificates = CertificateDer::pem_slice_iter(&read_tls_pem(file)?)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable_credentials(file, &error))?;
     if certificates.is_empty() {
@@ -322,7 +322,7 @@ fn read_tls_certificate_chain(
 }
 
 /// Reads a file with certificates or a key.
-fn read_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
+fn read_tls_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
     read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
 }
 

@@ -33,7 +33,7 @@ pub fn gateway_dns_name(gateway: &str, fabric: &str) -> String {
 ///
 /// # Errors
 /// The certificate has other names, or there is none.
-pub fn check_gateway_name(
+pub fn check_gateway_identity(
     chain: &[CertificateDer<'_>],
     gateway: &str,
     fabric: &str,
@@ -46,13 +46,16 @@ pub fn check_gateway_name(
     let parsed = ParsedCertificate::try_from(own).ok();
     match name.zip(parsed).map(|(name, parsed)| verify_server_name(&parsed, &name)) {
         Some(Ok(())) => Ok(()),
-        _ => Err(IdentityError::OtherName { claimed, proven: certificate_dns_names(own) }),
+        _ => Err(IdentityError::OtherName { claimed, proven: identity_dns_names(own) }),
     }
 }
 
 /// Returns whether a certificate proves the name of a gateway of any fabric: of `gateway`, or of any
 /// gateway without it.
-pub(super) fn proves_a_gateway(certificate: &CertificateDer<'_>, gateway: Option<&str>) -> bool {
+pub(super) fn proves_gateway_identity(
+    certificate: &CertificateDer<'_>,
+    gateway: Option<&str>,
+) -> bool {
     let names = dns_names(certificate).unwrap_or_default();
     names.iter().any(|name| {
         let labels: Vec<&str> = name.split('.').collect();
@@ -62,7 +65,7 @@ pub(super) fn proves_a_gateway(certificate: &CertificateDer<'_>, gateway: Option
 }
 
 /// Returns the DNS names of a certificate, for messages.
-pub fn certificate_dns_names(certificate: &CertificateDer<'_>) -> String {
+pub fn identity_dns_names(certificate: &CertificateDer<'_>) -> String {
     let Some(names) = dns_names(certificate) else {
         return "names that cannot be read".to_owned();
     };

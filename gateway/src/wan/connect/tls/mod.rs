@@ -2,8 +2,8 @@
 //!
 //! A gateway's certificate has the DNS name `GATEWAY.FABRIC.landbridge`. The dialling side asks for the
 //! name that it wants. The accepting side takes any certificate of the CA, and checks with
-//! [`check_gateway_name`] the name that the dialler's hello claims. A trainer on another host may be
-//! without a certificate: [`attach_client_config`] makes its settings.
+//! [`check_gateway_identity`] the name that the dialler's hello claims. A trainer on another host
+//! may be without a certificate: [`attach_client_config`] makes its settings.
 
 mod alert;
 mod attach;
@@ -13,12 +13,12 @@ mod own_certificate;
 #[cfg(test)]
 mod tests;
 
-pub(super) use alert::{explain_connection_error, is_closed_by_dialler};
+pub(super) use alert::{explain_connection_alert, is_closed_by_dialler};
 pub use attach::attach_client_config;
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{
     ATTACH_ALPN, Authorities, CertificateExpiry, Credentials, CredentialsError,
     certificate_file_expiry,
 };
-pub use identity::{IdentityError, certificate_dns_names, check_gateway_name, gateway_dns_name};
+pub use identity::{IdentityError, check_gateway_identity, gateway_dns_name, identity_dns_names};
 pub use own_certificate::OwnCertificateError;

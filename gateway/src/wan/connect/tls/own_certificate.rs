@@ -1,10 +1,10 @@
 //! The judgement that peers will pass on a gateway's own certificate.
 //!
 //! `landbridge run` refuses such a certificate whenever it loads files. The doctor asks
-//! [`Credentials::check_own_certificate`] and [`check_gateway_name`] one by one.
+//! [`Credentials::check_own_certificate`] and [`check_gateway_identity`] one by one.
 
 use super::credentials::Credentials;
-use super::identity::{certificate_dns_names, check_gateway_name};
+use super::identity::{check_gateway_identity, identity_dns_names};
 use rustls::CertificateError;
 use std::path::PathBuf;
 
@@ -69,10 +69,10 @@ impl Credentials {
     pub fn check_as_gateway(&self, gateway: &str, fabric: &str) -> Result<(), OwnCertificateError> {
         let certificate = || self.certificate_file().to_owned();
         let chain = self.certificate_chain();
-        if check_gateway_name(chain, gateway, fabric).is_err() {
+        if check_gateway_identity(chain, gateway, fabric).is_err() {
             return Err(OwnCertificateError::OtherGateway {
                 certificate: certificate(),
-                proven: chain.first().map(certificate_dns_names).unwrap_or_default(),
+                proven: chain.first().map(identity_dns_names).unwrap_or_default(),
                 gateway: gateway.to_owned(),
                 fabric: fabric.to_owned(),
             });
@@ -96,13 +96,13 @@ impl Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certs::{CertificateAuthority, Validity};
+    use crate::certs::{CertificateAuthority, CertificateValidity};
 
     /// Loads a certificate for `name` that is valid in `validity` and of another CA where `ca` is
     /// given. Returns the judgement on it at `east-0`.
     fn judge(
         name: &str,
-        validity: Validity,
+        validity: CertificateValidity,
         ca: Option<&CertificateAuthority>,
     ) -> Result<(), OwnCertificateError> {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -120,19 +120,19 @@ mod tests {
 
     #[test]
     fn a_certificate_that_peers_refuse_is_refused() {
-        assert!(judge("east-0", Validity::days(1), None).is_ok());
+        assert!(judge("east-0", CertificateValidity::days(1), None).is_ok());
         let refused = |name, validity, ca: Option<&CertificateAuthority>| {
             let error = judge(name, validity, ca).expect_err("refused");
             (error.may_pass(), error.to_string())
         };
-        let (may_pass, text) = refused("east-0", Validity::not_yet(), None);
+        let (may_pass, text) = refused("east-0", CertificateValidity::not_yet(), None);
         assert!(may_pass && text.contains("not valid yet"), "{text}");
-        let (may_pass, text) = refused("east-0", Validity::expired(), None);
+        let (may_pass, text) = refused("east-0", CertificateValidity::expired(), None);
         assert!(may_pass && text.contains("has expired"), "{text}");
-        let (may_pass, text) = refused("west-0", Validity::days(1), None);
+        let (may_pass, text) = refused("west-0", CertificateValidity::days(1), None);
         assert!(!may_pass && text.contains("is for `west-0.two-region.landbridge`"), "{text}");
         let other = CertificateAuthority::generate("two-region").expect("a CA");
-        let (may_pass, text) = refused("east-0", Validity::days(1), Some(&other));
+        let (may_pass, text) = refused("east-0", CertificateValidity::days(1), Some(&other));
         assert!(!may_pass && text.contains("not trusted by"), "{text}");
     }
 }

@@ -316,7 +316,7 @@ impl LinkCapacity {
                 self.evaluate_span(&sample, limit.bits_per_second() as f64, now);
             }
         }
-        remember_span(&mut self.rtts, min_rtt);
+        remember_capacity_span(&mut self.rtts, min_rtt);
     }
 
     /// Adds a long RTT to the run of inflated spans if the span had 64 packets; any short RTT ends
@@ -374,7 +374,7 @@ impl LinkCapacity {
     /// Adds the loss of a span to the random loss, unless most was lost.
     fn note_loss(&mut self, sample: &SpanSample) {
         if sample.lost_packets < sample.sent_packets / 2 {
-            remember_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
+            remember_capacity_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
         }
     }
 
@@ -505,7 +505,7 @@ fn capacity_bit_rate(bits_per_second: f64) -> BitRate {
 }
 
 /// Appends the value of a span to its history, which keeps the last 50.
-fn remember_span<T>(history: &mut VecDeque<T>, newest: T) {
+fn remember_capacity_span<T>(history: &mut VecDeque<T>, newest: T) {
     history.push_back(newest);
     if history.len() > LINK_HISTORY_SPANS {
         history.pop_front();

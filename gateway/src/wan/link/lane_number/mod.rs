@@ -32,7 +32,7 @@
 //!
 //! The peer's side of a link can be the one whose core is full, so both ends judge by themselves.
 
-use super::message::LaneWish;
+use super::link_message::LaneWishMessage;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
@@ -157,7 +157,7 @@ pub(crate) struct LaneNumber {
     /// The reason for the wanted number.
     reason: LaneReason,
     /// The last wish of the peer, since the connection came up.
-    peer: Option<LaneWish>,
+    peer: Option<LaneWishMessage>,
     /// The number of this gateway's changes so far.
     changes: u64,
     /// The number in use that the measurements are of.
@@ -259,8 +259,8 @@ impl LaneNumber {
     }
 
     /// Returns the wish of this gateway, to be told to the peer.
-    pub fn wish(&self) -> LaneWish {
-        LaneWish { number: self.changes, wanted: self.wanted(), most: self.terms.most }
+    pub fn wish(&self) -> LaneWishMessage {
+        LaneWishMessage { number: self.changes, wanted: self.wanted(), most: self.terms.most }
     }
 
     /// Returns the reason for the number in use.
@@ -279,7 +279,7 @@ impl LaneNumber {
     }
 
     /// Takes a wish of the peer; an older one than the last has no effect.
-    pub fn note_wish(&mut self, wish: LaneWish) {
+    pub fn note_wish(&mut self, wish: LaneWishMessage) {
         if self.peer.is_none_or(|last| wish.number > last.number) {
             self.peer = Some(wish);
         }
@@ -466,7 +466,7 @@ impl LaneNumber {
         if self.judged.len() < JUDGED_SPANS {
             return;
         }
-        let typical = median_rate(self.judged.drain(..));
+        let typical = median_lane_rate(self.judged.drain(..));
         let gain = if last.is_trial { TRIAL_GAIN } else { KEPT_GAIN };
         if typical >= gain * last.before {
             (last.earned_at, last.is_trial) = (sample.now, false);
@@ -525,7 +525,7 @@ impl LaneNumber {
         if busy || waits_for_peer || !all_up || at_most || sample.now < self.retry_at {
             return;
         }
-        let (before, now) = (median_rate(self.demand.iter().copied()), sample.now);
+        let (before, now) = (median_lane_rate(self.demand.iter().copied()), sample.now);
         let lane = ExtraLane { reason, before, is_trial: false, added_at: now, earned_at: now };
         // Lanes that only the peer wanted so far have to earn their place here too.
         while self.wanted() < in_use {
@@ -536,7 +536,7 @@ impl LaneNumber {
 }
 
 /// Returns the median of some rates; 0 without any.
-fn median_rate(rates: impl Iterator<Item = f64>) -> f64 {
+fn median_lane_rate(rates: impl Iterator<Item = f64>) -> f64 {
     let mut rates: Vec<f64> = rates.collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().unwrap_or(0.0)

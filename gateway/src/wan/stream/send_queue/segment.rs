@@ -2,7 +2,7 @@
 
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
-use hier_collectives::session::{Priority, TailParity};
+use hier_collectives::session::{SegmentPriority, TailParity};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ pub struct NewSegment {
     /// The header that goes before the payload.
     pub header: SegmentHeader,
     /// The priority among the segments of its group.
-    pub priority: Priority,
+    pub priority: SegmentPriority,
     /// The parity that it has if few enough bytes follow it.
     pub tail: TailParity,
     /// The payload.
@@ -39,7 +39,7 @@ pub struct QueuedSegment {
     /// The payload.
     pub payload: MemSlice,
     /// The priority among the segments of its group.
-    pub priority: Priority,
+    pub priority: SegmentPriority,
     /// The parity that it has if few enough bytes follow it.
     pub tail: TailParity,
     /// Its order at the pacer: `RELEASE_ORDER_FIRST` if small, else
@@ -64,7 +64,7 @@ pub enum TrafficClass {
 
 impl TrafficClass {
     /// Returns the class of a segment of this priority.
-    pub(super) fn of(priority: Priority) -> Self {
+    pub(super) fn of(priority: SegmentPriority) -> Self {
         if priority.class == SizeClass::Small { Self::Small } else { Self::Bulk }
     }
 }

@@ -8,7 +8,7 @@ pub(super) use segment::{IncomingSegment, OutboundSegments, SegmentPayload, Segm
 
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::parts::{OperationPart, Ranks};
-use crate::plan::{Phases, Role, Upstream};
+use crate::plan::{OperationPhases, TreeRole, TreeUpstream};
 use crate::session::action::{Buffer, BufferView, ReduceInput};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,8 +17,8 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct TransferPart {
     blocks: BlockTable,
-    pub role: Role,
-    pub phases: Phases,
+    pub role: TreeRole,
+    pub phases: OperationPhases,
     /// The root's results are those of the part before this one.
     pub follows: bool,
     /// No local rank gets the bytes that come down: they wait here in gateway memory until the
@@ -54,19 +54,19 @@ impl TransferPart {
         };
         match &role.upstream {
             _ if !takes_part => {}
-            Upstream::Parent(parent) if phases.up => add(*parent, SegmentPayload::Partial),
-            Upstream::RootSet(roots) if phases.up => {
+            TreeUpstream::Parent(parent) if phases.up => add(*parent, SegmentPayload::Partial),
+            TreeUpstream::RootSet(roots) if phases.up => {
                 roots
                     .iter()
                     .filter(|id| **id != me)
                     .for_each(|id| add(*id, SegmentPayload::Partial));
             }
-            Upstream::Parent(_) | Upstream::RootSet(_) => {}
+            TreeUpstream::Parent(_) | TreeUpstream::RootSet(_) => {}
         }
         if phases.down && takes_part {
             role.children.iter().for_each(|child| add(*child, SegmentPayload::Result));
         }
-        let is_below = matches!(role.upstream, Upstream::Parent(_));
+        let is_below = matches!(role.upstream, TreeUpstream::Parent(_));
         let passes_on = phases.down && is_below && !blocks.reaches_one_of(ranks);
         let due = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
         let held =
@@ -99,12 +99,12 @@ impl TransferPart {
 
     /// Whether this gateway is in the tree's root set, where the result is made.
     pub fn is_at_root(&self) -> bool {
-        matches!(self.role.upstream, Upstream::RootSet(_))
+        matches!(self.role.upstream, TreeUpstream::RootSet(_))
     }
 
     /// Whether the partial goes up and no result comes down along this tree.
     pub fn only_sends_partial(&self) -> bool {
-        !self.phases.down && matches!(self.role.upstream, Upstream::Parent(_))
+        !self.phases.down && matches!(self.role.upstream, TreeUpstream::Parent(_))
     }
 
     /// Returns the number of segments of the part.
@@ -135,11 +135,11 @@ impl TransferPart {
     pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
         match &self.role.upstream {
             _ if !self.phases.up => vec![],
-            Upstream::RootSet(roots) if roots.len() > 1 => {
+            TreeUpstream::RootSet(roots) if roots.len() > 1 => {
                 roots.iter().copied().filter(|id| *id != me).collect()
             }
-            Upstream::RootSet(_) => self.role.children.clone(),
-            Upstream::Parent(_) => vec![],
+            TreeUpstream::RootSet(_) => self.role.children.clone(),
+            TreeUpstream::Parent(_) => vec![],
         }
     }
 
@@ -154,7 +154,7 @@ impl TransferPart {
 
     /// Whether the partial contains those of children, and needs a reduction of its own.
     pub fn needs_partial_task(&self) -> bool {
-        let root = matches!(&self.role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
+        let root = matches!(&self.role.upstream, TreeUpstream::RootSet(roots) if roots.len() == 1);
         self.phases.up && !root && !self.role.children.is_empty()
     }
 
@@ -167,8 +167,8 @@ impl TransferPart {
     /// Returns the peers from which segments of this part come.
     pub fn senders(&self, me: GatewayId) -> Vec<GatewayId> {
         let above: &[GatewayId] = match &self.role.upstream {
-            Upstream::Parent(parent) => std::slice::from_ref(parent),
-            Upstream::RootSet(roots) => roots,
+            TreeUpstream::Parent(parent) => std::slice::from_ref(parent),
+            TreeUpstream::RootSet(roots) => roots,
         };
         let near = above.iter().chain(&self.role.children).copied();
         near.filter(|peer| self.expects_from(*peer, me)).collect()
@@ -177,8 +177,8 @@ impl TransferPart {
     /// Whether segments of this tree come from a peer.
     pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
         match &self.role.upstream {
-            Upstream::Parent(parent) if *parent == peer => self.phases.down,
-            Upstream::RootSet(roots) if peer != me && roots.contains(&peer) => self.phases.up,
+            TreeUpstream::Parent(parent) if *parent == peer => self.phases.down,
+            TreeUpstream::RootSet(roots) if peer != me && roots.contains(&peer) => self.phases.up,
             _ => self.phases.up && self.role.children.contains(&peer),
         }
     }
@@ -202,7 +202,7 @@ impl TransferPart {
 
     /// Whether results come down this tree from a peer.
     pub fn comes_down_from(&self, peer: GatewayId) -> bool {
-        self.phases.down && self.role.upstream == Upstream::Parent(peer)
+        self.phases.down && self.role.upstream == TreeUpstream::Parent(peer)
     }
 
     /// Whether what comes down from a peer lands in the result slot of a local rank.

@@ -1,6 +1,6 @@
 //! Both ends prove their names, or the handshake fails.
 
-use super::super::{check_gateway_name, gateway_dns_name};
+use super::super::{check_gateway_identity, gateway_dns_name};
 use super::*;
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
 use rustls::pki_types::CertificateDer;
@@ -53,16 +53,17 @@ async fn both_ends_prove_their_names() {
     let west = credentials(&issue(&authority, "west-0"), &authority);
     let (dialled, accepted) = meet(&east, &west, "west-0").await;
     let (dialled, accepted) = (dialled.expect("connected"), accepted.expect("connected"));
-    assert_eq!(check_gateway_name(&chain(&dialled), "west-0", FABRIC), Ok(()));
-    assert_eq!(check_gateway_name(&chain(&accepted), "east-0", FABRIC), Ok(()));
-    let other = check_gateway_name(&chain(&accepted), "north-0", FABRIC).expect_err("another name");
+    assert_eq!(check_gateway_identity(&chain(&dialled), "west-0", FABRIC), Ok(()));
+    assert_eq!(check_gateway_identity(&chain(&accepted), "east-0", FABRIC), Ok(()));
+    let other =
+        check_gateway_identity(&chain(&accepted), "north-0", FABRIC).expect_err("another name");
     assert_eq!(
         other.to_string(),
         "the peer claims to be `north-0.two-region.landbridge`, but its certificate is for \
          `east-0.two-region.landbridge`"
     );
-    assert!(check_gateway_name(&chain(&accepted), "east-0", "other-fabric").is_err());
-    assert!(check_gateway_name(&[], "east-0", FABRIC).is_err());
+    assert!(check_gateway_identity(&chain(&accepted), "east-0", "other-fabric").is_err());
+    assert!(check_gateway_identity(&[], "east-0", FABRIC).is_err());
 }
 
 #[tokio::test]
@@ -103,8 +104,9 @@ async fn certificates_of_either_ca_are_accepted_while_both_are_trusted() {
 async fn an_expired_certificate_is_refused_on_either_side() {
     let authority = authority();
     let east = credentials(&issue(&authority, "east-0"), &authority);
-    let expired =
-        authority.issue_certificate("west-0", FABRIC, Validity::expired()).expect("a certificate");
+    let expired = authority
+        .issue_certificate("west-0", FABRIC, CertificateValidity::expired())
+        .expect("a certificate");
     let expired = credentials(&expired, &authority);
     let (dialled, accepted) = meet(&expired, &east, "east-0").await;
     let reasons = (dialled.expect_err("refused"), accepted.expect_err("refused"));

@@ -5,7 +5,7 @@ mod authentication;
 mod ciphers;
 
 use super::Credentials;
-use crate::certs::{CertificateAuthority, IssuedCertificate, Validity};
+use crate::certs::{CertificateAuthority, CertificateValidity, IssuedCertificate};
 
 const FABRIC: &str = "two-region";
 
@@ -14,7 +14,9 @@ fn authority() -> CertificateAuthority {
 }
 
 fn issue(authority: &CertificateAuthority, gateway: &str) -> IssuedCertificate {
-    authority.issue_certificate(gateway, FABRIC, Validity::days(1)).expect("a certificate")
+    authority
+        .issue_certificate(gateway, FABRIC, CertificateValidity::days(1))
+        .expect("a certificate")
 }
 
 /// Credentials loaded from files, as a gateway does.

@@ -76,7 +76,11 @@ fn one_lane_stays_while_the_link_is_filled() {
     end.demand(0.8);
     end.pass(3000, |_| 95.0 * MB);
     assert_eq!(end.state(), (1, LaneReason::Pinned));
-    assert_eq!(end.number.wish(), LaneWish { number: 1, wanted: 1, most: 4 }, "nothing to tell");
+    assert_eq!(
+        end.number.wish(),
+        LaneWishMessage { number: 1, wanted: 1, most: 4 },
+        "nothing to tell"
+    );
 }
 
 #[test]
@@ -231,7 +235,7 @@ fn the_number_stays_between_least_and_most() {
 fn a_trial_of_the_peer_is_awaited() {
     let mut end = End::new(terms(1, 4));
     end.demand(1.0);
-    end.number.note_wish(LaneWish { number: 2, wanted: 2, most: 4 });
+    end.number.note_wish(LaneWishMessage { number: 2, wanted: 2, most: 4 });
     end.pass(99, |lanes| 30.0 * MB * f64::from(lanes));
     assert_eq!(end.state(), (2, LaneReason::Peer));
     end.pass(10, |lanes| 30.0 * MB * f64::from(lanes));

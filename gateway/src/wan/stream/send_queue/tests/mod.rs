@@ -10,7 +10,7 @@ use crate::memory::arena::Arena;
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
-use hier_collectives::session::{Priority, TailParity};
+use hier_collectives::session::{SegmentPriority, TailParity};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::num::NonZeroU32;
@@ -42,7 +42,7 @@ fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: TailParity) {
     let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
     let key = SegmentKey { sequence: Sequence(part.sequence), ..key(part.segment) };
     let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-    let priority = Priority { class: SizeClass::for_buffer(bytes.into()), depth: 0 };
+    let priority = SegmentPriority { class: SizeClass::for_buffer(bytes.into()), depth: 0 };
     queue.push(NewSegment {
         group: GroupId(group),
         header,

@@ -6,9 +6,9 @@ use units::TimeNs;
 
 /// The flow of a packet: a number that its addresses and ports determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct FlowKey(u64);
+pub struct PacketFlow(u64);
 
-impl FlowKey {
+impl PacketFlow {
     /// Makes the flow with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
@@ -43,22 +43,22 @@ pub struct Packet {
     /// Whether its header allows an ECN CE mark instead of a drop (ECT or CE).
     pub ecn_capable: bool,
     /// The flow, which chooses among parallel paths.
-    pub flow: FlowKey,
+    pub flow: PacketFlow,
 }
 
 impl Packet {
     /// Makes a packet of `ip_bytes` that cannot be ECN-marked.
     pub const fn new(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: false, flow: FlowKey(0) }
+        Self { ip_bytes, ecn_capable: false, flow: PacketFlow(0) }
     }
 
     /// Makes a packet of `ip_bytes` that can be ECN-marked instead of dropped.
     pub const fn ecn_capable(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: true, flow: FlowKey(0) }
+        Self { ip_bytes, ecn_capable: true, flow: PacketFlow(0) }
     }
 
     /// Returns this packet as one of `flow`.
-    pub const fn with_flow(self, flow: FlowKey) -> Self {
+    pub const fn with_flow(self, flow: PacketFlow) -> Self {
         Self { flow, ..self }
     }
 }

@@ -1,7 +1,7 @@
 //! The way to the gateway of another host: `tls://HOST:PORT`.
 
 use crate::local::listener::ConnectError;
-use crate::local::remote::listener::prepare_attach_socket;
+use crate::local::remote::listener::prepare_remote_socket;
 use crate::wan::connect::tls::{CredentialsError, attach_client_config};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
@@ -112,14 +112,14 @@ impl TlsGateway {
         let connecting = async {
             let TlsAddress { host, port } = &self.address;
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            prepare_attach_socket(&stream)?;
+            prepare_remote_socket(&stream)?;
             sockopt::set_tcp_user_timeout(stream.as_fd(), UNACKNOWLEDGED_MS_MAX)?;
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
             TlsConnector::from(Arc::clone(config)).connect(name, stream).await
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
-            match distrust(&error) {
+            match tls_distrust(&error) {
                 Some(why) => ConnectError::Untrusted(format!("{}: {why}", self.address)),
                 None => ConnectError::NoAnswer(error),
             }
@@ -128,7 +128,7 @@ impl TlsGateway {
 }
 
 /// Returns the reason why one end of TLS does not trust the other; `None` for an error that may pass.
-pub(super) fn distrust(error: &io::Error) -> Option<String> {
+pub(super) fn tls_distrust(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let advice = match tls {
         rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
