@@ -136,12 +136,20 @@ typedef enum landbridge_dtype {
     LANDBRIDGE_BF16 = 4,
     LANDBRIDGE_I32 = 5,
     LANDBRIDGE_I64 = 6,
-    LANDBRIDGE_U8 = 7
+    /* Also the type for elements of any other type in operations that only move them: as many bytes. */
+    LANDBRIDGE_U8 = 7,
+    LANDBRIDGE_I8 = 8,
+    LANDBRIDGE_I16 = 9,
+    LANDBRIDGE_U16 = 10,
+    LANDBRIDGE_U32 = 11,
+    LANDBRIDGE_U64 = 12,
+    /* A truth value in a byte: 0 is false, all else is true, and results are 0 or 1. */
+    LANDBRIDGE_BOOL = 13
 } landbridge_dtype;
 
 /* The reduction of elements. */
 typedef enum landbridge_op {
-    /* Integers wrap. */
+    /* Integers wrap. Of truth values: whether one of them is true. */
     LANDBRIDGE_SUM = 1,
     /* The mean, weighted by each rank's weight; of floating-point types only. */
     LANDBRIDGE_AVG = 2,
@@ -149,8 +157,12 @@ typedef enum landbridge_op {
     LANDBRIDGE_MIN = 3,
     /* NaN wins, and +0 is greater than -0. */
     LANDBRIDGE_MAX = 4,
-    /* Integers wrap. */
-    LANDBRIDGE_PROD = 5
+    /* Integers wrap. Of truth values: whether all of them are true. */
+    LANDBRIDGE_PROD = 5,
+    /* Bitwise and, or, exclusive or: of integers, and logical of truth values. */
+    LANDBRIDGE_BAND = 6,
+    LANDBRIDGE_BOR = 7,
+    LANDBRIDGE_BXOR = 8
 } landbridge_op;
 
 /* A failure of one call, written by that call. A call that succeeds writes LANDBRIDGE_OK and an empty
@@ -305,6 +317,9 @@ landbridge_status landbridge_free(landbridge_group *group, void *memory, landbri
  * COLLECTIVES. These rules hold for each of them:
  *
  * `count` is the number of elements of the contribution, the same on all ranks.
+ *
+ * Operations that reduce nothing also move elements of any other type: as LANDBRIDGE_U8, with counts in
+ * bytes.
  *
  * Without `operation`, that is NULL, the call waits for the result, and until contribution and result
  * may be written again. With it the call returns once the collective is posted, with a handle in
