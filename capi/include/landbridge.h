@@ -316,7 +316,11 @@ landbridge_status landbridge_free(landbridge_group *group, void *memory, landbri
 /*
  * COLLECTIVES. These rules hold for each of them:
  *
- * `count` is the number of elements of the contribution, the same on all ranks.
+ * Operations on whole buffers: `count` is the number of elements of the contribution, the same on all
+ * ranks. Operations on blocks: buffers of several blocks have them one behind the other, in the order
+ * of their ranks. `count` is the number of elements of this rank's block, and `counts` has one number
+ * for each rank, the same list on all ranks: `counts[rank]` is `count`. `counts` is NULL where all
+ * blocks have `count` elements. Blocks may be empty. Lists are read during the call only.
  *
  * Operations that reduce nothing also move elements of any other type: as LANDBRIDGE_U8, with counts in
  * bytes.
@@ -352,6 +356,50 @@ landbridge_status landbridge_broadcast(const void *contribution, void *result, s
                                        landbridge_dtype dtype, uint32_t root, landbridge_group *group,
                                        const landbridge_call_options *options,
                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Gives every rank the contributions of all ranks: `result` has the blocks of all. */
+landbridge_status landbridge_all_gather(const void *contribution, void *result, size_t count,
+                                        const size_t *counts, landbridge_dtype dtype,
+                                        landbridge_group *group, const landbridge_call_options *options,
+                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Combines the contributions of all ranks, which have a block for each rank. `result` has this rank's
+ * block of the reduction. */
+landbridge_status landbridge_reduce_scatter(const void *contribution, void *result, size_t count,
+                                            const size_t *counts, landbridge_dtype dtype,
+                                            landbridge_op op, landbridge_group *group,
+                                            const landbridge_call_options *options,
+                                            landbridge_operation **operation, landbridge_error *error);
+
+/* Gives rank `root` the contributions of all ranks: its `result` has the blocks of all. Elsewhere
+ * `result` may be NULL and is not written. */
+landbridge_status landbridge_gather(const void *contribution, void *result, size_t count,
+                                    const size_t *counts, landbridge_dtype dtype, uint32_t root,
+                                    landbridge_group *group, const landbridge_call_options *options,
+                                    landbridge_operation **operation, landbridge_error *error);
+
+/* Gives every rank its own block of the contribution of rank `root`. Elsewhere `contribution` may be
+ * NULL and is not read. */
+landbridge_status landbridge_scatter(const void *contribution, void *result, size_t count,
+                                     const size_t *counts, landbridge_dtype dtype, uint32_t root,
+                                     landbridge_group *group, const landbridge_call_options *options,
+                                     landbridge_operation **operation, landbridge_error *error);
+
+/* Exchanges blocks of `count` elements between all pairs of ranks: block j of the contribution of rank i
+ * becomes block i of the result of rank j. */
+landbridge_status landbridge_all_to_all(const void *contribution, void *result, size_t count,
+                                        landbridge_dtype dtype, landbridge_group *group,
+                                        const landbridge_call_options *options,
+                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Exchanges blocks of any lengths between all pairs of ranks. send_counts[j] is the number of elements
+ * for rank j, and receive_counts[j] the number from it. Ranks that contradict each other fail with
+ * LANDBRIDGE_RANKS_DISAGREE, and the text names both. */
+landbridge_status landbridge_all_to_all_v(const void *contribution, const size_t *send_counts,
+                                          void *result, const size_t *receive_counts,
+                                          landbridge_dtype dtype, landbridge_group *group,
+                                          const landbridge_call_options *options,
+                                          landbridge_operation **operation, landbridge_error *error);
 
 /* Waits until every rank has reached its own barrier. It takes no memory of the arena. */
 landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_call_options *options,
