@@ -136,12 +136,20 @@ typedef enum landbridge_dtype {
     LANDBRIDGE_BF16 = 4,
     LANDBRIDGE_I32 = 5,
     LANDBRIDGE_I64 = 6,
-    LANDBRIDGE_U8 = 7
+    /* Also the type for elements of any other type in operations that only move them: as many bytes. */
+    LANDBRIDGE_U8 = 7,
+    LANDBRIDGE_I8 = 8,
+    LANDBRIDGE_I16 = 9,
+    LANDBRIDGE_U16 = 10,
+    LANDBRIDGE_U32 = 11,
+    LANDBRIDGE_U64 = 12,
+    /* A truth value in a byte: 0 is false, all else is true, and results are 0 or 1. */
+    LANDBRIDGE_BOOL = 13
 } landbridge_dtype;
 
 /* The reduction of elements. */
 typedef enum landbridge_op {
-    /* Integers wrap. */
+    /* Integers wrap. Of truth values: whether one of them is true. */
     LANDBRIDGE_SUM = 1,
     /* The mean, weighted by each rank's weight; of floating-point types only. */
     LANDBRIDGE_AVG = 2,
@@ -149,8 +157,12 @@ typedef enum landbridge_op {
     LANDBRIDGE_MIN = 3,
     /* NaN wins, and +0 is greater than -0. */
     LANDBRIDGE_MAX = 4,
-    /* Integers wrap. */
-    LANDBRIDGE_PROD = 5
+    /* Integers wrap. Of truth values: whether all of them are true. */
+    LANDBRIDGE_PROD = 5,
+    /* Bitwise and, or, exclusive or: of integers, and logical of truth values. */
+    LANDBRIDGE_BAND = 6,
+    LANDBRIDGE_BOR = 7,
+    LANDBRIDGE_BXOR = 8
 } landbridge_op;
 
 /* A failure of one call, written by that call. A call that succeeds writes LANDBRIDGE_OK and an empty
@@ -304,7 +316,14 @@ landbridge_status landbridge_free(landbridge_group *group, void *memory, landbri
 /*
  * COLLECTIVES. These rules hold for each of them:
  *
- * `count` is the number of elements of the contribution, the same on all ranks.
+ * Operations on whole buffers: `count` is the number of elements of the contribution, the same on all
+ * ranks. Operations on blocks: buffers of several blocks have them one behind the other, in the order
+ * of their ranks. `count` is the number of elements of this rank's block, and `counts` has one number
+ * for each rank, the same list on all ranks: `counts[rank]` is `count`. `counts` is NULL where all
+ * blocks have `count` elements. Blocks may be empty. Lists are read during the call only.
+ *
+ * Operations that reduce nothing also move elements of any other type: as LANDBRIDGE_U8, with counts in
+ * bytes.
  *
  * Without `operation`, that is NULL, the call waits for the result, and until contribution and result
  * may be written again. With it the call returns once the collective is posted, with a handle in
@@ -337,6 +356,50 @@ landbridge_status landbridge_broadcast(const void *contribution, void *result, s
                                        landbridge_dtype dtype, uint32_t root, landbridge_group *group,
                                        const landbridge_call_options *options,
                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Gives every rank the contributions of all ranks: `result` has the blocks of all. */
+landbridge_status landbridge_all_gather(const void *contribution, void *result, size_t count,
+                                        const size_t *counts, landbridge_dtype dtype,
+                                        landbridge_group *group, const landbridge_call_options *options,
+                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Combines the contributions of all ranks, which have a block for each rank. `result` has this rank's
+ * block of the reduction. */
+landbridge_status landbridge_reduce_scatter(const void *contribution, void *result, size_t count,
+                                            const size_t *counts, landbridge_dtype dtype,
+                                            landbridge_op op, landbridge_group *group,
+                                            const landbridge_call_options *options,
+                                            landbridge_operation **operation, landbridge_error *error);
+
+/* Gives rank `root` the contributions of all ranks: its `result` has the blocks of all. Elsewhere
+ * `result` may be NULL and is not written. */
+landbridge_status landbridge_gather(const void *contribution, void *result, size_t count,
+                                    const size_t *counts, landbridge_dtype dtype, uint32_t root,
+                                    landbridge_group *group, const landbridge_call_options *options,
+                                    landbridge_operation **operation, landbridge_error *error);
+
+/* Gives every rank its own block of the contribution of rank `root`. Elsewhere `contribution` may be
+ * NULL and is not read. */
+landbridge_status landbridge_scatter(const void *contribution, void *result, size_t count,
+                                     const size_t *counts, landbridge_dtype dtype, uint32_t root,
+                                     landbridge_group *group, const landbridge_call_options *options,
+                                     landbridge_operation **operation, landbridge_error *error);
+
+/* Exchanges blocks of `count` elements between all pairs of ranks: block j of the contribution of rank i
+ * becomes block i of the result of rank j. */
+landbridge_status landbridge_all_to_all(const void *contribution, void *result, size_t count,
+                                        landbridge_dtype dtype, landbridge_group *group,
+                                        const landbridge_call_options *options,
+                                        landbridge_operation **operation, landbridge_error *error);
+
+/* Exchanges blocks of any lengths between all pairs of ranks. send_counts[j] is the number of elements
+ * for rank j, and receive_counts[j] the number from it. Ranks that contradict each other fail with
+ * LANDBRIDGE_RANKS_DISAGREE, and the text names both. */
+landbridge_status landbridge_all_to_all_v(const void *contribution, const size_t *send_counts,
+                                          void *result, const size_t *receive_counts,
+                                          landbridge_dtype dtype, landbridge_group *group,
+                                          const landbridge_call_options *options,
+                                          landbridge_operation **operation, landbridge_error *error);
 
 /* Waits until every rank has reached its own barrier. It takes no memory of the arena. */
 landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_call_options *options,

@@ -12,7 +12,7 @@ use crate::worker::{Worker, block_without_worker};
 use gateway::client::{ArenaBuffer, AttachOptions, Client, CollectiveSpec, GatewayAddress, Tensor};
 use gateway::memory::arena::ALIGN_BYTES;
 use gateway::sync::lock;
-use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::Step;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -46,10 +46,14 @@ pub struct Group {
 pub struct CollectiveCall {
     /// Pattern, reduction, weight and timeout.
     pub spec: CollectiveSpec,
+    /// Elements of blocks, where the pattern has blocks.
+    pub counts: Counts,
     /// Type of the elements.
     pub dtype: Dtype,
-    /// Bytes of the buffer.
-    pub bytes: u64,
+    /// Bytes of the contribution.
+    pub contribution_bytes: u64,
+    /// Bytes of the result.
+    pub result_bytes: u64,
     /// The contribution; `None` where this rank has none.
     pub contribution: Option<ForeignMemory>,
     /// Memory for the result; `None` where this rank gets none.
@@ -233,8 +237,15 @@ impl Group {
             timeout: time_left(deadline),
             ..CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)
         };
-        let (dtype, bytes) = (Dtype::U8, 0);
-        let call = CollectiveCall { spec, dtype, bytes, contribution: None, result: None };
+        let call = CollectiveCall {
+            spec,
+            counts: Counts::Even,
+            dtype: Dtype::U8,
+            contribution_bytes: 0,
+            result_bytes: 0,
+            contribution: None,
+            result: None,
+        };
         let patience = deadline.and_then(|at| at.checked_add(TIMEOUT_REPORT_DELAY_MAX));
         self.post_now(call)?.wait(patience).map_err(|error| match error.status {
             Status::WaitTimeout => {
@@ -247,9 +258,9 @@ impl Group {
 
     /// Posts a collective. The caller holds the lock on posts.
     fn post_now(&self, call: CollectiveCall) -> Result<OperationHandle, CallError> {
-        let CollectiveCall { spec, dtype, bytes, contribution, result } = call;
+        let CollectiveCall { spec, counts, dtype, contribution, result, .. } = call;
         let client = self.client();
-        let given = self.place(&client, contribution.as_ref(), bytes)?;
+        let given = self.place(&client, contribution.as_ref(), call.contribution_bytes)?;
         // If the connection ended before the slot was reserved, a gateway that still runs may be
         // sending from it. No new connection begins before this thread has posted.
         if let Some(reason) = client.disconnect_reason() {
@@ -261,7 +272,8 @@ impl Group {
         {
             plain.copy_to(&given.buffer);
         }
-        let (wanted, overwrites) = self.place_result(&client, result.as_ref(), &given, bytes)?;
+        let (wanted, overwrites) =
+            self.place_result(&client, result.as_ref(), &given, call.result_bytes)?;
         let ranges =
             UsedRanges { contribution: given.buffer.range(), result: wanted.buffer.range() };
         let memory = self.in_use.begin(ranges);
@@ -269,8 +281,8 @@ impl Group {
         let delivery = result.filter(|_| !wanted.is_own);
         let delivery = delivery.map(|to| Delivery { from: wanted.buffer.clone(), to, overwrites });
         let tensor = Tensor::from_buffers(dtype, given.buffer, wanted.buffer);
-        let posted =
-            block_without_worker(client.post(tensor, spec)).map_err(|error| error.failure)?;
+        let posted = block_without_worker(client.post_with_counts(tensor, spec, counts))
+            .map_err(|error| error.failure)?;
         let (handle, end) = OperationHandle::new(self.owner, Some(memory), delivery, lies_in_arena);
         self.worker.spawn(end.follow_collective(posted));
         Ok(handle)

@@ -251,8 +251,8 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         result_offset: 64 << 20,
     };
     let mut requests = vec![attach("train"), attach(""), Request::Detach];
-    let dtypes = Dtype::ALL.into_iter().cycle();
-    requests.extend(ReduceOp::ALL.into_iter().zip(dtypes).map(|(op, dtype)| post(op, dtype, 1.0)));
+    let ops = ReduceOp::ALL.into_iter().cycle();
+    requests.extend(Dtype::ALL.into_iter().zip(ops).map(|(dtype, op)| post(op, dtype, 1.0)));
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
     let [to, from]: [Arc<[u64]>; 2] = [[0, 25_000_000, 7].into(), [1, 2, 3].into()];
     for counts in [Counts::ByRank(Arc::clone(&to)), Counts::ByPair { to, from }] {

@@ -76,7 +76,7 @@ fn requests() -> Vec<Request> {
             let sizes = match dtype {
                 Dtype::F16 => vec![1, index * 1000 + 3],
                 Dtype::I32 => vec![index, 1, 1, 1, 1, 1, 1, 5],
-                Dtype::U8 => vec![],
+                Dtype::U8 | Dtype::Bool => vec![],
                 _ => vec![index * 1000 + dtype as u64],
             };
             let elements: u64 = sizes.iter().product();
@@ -89,7 +89,7 @@ fn requests() -> Vec<Request> {
             requests.push(Request::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
-                    sequence: Sequence(1 << (8 * index)),
+                    sequence: Sequence(1 << (8 * index).min(63)),
                     descriptor: Descriptor {
                         op,
                         dtype,
@@ -252,6 +252,8 @@ fn refused() -> Vec<Value> {
     let post = requests().pop().expect("a post").encode();
     let mut unknown_op = post.clone();
     unknown_op[17] = 99;
+    let mut unknown_dtype = post.clone();
+    unknown_dtype[18] = 99;
     // The last post is of a scalar: one element and no dimension.
     let (mut two_elements, mut many_dimensions) = (post.clone(), post.clone());
     two_elements[26] = 2;
@@ -267,6 +269,7 @@ fn refused() -> Vec<Value> {
         side("request", &[3, 0]),
         side("request", &post[..post.len() - 1]),
         side("request", &unknown_op),
+        side("request", &unknown_dtype),
         side("request", &two_elements),
         side("request", &many_dimensions),
         side("response", &[200]),

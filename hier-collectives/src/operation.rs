@@ -60,6 +60,12 @@ impl Operation {
         !matches!(self, Self::Reduce { .. } | Self::ReduceScatter)
     }
 
+    /// Whether the buffer is divided into blocks by rank.
+    pub fn has_blocks(self) -> bool {
+        use Operation::{AllGather, AllToAll, Gather, ReduceScatter, Scatter};
+        matches!(self, AllGather | ReduceScatter | Gather { .. } | Scatter { .. } | AllToAll)
+    }
+
     /// Whether the operation carries data: all but a barrier do.
     pub fn has_data(self) -> bool {
         self != Self::Barrier

@@ -11,13 +11,19 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 from . import errors
 from ._memory.arena import ArenaSlot, arena_ranges_overlap
 from ._memory.arrays import ArrayAdapter
-from ._waiting import Latch, check_not_forked, check_not_in_callback, thread_state
+from ._waiting import (
+    Latch,
+    check_not_forked,
+    check_not_in_callback,
+    thread_state,
+    wait_in_event_loop,
+)
 
 #: 30 min in seconds: default time that a rank waits for the other ranks. A region may take long to
 #: load its data or to start again.
@@ -115,7 +121,8 @@ class Operation(_PendingRequest):
 
     Two events happen to it, in this order:
 
-    1. The result is ready: ``wait`` returns it.
+    1. The result is ready: ``wait`` returns it, and so does ``await`` in a coroutine of ``asyncio``,
+       while the event loop goes on.
     2. The memory is free: ``wait_free`` returns. The gateway no longer reads the contribution or
        the result.
 
@@ -186,6 +193,13 @@ class Operation(_PendingRequest):
         if not self._await_latch(self._free, timeout):
             text = f"collective {self.sequence} still uses its memory after {timeout} s"
             raise errors.WaitTimeout(text)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Waits in a coroutine as ``wait`` does. A coroutine that is cancelled leaves the collective
+        under way."""
+        check_not_forked(self._owner)
+        yield from wait_in_event_loop(self._ready)
+        return self.wait()
 
     def is_ready(self) -> bool:
         """Returns whether ``wait`` would return or raise at once."""
@@ -298,6 +312,12 @@ class Commit(_PendingRequest):
             raise errors.WaitTimeout(f"step {self.step} is not committed after {timeout} s")
         if self._failure is not None:
             raise self._failure
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Waits in a coroutine as ``wait`` does, while the event loop goes on."""
+        check_not_forked(self._owner)
+        yield from wait_in_event_loop(self._done)
+        self.wait()
 
     def is_done(self) -> bool:
         """Returns whether ``wait`` would return or raise at once."""

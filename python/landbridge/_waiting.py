@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import importlib
 import os
 import threading
+from collections.abc import Callable, Generator
+from typing import Any
 
 from . import errors
 
@@ -49,6 +52,8 @@ class Latch:
     def __init__(self) -> None:
         # Each waiting thread has a lock of its own, so that an interrupted one delays no other.
         self._waiting: list[_thread.LockType] = []
+        # What is called once the latch is open.
+        self._wakers: list[Callable[[], object]] = []
         self.is_open = False
 
     def open(self) -> None:
@@ -58,6 +63,21 @@ class Latch:
         for lock in list(self._waiting):
             with contextlib.suppress(RuntimeError):  # The lock is released already.
                 lock.release()
+        self._run_wakers()
+
+    def call_when_open(self, waker: Callable[[], object]) -> None:
+        """Calls ``waker`` once the latch is open, in whichever thread opens it. It must not raise,
+        wait, or take long."""
+        self._wakers.append(waker)
+        # The check comes after the append: `open` reads the list after it sets the flag.
+        if self.is_open:
+            self._run_wakers()
+
+    def _run_wakers(self) -> None:
+        """Calls each waker once."""
+        while self._wakers:
+            with contextlib.suppress(IndexError):  # Another thread may call them as well.
+                self._wakers.pop(0)()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits for at most ``timeout_s`` seconds. Returns whether the latch is open.
@@ -80,3 +100,25 @@ class Latch:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(lock)
         return self.is_open
+
+
+def wait_in_event_loop(latch: Latch) -> Generator[Any, None, None]:
+    """Waits in a coroutine of ``asyncio`` until the latch is open, while the event loop goes on."""
+    if latch.is_open:
+        return
+    check_not_in_callback()
+    loop = importlib.import_module("asyncio").get_running_loop()
+    opened = loop.create_future()
+
+    def set_opened() -> None:
+        """Lets the coroutine go on, unless it was cancelled."""
+        if not opened.done():
+            opened.set_result(None)
+
+    def wake_loop() -> None:
+        """Lets the event loop run ``set_opened``."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed, and nobody waits.
+            loop.call_soon_threadsafe(set_opened)
+
+    latch.call_when_open(wake_loop)
+    yield from opened

@@ -9,6 +9,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Span;
 
@@ -208,15 +209,34 @@ pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallErr
     let found = u8::try_from(code).ok().and_then(ReduceOp::from_code);
     let op = found
         .ok_or_else(|| CallError::invalid(format!("op {code}: there is none of this number")))?;
-    if op.accepts(dtype) {
-        return Ok(op);
-    }
-    Err(CallError::invalid(format!("op {op}: not defined on elements of type {dtype}")))
+    op.check(dtype).map_err(|why| CallError::invalid(why.to_string()))?;
+    Ok(op)
 }
 
 /// Returns the bytes of `count` elements.
-pub fn count_argument_bytes(count: usize, dtype: Dtype) -> Result<usize, CallError> {
-    let bytes = usize::try_from(dtype.size()).ok().and_then(|size| count.checked_mul(size));
+pub fn count_argument_bytes(count: u64, dtype: Dtype) -> Result<usize, CallError> {
+    let bytes = count.checked_mul(dtype.size()).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
     bytes.ok_or_else(|| CallError::invalid(format!("count {count}: more than memory can hold")))
+}
+
+/// Returns a list of one number for each of `ranks` ranks; `None` for NULL.
+///
+/// # Errors
+/// The pointer is misaligned.
+///
+/// # Safety
+/// Any other pointer leads to as many numbers.
+pub unsafe fn counts(
+    list: *const usize,
+    ranks: u32,
+    name: &str,
+) -> Result<Option<Arc<[u64]>>, CallError> {
+    if list.is_null() {
+        return Ok(None);
+    }
+    check_pointer_argument(list, name)?;
+    // SAFETY: the caller's promise, and the check above.
+    let list = unsafe { std::slice::from_raw_parts(list, ranks as usize) };
+    Ok(Some(list.iter().map(|count| *count as u64).collect()))
 }

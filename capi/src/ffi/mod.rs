@@ -6,9 +6,11 @@
 #![expect(unsafe_code, reason = "callers hand over raw pointers")]
 
 mod arguments;
+mod block_calls;
 mod collective_calls;
 mod group_calls;
 mod operation_calls;
+mod posting;
 mod report;
 #[cfg(test)]
 mod tests;

@@ -260,7 +260,8 @@ fn codes_and_handles_of_no_meaning_are_errors() {
         (post(0, 1, none), "dtype 0"),
         (post(263, 1, none), "dtype 263"),
         (post(1, -1, none), "op -1"),
-        (post(Dtype::I32 as c_int, ReduceOp::Avg as c_int, none), "op avg: not defined"),
+        (post(Dtype::I32 as c_int, ReduceOp::Avg as c_int, none), "avg is not defined on i32"),
+        (post(Dtype::F32 as c_int, ReduceOp::Bxor as c_int, none), "bxor is not defined on f32"),
         (post(1, 1, none), "group is NULL"),
         (post(1, 1, misaligned), "group is misaligned"),
     ] {

@@ -8,7 +8,9 @@ mod bounded_file;
 mod secret_file;
 mod socket;
 
-pub use account::{Account, AccountError, own_user_account, group_account_label, user_account_label};
+pub use account::{
+    Account, AccountError, group_account_label, own_user_account, user_account_label,
+};
 pub use bounded_file::read_credential_file;
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
 pub use socket::{

@@ -429,8 +429,8 @@ mod tests {
             kind in 0..5,
             counts: Vec<u64>,
         ) {
-            let op = ReduceOp::ALL[(n[0] % 5) as usize];
-            let dtype = Dtype::ALL[(n[1] % 7) as usize];
+            let op = ReduceOp::ALL[(n[0] % ReduceOp::ALL.len() as u64) as usize];
+            let dtype = Dtype::ALL[(n[1] % Dtype::ALL.len() as u64) as usize];
             let code = 1 + (n[4] % 9) as u8;
             let pattern = Pattern::from_code(code, RankId(rank));
             let pattern = pattern.or(Pattern::from_code(code, RankId(0))).expect("known");

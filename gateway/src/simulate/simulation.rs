@@ -6,7 +6,7 @@ use super::network::NetworkLayout;
 use super::spec::SimulationSpec;
 use super::virtual_deployment::VirtualDeployment;
 use crate::client::{AttachError, Client, CollectiveSpec, Operation};
-use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -152,9 +152,13 @@ impl Simulation {
     ) -> Result<Vec<Operation>, SimulateError> {
         let elements = post.bytes.get() / dtype.size();
         let spec = CollectiveSpec::new(post.pattern, ReduceOp::Sum);
+        let descriptor = Descriptor { dtype, ..Descriptor::of_bytes(post.pattern, elements) };
+        let whole = SlotElements { contribution: elements, result: elements };
         let mut operations = Vec::new();
         for client in &self.clients {
-            let tensor = client.allocate(dtype, elements)?;
+            let ranks = client.world_size();
+            let slots = descriptor.slot_elements(&Counts::Even, client.rank(), ranks);
+            let tensor = client.allocate_slots(dtype, slots.unwrap_or(whole))?;
             operations.push(client.post(tensor, spec).await?);
         }
         Ok(operations)

@@ -12,7 +12,7 @@ pub use array_shape::{ArrayShape, DIMENSIONS_MAX};
 pub use counts::{AgreedCounts, Counts, KnownCounts, read_counts, write_counts};
 pub use dtype::Dtype;
 pub use pattern::Pattern;
-pub use reduce_op::ReduceOp;
+pub use reduce_op::{ReduceOp, UndefinedReduction};
 pub use slot_elements::SlotElements;
 pub use unknown_name::UnknownName;
 
@@ -53,6 +53,13 @@ pub struct Difference {
 }
 
 impl Descriptor {
+    /// Returns the descriptor of an operation on so many bytes, with even blocks if it has blocks.
+    pub const fn of_bytes(pattern: Pattern, bytes: u64) -> Self {
+        let (op, dtype, shape) = (ReduceOp::Sum, Dtype::U8, ArrayShape::FLAT);
+        let counts = AgreedCounts::Even;
+        Self { op, dtype, elements: bytes, layout_hash: 0, shape, pattern, counts }
+    }
+
     /// Returns the size class of the buffer.
     pub const fn size_class(&self) -> SizeClass {
         SizeClass::for_buffer(self.bytes())
@@ -164,6 +171,23 @@ mod tests {
             counts: AgreedCounts::Even,
         };
         assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
+    }
+
+    #[test]
+    fn unknown_types_and_reductions_are_refused() {
+        let mut bytes = Vec::new();
+        Descriptor::of_bytes(Pattern::AllReduce, 3).write_to(&mut bytes);
+        for code in 0..=u8::MAX {
+            let decoded = |at: usize| {
+                let mut changed = bytes.clone();
+                changed[at] = code;
+                Descriptor::read_from(&mut FieldReader(&changed)).map(|found| found.bytes())
+            };
+            let (op, dtype) = (ReduceOp::from_code(code), Dtype::from_code(code));
+            assert_eq!(decoded(0), op.map(|_| 3).ok_or(DecodeError::Unknown("op")));
+            let bytes = dtype.map(|dtype| 3 * dtype.size());
+            assert_eq!(decoded(1), bytes.ok_or(DecodeError::Unknown("dtype")));
+        }
     }
 
     #[test]

@@ -88,6 +88,22 @@ impl Pattern {
         };
         (found.wire_code() == (code, rank)).then_some(found)
     }
+    /// Returns the pattern of an operation over gateways, with the first rank of its root gateway as
+    /// the root.
+    pub fn of_operation(operation: Operation, fabric: &Fabric) -> Self {
+        let first = |id| RankId(fabric.gateway(id).ranks.start);
+        match operation {
+            Operation::AllReduce => Self::AllReduce,
+            Operation::Reduce { to } => Self::Reduce { to: first(to) },
+            Operation::Broadcast { from } => Self::Broadcast { from: first(from) },
+            Operation::Barrier => Self::Barrier,
+            Operation::AllGather => Self::AllGather,
+            Operation::ReduceScatter => Self::ReduceScatter,
+            Operation::Gather { to } => Self::Gather { to: first(to) },
+            Operation::Scatter { from } => Self::Scatter { from: first(from) },
+            Operation::AllToAll => Self::AllToAll,
+        }
+    }
     /// Returns the pattern as an operation over gateways; `None` when the fabric has no such root
     /// rank.
     pub fn over_gateways(self, fabric: &Fabric) -> Option<Operation> {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
-    /// Sum; integers wrap.
+    /// Sum; integers wrap. The sum of truth values is true if one of them is.
     Sum = 1,
     /// Mean, weighted by each rank's weight; floats only.
     Avg = 2,
@@ -17,13 +17,28 @@ pub enum ReduceOp {
     Min = 3,
     /// Greatest; NaN wins, +0 is greater than -0.
     Max = 4,
-    /// Product; integers wrap.
+    /// Product; integers wrap. The product of truth values is true if all of them are.
     Prod = 5,
+    /// Bitwise and of integers, logical and of truth values.
+    Band = 6,
+    /// Bitwise or of integers, logical or of truth values.
+    Bor = 7,
+    /// Bitwise exclusive or of integers, logical exclusive or of truth values.
+    Bxor = 8,
+}
+
+/// A reduce operation that is not defined on an element type; always an error of the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{op} is not defined on {dtype}; use another operation, or {}", .op.operands())]
+pub struct UndefinedReduction {
+    op: ReduceOp,
+    dtype: Dtype,
 }
 
 impl ReduceOp {
     /// All reduce operations.
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Avg, Self::Min, Self::Max, Self::Prod];
+    pub const ALL: [Self; 8] =
+        [Self::Sum, Self::Avg, Self::Min, Self::Max, Self::Prod, Self::Band, Self::Bor, Self::Bxor];
 
     /// Returns the reduce operation's name in flags, output and errors.
     pub const fn name(self) -> &'static str {
@@ -33,11 +48,37 @@ impl ReduceOp {
             Self::Min => "min",
             Self::Max => "max",
             Self::Prod => "prod",
+            Self::Band => "band",
+            Self::Bor => "bor",
+            Self::Bxor => "bxor",
         }
     }
-    /// Whether the reduce operation is defined on `dtype`: an average of integers is not.
+    /// Whether the reduce operation combines bits, so that it needs integers or truth values.
+    pub const fn is_bitwise(self) -> bool {
+        matches!(self, Self::Band | Self::Bor | Self::Bxor)
+    }
+    /// Whether the reduce operation is defined on `dtype`: averages are on floats alone, bitwise
+    /// operations on all but floats, and all others on every type.
     pub const fn accepts(self, dtype: Dtype) -> bool {
-        dtype.is_float() || !matches!(self, Self::Avg)
+        match self {
+            Self::Avg => dtype.is_float(),
+            _ => !(self.is_bitwise() && dtype.is_float()),
+        }
+    }
+    /// Checks that the reduce operation is defined on `dtype`.
+    ///
+    /// # Errors
+    /// [`UndefinedReduction`] with both names and the types that the operation needs.
+    pub fn check(self, dtype: Dtype) -> Result<(), UndefinedReduction> {
+        if self.accepts(dtype) { Ok(()) } else { Err(UndefinedReduction { op: self, dtype }) }
+    }
+    /// Returns the element types that the reduce operation needs, in words.
+    const fn operands(self) -> &'static str {
+        match self {
+            Self::Avg => "a floating-point type",
+            _ if self.is_bitwise() => "integers or bool",
+            _ => "any type",
+        }
     }
     /// Returns the reduce operation with wire code `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
@@ -49,9 +90,8 @@ impl FromStr for ReduceOp {
     type Err = UnknownName;
     /// Parses a reduce operation by its name, such as `sum`.
     fn from_str(text: &str) -> Result<Self, UnknownName> {
-        let known = "sum, avg, min, max, prod";
         let found = Self::ALL.into_iter().find(|op| op.name() == text);
-        found.ok_or_else(|| UnknownName { given: text.to_owned(), known })
+        found.ok_or_else(|| UnknownName::new(text, &Self::ALL.map(Self::name)))
     }
 }
 

@@ -4,6 +4,13 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not one of {known}")]
 pub struct UnknownName {
-    pub(super) given: String,
-    pub(super) known: &'static str,
+    given: String,
+    known: String,
+}
+
+impl UnknownName {
+    /// Returns the error for a name that is none of `known`.
+    pub(super) fn new(given: &str, known: &[&str]) -> Self {
+        Self { given: given.to_owned(), known: known.join(", ") }
+    }
 }

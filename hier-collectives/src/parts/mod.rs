@@ -8,4 +8,4 @@ mod block;
 mod operation_parts;
 
 pub use block::{Block, Ranks};
-pub use operation_parts::{OperationPart, PartSource};
+pub use operation_parts::{OperationPart, PartSource, whole_buffer_parts};

@@ -26,7 +26,7 @@ pub struct OperationPart<'a> {
 
 /// The facts from which the parts of one operation follow.
 #[derive(Debug, Clone, Copy)]
-pub struct PartSource<'a> {
+pub struct PartSource<'a, 'b> {
     /// The plan that the operation follows.
     pub plan: &'a Plan,
     /// The tree of each gateway: [`Plan::owner_trees`].
@@ -34,14 +34,50 @@ pub struct PartSource<'a> {
     /// The fabric.
     pub fabric: &'a Fabric,
     /// The operation, as ranks posted it.
-    pub descriptor: &'a Descriptor,
+    pub descriptor: &'b Descriptor,
     /// Its counts.
-    pub counts: &'a KnownCounts,
+    pub counts: &'b KnownCounts,
     /// Some gateway, whose parts alone are needed; other parts then have no blocks.
     pub only: Option<GatewayId>,
 }
 
+/// Returns the parts of an operation on a whole buffer of `bytes` bytes: one for each tree of the
+/// plan.
+pub fn whole_buffer_parts(
+    plan: &Plan,
+    operation: Operation,
+    bytes: u64,
+    contributors: Ranks,
+    receivers: Ranks,
+) -> Vec<OperationPart<'_>> {
+    let part = |(tree, part): (_, BufferPart)| {
+        let tree = match operation.root() {
+            Some(root) => Cow::Owned(Tree::rooted_at(tree, root)),
+            None => Cow::Borrowed(tree),
+        };
+        let phases = operation.phases_along(&tree);
+        let follows = phases.down && !phases.up && operation.has_up_phase();
+        let part = if phases.up || phases.down { part } else { part.without_bytes() };
+        let result_start = part.range.start;
+        let blocks = vec![Block { part, result_start, contributors, receivers }];
+        OperationPart { tree, phases, follows, blocks }
+    };
+    plan.trees.iter().zip(divide_buffer(plan, bytes)).map(part).collect()
+}
+
 impl OperationPart<'_> {
+    /// Returns the bytes that travel along each edge of the tree in each phase.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.iter().map(Block::bytes).sum()
+    }
+
+    /// Returns the length of the longest segment; `None` where nothing travels, not even a segment
+    /// of no bytes.
+    pub fn longest_segment(&self) -> Option<u64> {
+        let parts = self.blocks.iter().map(|block| &block.part);
+        parts.filter(|part| part.segment_count() > 0).map(BufferPart::segment_bytes).max()
+    }
+
     /// Returns a part that has nothing to carry.
     fn empty(owner: &Tree) -> Self {
         let tree = Cow::Owned(owner.pruned_to([]));
@@ -54,7 +90,7 @@ impl OperationPart<'_> {
     }
 }
 
-impl<'a> PartSource<'a> {
+impl<'a> PartSource<'a, '_> {
     /// Returns the parts of the operation, in one order on all gateways.
     ///
     /// Operations on a whole buffer have one part for each tree of the plan. Operations on blocks
@@ -87,20 +123,8 @@ impl<'a> PartSource<'a> {
         contributors: Ranks,
         receivers: Ranks,
     ) -> Vec<OperationPart<'a>> {
-        let parts = divide_buffer(self.plan, self.descriptor.bytes());
-        let part = |(tree, part): (&'a Tree, BufferPart)| {
-            let tree = match operation.root() {
-                Some(root) => Cow::Owned(tree.rooted_at(root)),
-                None => Cow::Borrowed(tree),
-            };
-            let phases = operation.phases_along(&tree);
-            let follows = phases.down && !phases.up && operation.has_up_phase();
-            let part = if phases.up || phases.down { part } else { part.without_bytes() };
-            let result_start = part.range.start;
-            let blocks = vec![Block { part, result_start, contributors, receivers }];
-            OperationPart { tree, phases, follows, blocks }
-        };
-        self.plan.trees.iter().zip(parts).map(part).collect()
+        let bytes = self.descriptor.bytes();
+        whole_buffer_parts(self.plan, operation, bytes, contributors, receivers)
     }
 
     /// Returns one part for each gateway.

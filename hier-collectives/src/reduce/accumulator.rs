@@ -14,6 +14,16 @@ pub trait Accumulator: Copy {
     fn greatest(self, other: Self) -> Self;
 }
 
+/// An accumulator whose bits can be combined.
+pub trait BitAccumulator: Copy {
+    /// Returns the bits that both accumulators have.
+    fn and(self, other: Self) -> Self;
+    /// Returns the bits that at least one of two accumulators has.
+    fn or(self, other: Self) -> Self;
+    /// Returns the bits that exactly one of two accumulators has.
+    fn xor(self, other: Self) -> Self;
+}
+
 /// An accumulator that can hold a mean.
 pub trait MeanAccumulator: Copy {
     /// Returns NaN, the mean of no operands.
@@ -57,7 +67,47 @@ macro_rules! integer {
         }
     )*};
 }
-integer!(i32, i64, u8);
+integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl BitAccumulator for u8 {
+    /// Returns the bits that both bytes have.
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        self & other
+    }
+    /// Returns the bits that at least one of two bytes has.
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        self | other
+    }
+    /// Returns the bits that exactly one of two bytes has.
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        self ^ other
+    }
+}
+
+/// A truth value, 0 or 1: in one bit, so that the operations on bits are the logical ones.
+#[derive(Clone, Copy)]
+pub struct Truth(pub u8);
+
+impl BitAccumulator for Truth {
+    /// Returns whether both truth values are true.
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+    /// Returns whether at least one of two truth values is true.
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    /// Returns whether exactly one of two truth values is true.
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        Self(self.0 ^ other.0)
+    }
+}
 
 macro_rules! float {
     ($($name:ty),*) => {$(

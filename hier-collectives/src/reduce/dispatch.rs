@@ -1,11 +1,11 @@
 //! Chooses the loop of a reduction by dtype and operation.
 
-use super::accumulator::{Accumulator, MeanAccumulator};
-use super::element::{Bf16, Element, F16, WideF32};
+use super::accumulator::{Accumulator, BitAccumulator, MeanAccumulator};
+use super::element::{Bf16, Bool, Element, F16, WideF32};
 use super::error::ReduceError;
 #[cfg(target_arch = "x86_64")]
 use super::f16x8::F16x8;
-use super::fold::{self, Max, Min, Prod, Reduction, Sum};
+use super::fold::{self, Band, Bor, Bxor, Max, Min, Prod, Reduction, Sum};
 use super::operand::Operand;
 use crate::descriptor::{Dtype, ReduceOp};
 
@@ -59,9 +59,7 @@ fn check_operands(
     want: usize,
     operands: &[(&[u8], f64)],
 ) -> Result<usize, ReduceError> {
-    if !op.accepts(dtype) {
-        return Err(ReduceError::Unsupported { op, dtype });
-    }
+    op.check(dtype)?;
     if operands.is_empty() {
         return Err(ReduceError::NoOperand);
     }
@@ -93,9 +91,15 @@ pub(super) unsafe fn dispatch_dtype(op: ReduceOp, dtype: Dtype, reduction: Reduc
             Dtype::F64 => reduce_float::<f64, f64>(op, reduction),
             Dtype::F16 => reduce_f16(op, reduction),
             Dtype::Bf16 => reduce_float::<Bf16, Bf16>(op, reduction),
-            Dtype::I32 => reduce_by_operation::<i32>(op, reduction),
-            Dtype::I64 => reduce_by_operation::<i64>(op, reduction),
-            Dtype::U8 => reduce_by_operation::<u8>(op, reduction),
+            Dtype::I8 => reduce_integer::<i8, u8>(op, reduction),
+            Dtype::I16 => reduce_integer::<i16, u16>(op, reduction),
+            Dtype::I32 => reduce_integer::<i32, u32>(op, reduction),
+            Dtype::I64 => reduce_integer::<i64, u64>(op, reduction),
+            Dtype::U8 => reduce_integer::<u8, u8>(op, reduction),
+            Dtype::U16 => reduce_integer::<u16, u16>(op, reduction),
+            Dtype::U32 => reduce_integer::<u32, u32>(op, reduction),
+            Dtype::U64 => reduce_integer::<u64, u64>(op, reduction),
+            Dtype::Bool => reduce_truth(op, reduction),
         }
     }
 }
@@ -132,16 +136,69 @@ unsafe fn reduce_float<E: Element<Acc: Accumulator>, M: Element<Acc: MeanAccumul
     unsafe {
         match op {
             ReduceOp::Avg => reduction.run_mean::<M>(),
-            _ => reduce_by_operation::<E>(op, reduction),
+            ReduceOp::Min | ReduceOp::Max => reduce_by_order::<E>(op, reduction),
+            _ => reduce_by_arithmetic::<E>(op, reduction),
         }
     }
 }
 
-/// Runs a reduction with the combining operation of `op`: sum, minimum, maximum or product.
+/// Runs a reduction of integers in the order of `E`. Sums and products wrap, so that those of signed
+/// integers have the bits of the unsigned ones of their size, `U`. Bits are combined byte by byte.
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_by_operation<E: Element<Acc: Accumulator>>(
+unsafe fn reduce_integer<E, U>(op: ReduceOp, reduction: Reduction<'_>)
+where
+    E: Element<Acc: Accumulator>,
+    U: Element<Acc: Accumulator>,
+{
+    // SAFETY: the caller's promise is passed on; both types have the dtype's size.
+    unsafe {
+        match op {
+            ReduceOp::Sum | ReduceOp::Prod => reduce_by_arithmetic::<U>(op, reduction),
+            ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor => {
+                reduce_bits::<u8>(op, reduction.by_bytes(size_of::<E::Raw>()));
+            }
+            _ => reduce_by_order::<E>(op, reduction),
+        }
+    }
+}
+
+/// Runs a reduction of truth values, all of which combine bits.
+///
+/// # Safety
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_truth(op: ReduceOp, reduction: Reduction<'_>) {
+    let same = match op {
+        ReduceOp::Sum | ReduceOp::Max => ReduceOp::Bor,
+        ReduceOp::Prod | ReduceOp::Min => ReduceOp::Band,
+        other => other,
+    };
+    // SAFETY: the caller's promise is passed on.
+    unsafe { reduce_bits::<Bool>(same, reduction) }
+}
+
+/// Runs a reduction that combines bits.
+///
+/// # Safety
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_bits<E: Element<Acc: BitAccumulator>>(op: ReduceOp, reduction: Reduction<'_>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        match op {
+            ReduceOp::Band => reduction.run_fold::<E, _>(Band),
+            ReduceOp::Bor => reduction.run_fold::<E, _>(Bor),
+            ReduceOp::Bxor => reduction.run_fold::<E, _>(Bxor),
+            _ => debug_assert!(false, "{op} combines no bits"),
+        }
+    }
+}
+
+/// Runs a sum or a product.
+///
+/// # Safety
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_by_arithmetic<E: Element<Acc: Accumulator>>(
     op: ReduceOp,
     reduction: Reduction<'_>,
 ) {
@@ -149,10 +206,23 @@ unsafe fn reduce_by_operation<E: Element<Acc: Accumulator>>(
     unsafe {
         match op {
             ReduceOp::Sum => reduction.run_fold::<E, _>(Sum),
+            ReduceOp::Prod => reduction.run_fold::<E, _>(Prod),
+            _ => debug_assert!(false, "{op} is not defined on these elements"),
+        }
+    }
+}
+
+/// Runs a minimum or a maximum.
+///
+/// # Safety
+/// The conditions of [`reduce`] hold.
+unsafe fn reduce_by_order<E: Element<Acc: Accumulator>>(op: ReduceOp, reduction: Reduction<'_>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        match op {
             ReduceOp::Min => reduction.run_fold::<E, _>(Min),
             ReduceOp::Max => reduction.run_fold::<E, _>(Max),
-            ReduceOp::Prod => reduction.run_fold::<E, _>(Prod),
-            ReduceOp::Avg => debug_assert!(false, "an average of integers is not defined"),
+            _ => debug_assert!(false, "{op} is not defined on these elements"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Element types: the form in memory, and the accumulator.
 
-use super::accumulator::F64Sum;
+use super::accumulator::{F64Sum, Truth};
 use std::hint::select_unpredictable as select;
 
 /// An element type: its form in memory and its accumulator.
@@ -34,7 +34,25 @@ macro_rules! integer {
         }
     )*};
 }
-integer!(i32, i64, u8);
+integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// A truth value in a byte: 0 is false, and all else is true.
+pub struct Bool;
+
+impl Element for Bool {
+    type Raw = u8;
+    type Acc = Truth;
+    /// Returns the truth value of a byte.
+    #[inline(always)]
+    fn decode(raw: u8) -> Truth {
+        Truth(u8::from(raw != 0))
+    }
+    /// Returns 0 for false and 1 for true.
+    #[inline(always)]
+    fn encode(acc: Truth) -> u8 {
+        acc.0
+    }
+}
 
 impl Element for f32 {
     type Raw = Self;

@@ -1,18 +1,13 @@
 //! Faults of a reduction.
 
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, UndefinedReduction};
 
 /// Why a reduction is refused; always an error of the caller. The output is unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReduceError {
     /// The operation is not defined on the dtype.
-    #[error("{op} is not defined on {dtype}: use a float dtype or another operation")]
-    Unsupported {
-        /// The requested operation.
-        op: ReduceOp,
-        /// The requested dtype.
-        dtype: Dtype,
-    },
+    #[error(transparent)]
+    Undefined(#[from] UndefinedReduction),
     /// There is no operand.
     #[error("a reduction needs at least one operand")]
     NoOperand,

@@ -1,6 +1,6 @@
 //! The loop of all reductions: operands are combined left to right, block by block.
 
-use super::accumulator::{Accumulator, MeanAccumulator};
+use super::accumulator::{Accumulator, BitAccumulator, MeanAccumulator};
 use super::element::Element;
 use super::operand::Operand;
 use std::mem::MaybeUninit;
@@ -38,6 +38,12 @@ impl Reduction<'_> {
     /// element.
     pub fn grouped(self, lanes: usize) -> Self {
         Self { elements: self.elements / lanes, ..self }
+    }
+
+    /// Returns the reduction over the bytes of elements of `size` bytes, each byte counted as one
+    /// element.
+    pub fn by_bytes(self, size: usize) -> Self {
+        Self { start: self.start * size, elements: self.elements * size, ..self }
     }
 
     /// Combines all operands block by block with `operation` and writes the output.
@@ -113,13 +119,13 @@ pub trait Combine<A>: Copy {
 }
 
 macro_rules! unweighted {
-    ($($name:ident, $method:ident;)*) => {$(
+    ($bound:ident: $($name:ident, $method:ident;)*) => {$(
         #[derive(Clone, Copy)]
         pub struct $name;
 
-        impl<A: Accumulator> Combine<A> for $name {
+        impl<A: $bound> Combine<A> for $name {
             type Coefficient = ();
-            /// Returns the unit: sum, minimum, maximum and product ignore the weight of an operand.
+            /// Returns the unit: all operations but the mean ignore the weight of an operand.
             #[inline(always)]
             fn coefficient(self, _weight: f64) -> Option<()> {
                 Some(())
@@ -129,8 +135,8 @@ macro_rules! unweighted {
             fn term(value: A, (): ()) -> A {
                 value
             }
-            /// Combines the accumulated value with the term to its right: by sum, minimum, maximum
-            /// or product.
+            /// Combines the accumulated value with the term to its right by the operation of this
+            /// name.
             #[inline(always)]
             fn combine(accumulated: A, term: A) -> A {
                 accumulated.$method(term)
@@ -139,10 +145,17 @@ macro_rules! unweighted {
     )*};
 }
 unweighted! {
+    Accumulator:
     Sum, add;
     Min, least;
     Max, greatest;
     Prod, mul;
+}
+unweighted! {
+    BitAccumulator:
+    Band, and;
+    Bor, or;
+    Bxor, xor;
 }
 
 /// The weighted mean.

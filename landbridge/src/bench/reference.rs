@@ -24,6 +24,7 @@ pub(super) fn append_bench_element(dtype: Dtype, rank: u32, index: u64, out: &mu
         Dtype::F64 => out.extend(float.to_le_bytes()),
         Dtype::F16 => out.extend(f16::from_f64(float).to_le_bytes()),
         Dtype::Bf16 => out.extend(bf16::from_f64(float).to_le_bytes()),
+        Dtype::Bool => out.push(u8::from(z & 1 == 1)),
         _ => out.extend(&z.to_le_bytes()[..dtype.size() as usize]),
     }
 }
@@ -36,7 +37,7 @@ pub(super) fn reference_epsilon(dtype: Dtype) -> f64 {
         Dtype::F64 => 2f64.powi(-52),
         Dtype::F16 => 2f64.powi(-10),
         Dtype::Bf16 => 2f64.powi(-7),
-        Dtype::I32 | Dtype::I64 | Dtype::U8 => 0.0,
+        _ => 0.0,
     }
 }
 
@@ -45,8 +46,8 @@ pub(super) fn reference_epsilon(dtype: Dtype) -> f64 {
 pub(super) enum ReferenceElement {
     /// Value, and its fraction of the weights of an average.
     Float(f64, f64),
-    /// Value, and the type that it wraps around in.
-    Integer(i64, Dtype),
+    /// Value of an integer or a truth value, and its type.
+    Integer(i128, Dtype),
 }
 
 impl ReferenceElement {
@@ -61,9 +62,7 @@ impl ReferenceElement {
             Dtype::F64 => Self::Float(f64::from_bits(bits), share),
             Dtype::F16 => Self::Float(f16::from_bits(bits as u16).to_f64(), share),
             Dtype::Bf16 => Self::Float(bf16::from_bits(bits as u16).to_f64(), share),
-            Dtype::I32 => Self::Integer(i64::from(bits as i32), dtype),
-            Dtype::I64 => Self::Integer(bits as i64, dtype),
-            Dtype::U8 => Self::Integer(bits as i64, dtype),
+            _ => Self::Integer(wrapped(dtype, i128::from(bits)), dtype),
         }
     }
 
@@ -85,22 +84,23 @@ impl ReferenceElement {
                     ReduceOp::Min => a.min(b),
                     ReduceOp::Max => a.max(b),
                     ReduceOp::Prod => a * b,
+                    ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor => f64::NAN,
                 };
                 Self::Float(value, share)
             }
             (Self::Integer(a, dtype), Self::Integer(b, _)) => {
                 let value = match op {
+                    // The sum of truth values is their logical or.
+                    ReduceOp::Sum if dtype == Dtype::Bool => a | b,
                     ReduceOp::Sum | ReduceOp::Avg => a.wrapping_add(b),
                     ReduceOp::Min => a.min(b),
                     ReduceOp::Max => a.max(b),
                     ReduceOp::Prod => a.wrapping_mul(b),
+                    ReduceOp::Band => a & b,
+                    ReduceOp::Bor => a | b,
+                    ReduceOp::Bxor => a ^ b,
                 };
-                let value = match dtype {
-                    Dtype::I32 => i64::from(value as i32),
-                    Dtype::U8 => i64::from(value as u8),
-                    _ => value,
-                };
-                Self::Integer(value, dtype)
+                Self::Integer(wrapped(dtype, value), dtype)
             }
             (same, _) => same,
         }
@@ -113,7 +113,7 @@ impl ReferenceElement {
                 let distance = (a - b).abs();
                 if distance.is_nan() { f64::INFINITY } else { distance }
             }
-            (Self::Integer(a, _), Self::Integer(b, _)) => (a.abs_diff(*b)) as f64,
+            (Self::Integer(a, _), Self::Integer(b, _)) => a.abs_diff(*b) as f64,
             _ => f64::INFINITY,
         }
     }
@@ -124,5 +124,19 @@ impl ReferenceElement {
             Self::Float(value, _) => value.abs(),
             Self::Integer(..) => 0.0,
         }
+    }
+}
+
+/// Returns the value that an integer of this type has with the low bits of `value`.
+fn wrapped(dtype: Dtype, value: i128) -> i128 {
+    match dtype {
+        Dtype::I8 => i128::from(value as i8),
+        Dtype::I16 => i128::from(value as i16),
+        Dtype::I32 => i128::from(value as i32),
+        Dtype::I64 => i128::from(value as i64),
+        Dtype::U16 => i128::from(value as u16),
+        Dtype::U32 => i128::from(value as u32),
+        Dtype::U64 => i128::from(value as u64),
+        _ => i128::from(value as u8),
     }
 }

@@ -63,10 +63,10 @@ struct BenchRankArgs {
     /// Size of the buffer, a whole number of elements
     #[arg(long, default_value = "64 MiB")]
     size: ByteCount,
-    /// Type of the elements: f32, f64, f16, bf16, i32, i64 or u8
+    /// Type of the elements: f32, f64, f16, bf16, bool, or i or u with 8, 16, 32 or 64
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
-    /// Reduction: sum, avg, min, max or prod
+    /// Reduction: sum, avg, min, max, prod, band, bor or bxor
     #[arg(long, default_value = "sum")]
     op: ReduceOp,
     /// Number of iterations
@@ -100,12 +100,9 @@ impl BenchRankArgs {
     /// Runs one rank of a benchmark of the collective `pattern` and prints times, digest and
     /// verdict.
     fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
-        if !self.op.accepts(self.dtype) {
-            let (op, dtype) = (self.op, self.dtype);
-            let text =
-                format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
-            return Err(CommandError::Usage(text));
-        }
+        let (op, dtype) = (self.op, self.dtype);
+        let usage = |why| CommandError::Usage(format!("--op {op} --dtype {dtype}: {why}"));
+        op.check(dtype).map_err(usage)?;
         let region = self.region.load_region()?;
         let fabric = region.fabric().fabric();
         let rank = RankId(self.rank);

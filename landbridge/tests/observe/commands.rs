@@ -39,6 +39,18 @@ fn commands_on_files_print_what_their_schemas_say() {
     let plan = ["plan", "--fabric", &three, "--size", "1MiB", "--json"];
     check("plan/plan.json", &plan);
     check("plan/plan.json", &[&plan[..], &["--simulate"]].concat());
+    for operation in
+        ["reduce", "broadcast", "all-gather", "reduce-scatter", "gather", "scatter", "all-to-all"]
+    {
+        let plan = ["plan", "--fabric", &three, "--op", operation, "--json"];
+        let report = check("plan/plan.json", &plan);
+        assert_eq!(report["operation"], operation);
+        let eta = report["eta"].as_f64().expect("a number");
+        assert!(eta > 0.2 && eta <= 1.0, "{operation}: eta {eta}");
+        let shares = report["shares"].as_object().expect("by gateway");
+        let sum: f64 = shares.values().filter_map(Value::as_f64).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{operation}: {shares:?}");
+    }
     let batch = ["plan", "batch", "--fabric", &three, "--global-batch", "64", "--json"];
     check("plan/batch.json", &batch);
     check("plan/traffic.json", &["plan", "traffic", "--json"]);

@@ -74,7 +74,7 @@ fn agree(deployment: &Deployment, east: u32, west: u32, rest: &[&str]) {
 }
 
 #[test]
-fn twelve_cases_of_three_ranks_and_one() {
+fn fifteen_cases_of_three_ranks_and_one() {
     let mut deployment = deployment(3, 1);
     deployment.run_gateways();
     for (dtype, op, size) in [
@@ -90,13 +90,16 @@ fn twelve_cases_of_three_ranks_and_one() {
         ("i32", "sum", "4 MiB"),
         ("i64", "prod", "8 B"),
         ("u8", "sum", "1003 B"),
+        ("i8", "min", "1003 B"),
+        ("u16", "bxor", "2006 B"),
+        ("bool", "sum", "1 MiB"),
     ] {
         agree(&deployment, 3, 1, &["--dtype", dtype, "--op", op, "--size", size]);
     }
 }
 
 #[test]
-fn twelve_cases_of_two_ranks_and_two() {
+fn fifteen_cases_of_two_ranks_and_two() {
     let mut deployment = deployment(2, 2);
     deployment.run_gateways();
     for (dtype, op, size) in [
@@ -112,6 +115,9 @@ fn twelve_cases_of_two_ranks_and_two() {
         ("i32", "min", "4012 B"),
         ("i64", "max", "1 MiB"),
         ("u8", "prod", "1 MiB"),
+        ("i16", "max", "2006 B"),
+        ("u32", "band", "1 MiB"),
+        ("u64", "bor", "8 B"),
     ] {
         agree(&deployment, 2, 2, &["--dtype", dtype, "--op", op, "--size", size]);
     }

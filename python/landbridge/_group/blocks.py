@@ -1,7 +1,8 @@
 """Collectives of blocks: each rank has, or gets, a part of the whole.
 
 ``Group`` inherits them. Blocks lie behind each other along the first dimension of an array, in
-rank order. Counts are numbers of rows: sizes of that dimension.
+rank order. Counts are numbers of rows: sizes of that dimension. A list of arrays, one for each
+rank, may stand in place of an array of several blocks.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import CollectiveOptions, check_integer_argument, check_collective_arguments
 from .._memory.arena import ArenaSlot
-from .._memory.arrays import ArrayAdapter, adapt_array
+from .._memory.array_list import ArrayList, adapt_rows
+from .._memory.arrays import ArrayAdapter
 from .._operation import DEFAULT_TIMEOUT_S, Operation, ResultDelivery
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
-from .poster import AgreedArray, CollectivePoster, hash_posted_layout
+from .poster import (
+    AgreedArray,
+    CollectivePoster,
+    check_reduction,
+    check_result_array,
+    hash_posted_layout,
+)
 from .state import PostedCollective
 
 #: Offset and length in bytes of a slot without data.
@@ -51,11 +59,12 @@ class BlockCollectives(CollectivePoster):
         """Gives every rank the arrays of all ranks, one behind the other, and waits for the result.
 
         Args:
-            array: This rank's block, of any kind that ``all_reduce`` takes. All ranks have the same
+            array: This rank's block, of any kind that ``broadcast`` takes. All ranks have the same
                 dtype, and the same sizes of all dimensions but the first.
             counts: The rows of each rank's block, the same list on all ranks. Blocks may be empty.
                 By default all have as many rows.
-            out: An array for the result, of the same kind and dtype. The default is a new one.
+            out: An array for the result, of the same kind and dtype, or a list of one for each
+                rank. The default is a new array.
             dtype: As for ``all_reduce``, like ``layout`` and ``timeout``.
 
         Returns:
@@ -81,10 +90,8 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_gather``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
-            CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout
-        )
-        source = _adapt_rows(array, dtype)
+        options = check_collective_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
+        source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
         result = _with_rows(source, sum(rows))
@@ -106,7 +113,7 @@ class BlockCollectives(CollectivePoster):
         """Combines the arrays of all ranks, gives each rank its own block, and waits for it.
 
         Args:
-            array: The contribution: a block for each rank, in rank order.
+            array: The contribution: a block for each rank, in rank order, or a list of them.
             op: The reduction, as for ``all_reduce``, like ``weight``.
             counts: The rows of each rank's block, the same list on all ranks. By default all have as
                 many rows.
@@ -146,13 +153,9 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts a ``reduce_scatter``, and returns the operation before the result is ready."""
         kind, named = CollectiveKind.REDUCE_SCATTER, Op.from_name(op)
-        options = check_collective_arguments(
-            kind, op=named, weight=weight, layout=layout, timeout=timeout
-        )
-        source = _adapt_rows(array, dtype)
-        if named == Op.AVG and not source.dtype.is_float:
-            text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
-            raise errors.UnsupportedArray(text)
+        options = check_collective_arguments(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, array, dtype)
+        check_reduction(source, options)
         rows = self._check_shares(counts, source)
         result = _with_rows(source, rows[self.rank])
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
@@ -206,6 +209,8 @@ class BlockCollectives(CollectivePoster):
         )
         self._check_root(options)
         source = _adapt_rows(array, dtype)
+        if options.root == self.rank:
+            counts = self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
         result = _with_rows(source, sum(rows)) if options.root == self.rank else None
@@ -227,8 +232,9 @@ class BlockCollectives(CollectivePoster):
         """Gives each rank its own block of one rank's array, and waits for it.
 
         Args:
-            array: On ``root`` a block for each rank, in rank order. On other ranks it says kind,
-                dtype and shape of this rank's block, and its elements are not read.
+            array: On ``root`` a block for each rank, in rank order, or a list of them. On other
+                ranks it says kind, dtype and shape of this rank's block, and its elements are not
+                read.
             root: The rank with the blocks.
             counts: The rows of each rank's block, the same list on all ranks. By default all have as
                 many rows.
@@ -265,6 +271,7 @@ class BlockCollectives(CollectivePoster):
         self._check_root(options)
         given = _adapt_rows(array, dtype)
         if options.root == self.rank:
+            counts = self._listed_counts(counts, array, dtype)
             rows = self._check_shares(counts, given)
         else:
             rows = self._check_counts(counts, given.shape[0])
@@ -288,7 +295,8 @@ class BlockCollectives(CollectivePoster):
         """Exchanges blocks between all pairs of ranks, and waits for the result.
 
         Args:
-            array: A block for each rank, in rank order.
+            array: A block for each rank, in rank order, or a list of them. After a list the result
+                is a list too.
             send: The rows for each rank. Blocks may be empty. By default, without ``receive``, all
                 blocks of all ranks have as many rows.
             receive: The rows from each rank. Ranks that contradict each other raise
@@ -330,16 +338,20 @@ class BlockCollectives(CollectivePoster):
             CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
         )
         source = _adapt_rows(array, dtype)
+        send = self._listed_counts(send, array, dtype)
+        receive = self._listed_counts(receive, out, dtype)
         if (send is None) != (receive is None):
             raise errors.ConfigError("`send` and `receive` go together: give both, or neither")
         rows = self._check_shares(send, source)
+        received = rows if receive is None else self._check_counts(receive, 0)
+        result = _with_rows(source, sum(received))
+        if isinstance(source, ArrayList):
+            result = ArrayList([_with_rows(source, count) for count in received])
         if receive is None:
             agreed = _agreed_blocks(source, options, sum(rows), None)
-            return self._start_blocks(options, _Blocks(source, source, agreed), out, dtype)
-        received = self._check_counts(receive, 0)
-        agreed = _agreed_blocks(source, options, 0, (rows, received))
-        blocks = _Blocks(source, _with_rows(source, sum(received)), agreed)
-        return self._start_blocks(options, blocks, out, dtype)
+        else:
+            agreed = _agreed_blocks(source, options, 0, (rows, received))
+        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
 
     def _start_blocks(
         self, options: CollectiveOptions, blocks: _Blocks, out: Any, dtype: str | None
@@ -347,10 +359,9 @@ class BlockCollectives(CollectivePoster):
         """Posts a collective of blocks, and returns the operation to wait for."""
         self._check_may_wait()
         source, result = blocks.source, blocks.result
-        named = None if dtype is None else Dtype.from_name(dtype)
-        target = None if out is None else adapt_array(out, named)
+        target = None if out is None else _adapt_rows(out, dtype)
         if target is not None and result is not None:
-            _check_out(target, result)
+            check_result_array(target, result)
         with self._posting:
             self._state.check_usable()
             given, got = _EMPTY_SLOT, _EMPTY_SLOT
@@ -377,6 +388,25 @@ class BlockCollectives(CollectivePoster):
             self._post_collective(PostedCollective(operation, slots, held), options, blocks.agreed)
         return operation
 
+    def _listed_counts(
+        self, counts: Sequence[int] | None, blocks: Any, dtype: str | None
+    ) -> Sequence[int] | None:
+        """Returns ``counts``, or by default the rows of a list of arrays; ``None`` where all have
+        as many, so that other ranks may give arrays. Raises ``UnsupportedArray`` for a list with
+        other rows than ``counts``."""
+        if not isinstance(blocks, (list, tuple)):
+            return counts
+        adapted = _adapt_rows(blocks, dtype)
+        assert isinstance(adapted, ArrayList), "a list has the adapter of a list"
+        rows = adapted.rows
+        if counts is not None:
+            if tuple(counts) != rows:
+                text = f"a list of arrays of {rows} rows does not fit counts of {tuple(counts)}"
+                raise errors.UnsupportedArray(text)
+            return counts
+        is_even = len(set(rows)) == 1 and len(rows) == self._world_size
+        return None if is_even else rows
+
     def _check_counts(self, counts: Sequence[int] | None, rows: int) -> tuple[int, ...]:
         """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all."""
         if counts is None:
@@ -387,9 +417,7 @@ class BlockCollectives(CollectivePoster):
             raise errors.ConfigError(f"{text}: give one for each rank")
         return checked
 
-    def _check_shares(
-        self, counts: Sequence[int] | None, source: ArrayAdapter
-    ) -> tuple[int, ...]:
+    def _check_shares(self, counts: Sequence[int] | None, source: ArrayAdapter) -> tuple[int, ...]:
         """Returns the rows of each block of an array that has one for each rank."""
         rows = source.shape[0]
         if counts is None and rows % self._world_size:
@@ -414,26 +442,13 @@ class BlockCollectives(CollectivePoster):
 
 
 def _adapt_rows(array: Any, dtype: str | None) -> ArrayAdapter:
-    """Returns the adapter of an array that has rows. Raises ``UnsupportedArray`` for a single
-    number."""
-    adapter = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
-    if not adapter.shape:
-        raise errors.UnsupportedArray("an array without dimensions has no rows; reshape it to (1,)")
-    return adapter
+    """Returns the adapter of an array or of a list of arrays, with a dtype by its name."""
+    return adapt_rows(array, None if dtype is None else Dtype.from_name(dtype))
 
 
 def _with_rows(like: ArrayAdapter, rows: int) -> ArrayAdapter:
     """Returns an adapter for new arrays like another one, with this many rows."""
     return like.with_shape((rows, *like.shape[1:]))
-
-
-def _check_out(target: ArrayAdapter, result: ArrayAdapter) -> None:
-    """Raises ``UnsupportedArray`` unless an array can take a result."""
-    target.check_writable()
-    if (target.dtype, tuple(target.shape)) != (result.dtype, tuple(result.shape)):
-        want = f"{result.dtype.label} of shape {tuple(result.shape)}"
-        got = f"{target.dtype.label} of shape {tuple(target.shape)}"
-        raise errors.UnsupportedArray(f"`out` is {got}, the result {want}; they must be alike")
 
 
 def _agreed_blocks(
@@ -450,7 +465,7 @@ def _agreed_blocks(
         rows: The rows of all blocks of one array.
         counts: The lists of rows, or ``None`` where all blocks are alike.
     """
-    row = tuple(source.shape[1:])
+    row = source.agreed_shape[1:]
     size = math.prod(row)
     layout = hash_posted_layout(options.layout, row) if row else options.layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())

@@ -185,8 +185,9 @@ class Group(BlockCollectives):
 
         Args:
             shape: The shape, or the length. The content is undefined.
-            dtype: A torch dtype for a tensor; one of the names ``f32 f64 f16 bf16 i32 i64 u8``
-                for a memoryview; anything that NumPy takes as a dtype for an ndarray.
+            dtype: A torch dtype for a tensor; one of the names ``f32 f64 f16 bf16 i8 i16 i32 i64
+                u8 u16 u32 u64 bool`` for a memoryview; anything else that NumPy takes as a dtype
+                for an ndarray.
 
         Raises:
             ArenaFull: The arena has no room.
@@ -214,9 +215,11 @@ class Group(BlockCollectives):
 
         Args:
             array: The contribution: a torch tensor or a DLPack array on the CPU, a NumPy or JAX
-                array, or a buffer. Its elements are f32, f64, f16, bf16, i32, i64 or u8. Its
-                shape is the same on all ranks.
-            op: The reduction: ``avg``, ``sum``, ``min``, ``max`` or ``prod``.
+                array, or a buffer. Its elements are f32, f64, f16, bf16, bool, or signed or
+                unsigned integers of 8 to 64 bits. Its shape is the same on all ranks.
+            op: The reduction: ``avg`` of floats alone; ``sum``, ``min``, ``max`` and ``prod``;
+                ``band``, ``bor`` and ``bxor`` of integers and bool. Integers wrap. As in NumPy, the
+                sum of bool is their logical or and the product their logical and.
             weight: The weight of this rank in an average, such as its number of samples.
             out: An array for the result, of the same kind, dtype and shape. It may be ``array``
                 itself. The default is a new array.
@@ -369,7 +372,8 @@ class Group(BlockCollectives):
         """Gives every rank the array of one rank, bit for bit, and waits for the result.
 
         Args:
-            array: The data on ``root``. On other ranks it says kind, dtype and shape, and its
+            array: The data on ``root``, of any dtype that has plain bytes: also complex numbers,
+                float8 and structures. On other ranks it says kind, dtype and shape, and its
                 elements are not read.
             root: The rank with the data.
             out: As for ``all_reduce``, like ``dtype``, ``layout``, ``flat`` and ``timeout``.

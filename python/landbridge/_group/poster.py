@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import os
 import threading
 import weakref
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import CollectiveOptions
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
-from .._memory.arrays import ArrayAdapter, adapt_array
+from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
@@ -291,25 +292,41 @@ def _check_posted_arrays(
         text = f"root {options.root}: the fabric has ranks 0 to {world_size - 1}"
         raise errors.ConfigError(text)
     if target is not None:
-        target.check_writable()
-        if (target.dtype, target.shape) != (source.dtype, source.shape):
-            want = f"{source.dtype.label} of shape {tuple(source.shape)}"
-            got = f"{target.dtype.label} of shape {tuple(target.shape)}"
-            raise errors.UnsupportedArray(f"`out` is {got}, the array {want}; they must be alike")
+        check_result_array(target, source)
+    check_reduction(source, options)
+
+
+def check_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
+    """Raises ``UnsupportedArray`` unless an array can take a result."""
+    target.check_writable()
+    got, want = target.describe(), result.describe()
+    if got != want:
+        raise errors.UnsupportedArray(f"`out` is {got}, the result {want}; they must be alike")
+
+
+def check_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
+    """Raises ``UnsupportedArray`` when a reduction is not defined on the elements of an array."""
+    if not options.kind.is_reduced:
+        return
+    check_reducible(source.element)
     if options.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
         raise errors.UnsupportedArray(text)
+    if not options.op.accepts(source.dtype):
+        text = f"{options.op.name.lower()} is not defined on {source.dtype.label}"
+        raise errors.UnsupportedArray(f"{text}; use integers or bool")
 
 
 def _posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
-    shape, layout = tuple(source.shape), options.layout
+    shape, layout = source.agreed_shape, options.layout
+    elements = math.prod(shape)
     if options.flat:
-        shape = (source.elements,)
+        shape = (elements,)
     elif len(shape) > SHAPE_MAX_DIMENSIONS:
-        layout, shape = hash_posted_layout(layout, shape), (source.elements,)
-    return AgreedArray(source.dtype, source.elements, shape, layout)
+        layout, shape = hash_posted_layout(layout, shape), (elements,)
+    return AgreedArray(source.dtype, elements, shape, layout)
 
 
 def hash_posted_layout(layout: int, shape: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ import math
 import operator
 import sys
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from .._protocol.descriptor import Dtype
 from ..errors import UnsupportedArray
@@ -33,22 +33,52 @@ Shape = Union[int, Sequence[int]]
 _DLPACK_CPU_DEVICE_TYPES = (1, 3, 11)
 
 
+class ElementType(NamedTuple):
+    """The type of an array's elements."""
+
+    #: The type as which they travel: ``u8`` for those that the gateway only moves.
+    dtype: Dtype
+    #: The name in errors: that of ``dtype``, or else the library's own.
+    label: str
+    #: The size of an element that the gateway only moves, in bytes; 0 for all other types.
+    opaque_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The size of an element in bytes."""
+        return self.opaque_bytes or self.dtype.element_bytes
+
+
 class ArrayAdapter:
     """An array that is copied to and from slots of the arena. Each array library has a subclass."""
 
-    def __init__(self, array: Any, dtype: Dtype, shape: tuple[int, ...]) -> None:
+    def __init__(self, array: Any, element: ElementType, shape: tuple[int, ...]) -> None:
         self.array = array
-        self.dtype = dtype
+        self.element = element
         self.shape = shape
-        self.elements = math.prod(shape)
-        self.nbytes = self.elements * dtype.element_bytes
+        self.nbytes = math.prod(shape) * element.nbytes
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type as which the elements travel."""
+        return self.element.dtype
+
+    @property
+    def agreed_shape(self) -> tuple[int, ...]:
+        """The shape on which ranks agree, in elements of ``dtype``. The bytes of an element that is
+        only moved are its last dimension."""
+        size = self.element.opaque_bytes
+        return (*self.shape, size) if size else tuple(self.shape)
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayAdapter:
         """Returns an adapter of the same library and dtype, for new arrays of another shape."""
         other = copy.copy(self)
-        other.shape, other.elements = shape, math.prod(shape)
-        other.nbytes = other.elements * self.dtype.element_bytes
+        other.shape, other.nbytes = shape, math.prod(shape) * self.element.nbytes
         return other
+
+    def describe(self) -> str:
+        """Returns element type and shape in words, for errors."""
+        return f"{self.element.label} of shape {tuple(self.shape)}"
 
     def address(self) -> int | None:
         """Returns the memory address of the elements, or ``None`` if they are not contiguous."""
@@ -111,7 +141,7 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
     """Returns an array whose memory is a slot of the arena, of the library of ``dtype``; see
     ``Group.empty``."""
     shape = _check_array_shape(shape)
-    kind = parse_array_dtype(dtype)
+    kind = _parse_element(dtype).dtype
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return _torch_tensor_over_slot(torch, slot, dtype, shape)
@@ -122,33 +152,59 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
 
 def array_nbytes(shape: Shape, dtype: Any) -> int:
     """Returns the size of an array of this shape and dtype in bytes."""
-    return math.prod(_check_array_shape(shape)) * parse_array_dtype(dtype).element_bytes
+    return math.prod(_check_array_shape(shape)) * _parse_element(dtype).nbytes
 
 
 def parse_array_dtype(dtype: Any) -> Dtype:
     """Returns the ``Dtype`` of any supported library's dtype or of a name. Raises
+    ``UnsupportedArray``, also for one of which there are no reductions."""
+    element = _parse_element(dtype)
+    check_reducible(element)
+    return element.dtype
+
+
+def check_reducible(element: ElementType) -> None:
+    """Raises ``UnsupportedArray`` for elements of which there are no reductions."""
+    if element.opaque_bytes:
+        known = ", ".join(_DTYPES_BY_NAME)
+        raise UnsupportedArray(f"elements of {element.label} cannot be reduced; accepted: {known}")
+
+
+def _parse_element(dtype: Any) -> ElementType:
+    """Returns the element type of any supported library's dtype or of a name. Raises
     ``UnsupportedArray``."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return _array_dtype_by_name(_torch_dtype_name(dtype))
+        return _torch_element(torch, dtype, None)
     if isinstance(dtype, Dtype):
-        return dtype
+        return ElementType(dtype, dtype.label)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
-        return Dtype.from_name(dtype)
+        return ElementType(Dtype.from_name(dtype), dtype)
     numpy = _import_numpy()
     try:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise UnsupportedArray(f"{dtype!r} is no dtype: {error}") from error
-    return _array_dtype_by_name(_check_array_byte_order(found).name)
+    return _numpy_element(found, None)
 
 
-def _check_array_byte_order(dtype: Any) -> Any:
-    """Returns the NumPy dtype. Raises ``UnsupportedArray`` when it is not in the host's byte
-    order."""
+def _numpy_element(dtype: Any, given: Dtype | None) -> ElementType:
+    """Returns the element type of a NumPy dtype. Raises ``UnsupportedArray`` when it is not in the
+    host's byte order, holds Python objects, or has no bytes."""
     if not dtype.isnative:
         raise UnsupportedArray(f"dtype {dtype} has the other byte order, which is not supported")
-    return dtype
+    if dtype.hasobject or not dtype.itemsize:
+        raise UnsupportedArray(f"elements of {dtype} have no bytes that could be sent")
+    return _choose_element(_numpy_dtype_name(dtype), given) or ElementType(
+        Dtype.U8, str(dtype), dtype.itemsize
+    )
+
+
+def _torch_element(torch: Any, dtype: Any, given: Dtype | None) -> ElementType:
+    """Returns the element type of a torch dtype."""
+    name = _torch_dtype_name(dtype)
+    known = _choose_element(name, given)
+    return known or ElementType(Dtype.U8, name, torch.empty(0, dtype=dtype).element_size())
 
 
 def _check_array_shape(shape: Shape) -> tuple[int, ...]:
@@ -164,16 +220,6 @@ def _check_array_shape(shape: Shape) -> tuple[int, ...]:
     return found
 
 
-def _array_dtype_by_name(name: str) -> Dtype:
-    """Returns the ``Dtype`` of a name that NumPy, ml_dtypes, JAX and torch share, such as
-    ``float32``."""
-    dtype = _DTYPES_BY_NAME.get(name)
-    if dtype is None:
-        known = ", ".join(_DTYPES_BY_NAME)
-        raise UnsupportedArray(f"elements of {name} are not supported; accepted: {known}")
-    return dtype
-
-
 @functools.cache  # There are few dtypes.
 def _torch_dtype_name(dtype: Any) -> str:
     """Returns the name of a torch dtype without its module, such as ``float32``."""
@@ -187,16 +233,16 @@ def _numpy_dtype_name(dtype: Any) -> str:
     return name
 
 
-def _choose_array_dtype(
-    natural: Dtype | None, given: Dtype | None, name: str, is_u16: bool
-) -> Dtype:
-    """Returns the library's dtype of an array, or bf16 where the caller says that 16-bit integers
-    hold it."""
-    if given is None or given == natural:
-        return natural if natural is not None else _array_dtype_by_name(name)
-    if given == Dtype.BF16 and is_u16:
-        return given
-    raise UnsupportedArray(f"an array of {name} does not hold {given.label}")
+def _choose_element(name: str, given: Dtype | None) -> ElementType | None:
+    """Returns the element type of a name that NumPy, ml_dtypes, JAX and torch share, such as
+    ``float32``; bf16 where the caller says that 16-bit integers hold it; ``None`` for a name
+    without a ``Dtype``."""
+    natural = _DTYPES_BY_NAME.get(name)
+    if given == Dtype.BF16 and natural == Dtype.U16:
+        natural = given
+    if given is not None and given != natural:
+        raise UnsupportedArray(f"an array of {name} does not hold {given.label}")
+    return None if natural is None else ElementType(natural, natural.label)
 
 
 def _import_numpy() -> Any:
@@ -212,13 +258,12 @@ class _BufferArrayAdapter(ArrayAdapter):
 
     def __init__(self, view: memoryview, dtype: Dtype | None) -> None:
         code = view.format.lstrip("@=<") if view.itemsize == 1 or view.format[0] != ">" else ""
-        # A C long has 64 bits on Linux. The format of a c_ubyte may be `<B`.
-        natural = {"l": Dtype.I64}.get(code)
-        natural = natural or next(
-            (d for d in Dtype if d.struct_format == code and code != "H"), None
-        )
-        agreed = _choose_array_dtype(natural, dtype, f"`{view.format}`", code == "H")
-        super().__init__(view, agreed, tuple(view.shape or ()))
+        name = _NAMES_BY_FORMAT.get(code)
+        element = None if name is None else _choose_element(name, dtype)
+        if element is None:
+            text = f"a buffer of format `{view.format}`; use a view of it that is cast to `B`"
+            raise UnsupportedArray(text)
+        super().__init__(view, element, tuple(view.shape or ()))
         self._format = code
 
     def address(self) -> int | None:
@@ -254,10 +299,7 @@ class _NumpyArrayAdapter(ArrayAdapter):
     """The adapter of a NumPy array."""
 
     def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
-        name = _numpy_dtype_name(array.dtype)
-        _check_array_byte_order(array.dtype)
-        agreed = _choose_array_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
-        super().__init__(array, agreed, array.shape)
+        super().__init__(array, _numpy_element(array.dtype, dtype), array.shape)
         self._numpy = numpy
 
     def address(self) -> int | None:
@@ -337,10 +379,9 @@ class _TorchArrayAdapter(ArrayAdapter):
 
     def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
         check_plain_cpu_tensor(torch, tensor, "the tensor")
-        name = _torch_dtype_name(tensor.dtype)
-        agreed = _choose_array_dtype(_DTYPES_BY_NAME.get(name), dtype, name, name == "uint16")
+        element = _torch_element(torch, tensor.dtype, dtype)
         plain = tensor.detach() if tensor.requires_grad else tensor
-        super().__init__(plain, agreed, tensor.shape)
+        super().__init__(plain, element, tensor.shape)
         self._torch = torch
 
     def address(self) -> int | None:
@@ -419,6 +460,18 @@ _DTYPES_BY_NAME = {
     "int32": Dtype.I32,
     "int64": Dtype.I64,
     "uint8": Dtype.U8,
+    "int8": Dtype.I8,
+    "int16": Dtype.I16,
+    "uint16": Dtype.U16,
+    "uint32": Dtype.U32,
+    "uint64": Dtype.U64,
+    "bool": Dtype.BOOL,
+}
+#: The name of the element type of each format of a buffer that is known. A C long and a size have
+#: 64 bits on Linux.
+_NAMES_BY_FORMAT = {
+    **{d.struct_format: name for name, d in _DTYPES_BY_NAME.items() if d != Dtype.BF16},
+    **{"l": "int64", "n": "int64", "L": "uint64", "N": "uint64"},
 }
 #: The names of this package for element types, such as ``bf16``, which make a buffer of
 #: ``Group.empty``.

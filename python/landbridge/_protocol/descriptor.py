@@ -15,6 +15,9 @@ class Op(enum.IntEnum):
     MIN = 3
     MAX = 4
     PROD = 5
+    BAND = 6
+    BOR = 7
+    BXOR = 8
 
     @classmethod
     def from_name(cls, name: str) -> Op:
@@ -24,6 +27,13 @@ class Op(enum.IntEnum):
         if op is None:
             raise ConfigError(f"op {name!r}: accepted: {', '.join(_OPS_BY_NAME)}")
         return op
+
+    def accepts(self, dtype: Dtype) -> bool:
+        """Returns whether the reduction is defined on an element type: an average on floats alone,
+        a bitwise operation on all but floats, and all others on every type."""
+        if self == Op.AVG:
+            return dtype.is_float
+        return not (dtype.is_float and self in (Op.BAND, Op.BOR, Op.BXOR))
 
 
 class CollectiveKind(enum.IntEnum):
@@ -39,6 +49,11 @@ class CollectiveKind(enum.IntEnum):
     SCATTER = 8
     ALL_TO_ALL = 9
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether contributions are reduced, and not only moved."""
+        return self in _REDUCED_KINDS
+
 
 class Dtype(enum.IntEnum):
     """The type of an element; docs/protocol.md section 2."""
@@ -50,6 +65,12 @@ class Dtype(enum.IntEnum):
     I32 = 5
     I64 = 6
     U8 = 7
+    I8 = 8
+    I16 = 9
+    U16 = 10
+    U32 = 11
+    U64 = 12
+    BOOL = 13
 
     @property
     def label(self) -> str:
@@ -63,7 +84,7 @@ class Dtype(enum.IntEnum):
 
     @property
     def is_float(self) -> bool:
-        """Whether an average of elements is defined."""
+        """Whether the elements are floating-point numbers."""
         return self in (Dtype.F32, Dtype.F64, Dtype.F16, Dtype.BF16)
 
     @property
@@ -85,6 +106,10 @@ class Dtype(enum.IntEnum):
 #: The reduction ``Op`` for each name in lower case. A dictionary finds a name ten times as fast as
 #: an enumeration.
 _OPS_BY_NAME = {op.name.lower(): op for op in Op}
+#: The kinds of collectives that reduce contributions.
+_REDUCED_KINDS = frozenset(
+    (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER)
+)
 #: Size of an element of each ``Dtype``, in bytes.
 _ELEMENT_BYTES = {
     Dtype.F32: 4,
@@ -94,6 +119,12 @@ _ELEMENT_BYTES = {
     Dtype.I32: 4,
     Dtype.I64: 8,
     Dtype.U8: 1,
+    Dtype.I8: 1,
+    Dtype.I16: 2,
+    Dtype.U16: 2,
+    Dtype.U32: 4,
+    Dtype.U64: 8,
+    Dtype.BOOL: 1,
 }
 #: The character of each ``Dtype`` in formats of the module ``struct``. A bf16 has that of a
 #: ``u16``.
@@ -105,4 +136,10 @@ _STRUCT_FORMATS = {
     Dtype.I32: "i",
     Dtype.I64: "q",
     Dtype.U8: "B",
+    Dtype.I8: "b",
+    Dtype.I16: "h",
+    Dtype.U16: "H",
+    Dtype.U32: "I",
+    Dtype.U64: "Q",
+    Dtype.BOOL: "?",
 }

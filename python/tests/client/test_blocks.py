@@ -1,6 +1,7 @@
 """Collectives of blocks over real gateways of two regions."""
 
 import array as arrays
+import random
 
 import pytest
 
@@ -70,6 +71,51 @@ def test_all_pairs_exchange_blocks(groups):
         assert numpy.array_equal(result, numpy.concatenate(blocks))
     even = call_for_all(groups, lambda group: group.all_to_all(arrays.array("q", [group.rank] * 6)))
     assert [list(result) for result in even] == [[0, 0, 1, 1, 2, 2]] * 3
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "S5", [("key", "<u2"), ("value", "<f4")], "bool"])
+def test_elements_of_any_type_are_moved(groups, dtype):
+    """Each rank has rows of random bytes; an operation must give their bits."""
+    width = numpy.dtype(dtype).itemsize
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    whole = [random.Random(seed + rank).randbytes(7 * 2 * width) for rank in range(3)]
+    given = [numpy.frombuffer(data, dtype).reshape(7, 2) for data in whole]
+    edges = [0, 2, 2, 7]
+
+    def move(group):
+        mine = given[group.rank]
+        own = mine[edges[group.rank] : edges[group.rank + 1]]
+        send, receive = COUNTS, [COUNTS[group.rank]] * 3
+        return [
+            group.broadcast(mine, 1),
+            group.all_gather(own, counts=COUNTS),
+            group.gather(own, 0, counts=COUNTS),
+            group.scatter(mine if group.rank == 2 else own, 2, counts=COUNTS),
+            group.all_to_all(mine, send=send, receive=receive),
+        ]
+
+    blocks = [[g[edges[to] : edges[to + 1]] for to in range(3)] for g in given]
+    gathered = numpy.concatenate([blocks[rank][rank] for rank in range(3)])
+    for rank, results in enumerate(call_for_all(groups, move)):
+        exchanged = numpy.concatenate([blocks[sender][rank] for sender in range(3)])
+        wanted = [given[1], gathered, gathered, blocks[2][rank], exchanged]
+        for result, want in zip(results, wanted):
+            if result is None:
+                assert rank != 0
+                continue
+            assert (result.dtype, result.shape) == (want.dtype, want.shape)
+            assert result.tobytes() == want.tobytes()
+
+
+def test_ranks_with_elements_of_different_sizes_disagree(groups):
+    def gather(group):
+        dtype = "complex128" if group.rank == 2 else "complex64"
+        with pytest.raises(landbridge.RanksDisagree):
+            group.all_gather(numpy.zeros(4, dtype))
+            group.barrier()
+
+    call_for_all(groups, gather)
 
 
 def test_a_result_goes_where_it_is_wanted(groups):

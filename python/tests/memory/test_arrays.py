@@ -1,7 +1,9 @@
 """Arrays of every kind, into a slot and out of it."""
 
 import array
+import ctypes
 import math
+import random
 import sys
 
 import pytest
@@ -12,7 +14,8 @@ from landbridge._memory.arena import Arena
 from landbridge._protocol.descriptor import Dtype
 
 numpy = pytest.importorskip("numpy")
-NUMPY = ["float32", "float64", "float16", "int32", "int64", "uint8"]
+NUMPY = ["float32", "float64", "float16", "int8", "int16", "int32", "int64"]
+NUMPY += ["uint8", "uint16", "uint32", "uint64"]
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_numpy_arrays(arena, name):
 def test_every_shape_goes_and_comes_back(arena, shape):
     source = numpy.full(shape, 1.5, "float32")
     adapter, slot = copy_to_slot_of(arena, source)
-    assert adapter.elements == math.prod(shape)
+    assert adapter.nbytes == 4 * math.prod(shape)
     out = numpy.zeros(shape, "float32")
     arrays.adapt_array(out).copy_from_slot(slot)
     assert (out == source).all() and adapter.copy_to_new_array(slot).shape == shape
@@ -64,7 +67,8 @@ def test_strided_arrays_go_in_the_order_of_their_elements(arena):
 
 @pytest.mark.parametrize(
     ("code", "label"),
-    [("f", "f32"), ("d", "f64"), ("i", "i32"), ("q", "i64"), ("l", "i64"), ("B", "u8")],
+    [("f", "f32"), ("d", "f64"), ("i", "i32"), ("q", "i64"), ("l", "i64"), ("B", "u8")]
+    + [("b", "i8"), ("h", "i16"), ("H", "u16"), ("I", "u32"), ("L", "u64"), ("Q", "u64")],
 )
 def test_buffers_of_the_standard_library(arena, code, label):
     source = array.array(code, [1, 2, 3])
@@ -97,8 +101,7 @@ def test_bytes_can_be_contributed_but_hold_no_result(arena):
 
 def test_bf16_as_16_bit_integers_only_when_said_so(arena):
     source = numpy.array([0x3F80, 0x4000], "uint16")
-    with pytest.raises(UnsupportedArray, match="uint16"):
-        arrays.adapt_array(source)
+    assert arrays.adapt_array(source).dtype == Dtype.U16
     adapter, slot = copy_to_slot_of(arena, source, Dtype.BF16)
     assert adapter.dtype == Dtype.BF16
     assert (adapter.copy_to_new_array(slot) == source).all()
@@ -118,13 +121,54 @@ def test_bf16_of_ml_dtypes(arena):
 
 @pytest.mark.parametrize(
     "wrong",
-    [[1.0], "text", numpy.zeros(1, ">f4"), numpy.zeros(1, "complex64"), numpy.zeros(1, bool),
-     numpy.array(["x"]), array.array("b", [1]), numpy.ma.zeros(1, "float32")],
-    ids=["list", "str", "big endian", "complex", "bool", "strings", "i8", "masked"],
+    [[1.0], "text", numpy.zeros(1, ">f4"), numpy.zeros(1, [("a", "f4"), ("b", ">i2")]),
+     numpy.array([{}]), numpy.zeros(1, [("a", object)]), numpy.zeros(1, numpy.dtype([])),
+     memoryview((ctypes.c_longdouble * 2)()), numpy.ma.zeros(1, "float32")],
+    ids=["list", "str", "big endian", "big endian inside", "objects", "objects inside", "no bytes",
+         "unknown format", "masked"],
 )  # fmt: skip
 def test_unsupported_arrays_are_refused(wrong):
     with pytest.raises(UnsupportedArray):
         arrays.adapt_array(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "S3", "M8[s]", [("a", "<f4"), ("b", "u1")]])
+def test_elements_of_any_other_type_are_moved_as_bytes(arena, dtype):
+    source = numpy.frombuffer(random.randbytes(6 * numpy.dtype(dtype).itemsize), dtype)
+    source = source.reshape(2, 3)
+    adapter, slot = copy_to_slot_of(arena, source)
+    assert adapter.dtype == Dtype.U8 and adapter.agreed_shape == (2, 3, source.itemsize)
+    assert bytes(slot.view()) == source.tobytes()
+    fresh = adapter.copy_to_new_array(slot)
+    assert fresh.dtype == source.dtype and fresh.tobytes() == source.tobytes()
+    with pytest.raises(UnsupportedArray, match="cannot be reduced"):
+        arrays.check_reducible(adapter.element)
+    with pytest.raises(UnsupportedArray, match="does not hold u8"):
+        arrays.adapt_array(source, Dtype.U8)
+
+
+def test_truth_values_have_a_type_of_their_own(arena):
+    source = numpy.array([True, False, True])
+    for view in (source, memoryview(source)):
+        adapter, slot = copy_to_slot_of(arena, view)
+        assert adapter.dtype == Dtype.BOOL and bytes(slot.view()) == b"\1\0\1"
+        assert list(adapter.copy_to_new_array(slot)) == [True, False, True]
+    torch = pytest.importorskip("torch")
+    adapter, slot = copy_to_slot_of(arena, torch.tensor([True, False]))
+    assert adapter.dtype == Dtype.BOOL and adapter.copy_to_new_array(slot).dtype == torch.bool
+
+
+@pytest.mark.parametrize("name", ["complex64", "float8_e4m3fn", "uint16", "int8"])
+def test_tensors_of_any_type_go_and_come_back(arena, name):
+    torch = pytest.importorskip("torch")
+    source = torch.frombuffer(bytearray(range(1, 49)), dtype=getattr(torch, name)).reshape(2, -1)
+    adapter, slot = copy_to_slot_of(arena, source)
+    fresh = adapter.copy_to_new_array(slot)
+    assert fresh.dtype == source.dtype and fresh.shape == source.shape
+    assert bytes(slot.view()) == bytes(range(1, 49)) and adapter.nbytes == 48
+    conjugate = torch.tensor([1 + 2j]).conj()
+    _, slot = copy_to_slot_of(arena, conjugate)
+    assert numpy.frombuffer(slot.view(), "complex64")[0] == 1 - 2j
 
 
 def test_a_result_needs_a_place_for_each_element():
@@ -186,7 +230,7 @@ def test_arrays_over_a_slot_are_the_slot(arena):
         over[1, 2] = 7.0
         assert bytes(slot.view()[20:]) == numpy.float32(7).tobytes()
         assert arena.offset_of(arrays.adapt_array(over).address(), 24) == slot.offset
-    for wrong in ("complex64", "foo", ">f4", "f4,"):
+    for wrong in ("foo", ">f4", "O", "S0"):
         with pytest.raises(UnsupportedArray):
             arrays.array_nbytes(3, wrong)
     for wrong in (-1, (2, -3), 1.5, (1.5,), "3"):

@@ -164,6 +164,39 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
     }
 }
 
+/// Each link carries the bytes of the forecast, which are those that must cross it.
+#[test]
+fn every_operation_takes_the_forecast_time_and_bytes() {
+    let regions = [vec![(2, 500)], vec![(2, 500)], vec![(2, 500)]];
+    let (regions, links) = mesh_specs(&regions, 1000, None);
+    let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
+    let plan = plan::make_plan(&fabric).expect("a plan");
+    let size = ByteCount::new(twenty_bdp(500).get() / 384 * 384);
+    let patterns = [
+        Pattern::AllGather,
+        Pattern::ReduceScatter,
+        Pattern::AllToAll,
+        Pattern::Gather { to: RankId(3) },
+        Pattern::Scatter { from: RankId(5) },
+    ];
+    for pattern in patterns {
+        let operation = pattern.over_gateways(&fabric).expect("a rank of the fabric");
+        let forecast = plan.forecast(&fabric, operation, size);
+        let sent: u64 = forecast.links.iter().map(|link| link.bytes.get()).sum();
+        // Sixths of the buffer of all blocks, or whole buffers of one rank.
+        let must = match pattern {
+            Pattern::AllGather | Pattern::ReduceScatter => 2 * size.get(),
+            Pattern::AllToAll => 6 * size.get() * 4 / 6,
+            _ => size.get() * 4 / 6,
+        };
+        assert_eq!(sent, must, "{pattern}");
+        let (seconds, eta) = collective(&fabric, plan.clone(), pattern, size, 1);
+        let predicted = forecast.predicted.as_secs_f64();
+        let text = format!("{pattern}: {seconds:.3} s, {predicted:.3} s predicted, eta {eta:.3}");
+        assert!((0.95..1.1).contains(&(seconds / predicted)), "{text}");
+    }
+}
+
 #[test]
 fn unequal_shares_beat_equal_ones() {
     let fabric = mesh(&[400, 250, 100, 100], 400);

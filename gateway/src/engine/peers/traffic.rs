@@ -183,8 +183,7 @@ fn log_peer_loss_alarm(
     is_warning: bool,
 ) {
     let link: &PeerLink = &peer.link;
-    let (LossSample { sent, lost }, expected) =
-        (peer.loss_alarm.recent_packets(), link.link.loss);
+    let (LossSample { sent, lost }, expected) = (peer.loss_alarm.recent_packets(), link.link.loss);
     let loss = rounded_percent(peer.loss_alarm.loss_ratio());
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {

@@ -147,7 +147,7 @@ mod tests {
         #[test]
         fn any_pieces_in_any_order_give_the_same_bytes(
             elements in 0usize..60,
-            dtype in 0usize..7,
+            dtype in 0..Dtype::ALL.len(),
             net_first: bool,
             seed: u64,
             cuts in proptest::collection::vec(0usize..500, 0..12),

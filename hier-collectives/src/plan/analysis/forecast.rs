@@ -2,15 +2,16 @@
 //!
 //! The choice of a plan compares forecasts, and `landbridge plan` prints them.
 
-use super::flows::PayloadFlows;
+use super::flows::{PayloadFlows, payload_flows};
 use super::pair_shares::PairShares;
 use crate::bound::{self, payload_rate};
-use crate::buffer_part::{self, BufferPart};
+use crate::descriptor::{Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, OperationPhases};
+use crate::parts::{OperationPart, PartSource, Ranks, whole_buffer_parts};
 use crate::plan::plan_data::Plan;
 use crate::plan::sizing::result_window;
-use crate::plan::tree::{Tree, TreeDirection};
+use crate::plan::tree::Tree;
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
@@ -54,14 +55,6 @@ pub struct GatewayLoad {
     pub held: ByteCount,
 }
 
-/// An operation on a buffer: the parts of the buffer and the payload between gateways.
-#[derive(Debug, Clone, Copy)]
-struct OperationLoad<'a> {
-    operation: Operation,
-    parts: &'a [BufferPart],
-    flows: &'a PayloadFlows,
-}
-
 /// One tree as an operation uses it.
 #[derive(Debug, Clone, Copy)]
 struct TreeRun<'a> {
@@ -73,24 +66,46 @@ struct TreeRun<'a> {
 }
 
 impl Plan {
-    /// Forecasts `operation` on a buffer of `bytes` bytes.
+    /// Forecasts `operation` on a buffer of `bytes` bytes. In operations on blocks it is the buffer
+    /// of all blocks, which are all alike; in an all-to-all it is that of one rank.
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
-        let plan = self.rooted_for(operation);
         let size = if operation.has_data() { bytes.get() } else { 0 };
-        let parts = buffer_part::divide_buffer(&plan, size);
-        let flows = plan.payload_flows(operation, &parts);
+        let owner_trees =
+            if operation.has_blocks() { self.owner_trees(fabric) } else { Vec::new() };
+        let parts = self.even_parts(fabric, &owner_trees, operation, size);
+        let flows = payload_flows(&parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
-        let fits = !self.uses_express(size)
+        let fits = !operation.has_blocks()
+            && !self.uses_express(size)
             && (operation.has_up_phase() && operation.has_down_phase()
                 || !self.has_separate_trees());
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
-        let load = OperationLoad { operation, parts: &parts, flows: &flows };
         Forecast {
-            predicted: forecast_span_from_seconds(plan.predicted_seconds(fabric, load, &shares)),
+            predicted: forecast_span_from_seconds(predicted_seconds(
+                fabric, &parts, &flows, &shares,
+            )),
             bound: bound::operation_bound(fabric, operation, ByteCount::new(size)),
             links: forecast_link_loads(fabric, &flows),
-            gateways: plan.gateway_loads(fabric, &parts, &flows),
+            gateways: self.gateway_loads(fabric, &parts, &flows),
         }
+    }
+
+    /// Returns the parts of an operation on a buffer of `bytes` bytes with even blocks.
+    /// `owner_trees` are those of the plan where the operation has blocks.
+    pub fn even_parts<'a>(
+        &'a self,
+        fabric: &'a Fabric,
+        owner_trees: &'a [Tree],
+        operation: Operation,
+        bytes: u64,
+    ) -> Vec<OperationPart<'a>> {
+        if !operation.has_blocks() {
+            return whole_buffer_parts(self, operation, bytes, Ranks::All, Ranks::All);
+        }
+        let descriptor = Descriptor::of_bytes(Pattern::of_operation(operation, fabric), bytes);
+        let counts = KnownCounts::default();
+        let (descriptor, counts) = (&descriptor, &counts);
+        PartSource { plan: self, owner_trees, fabric, descriptor, counts, only: None }.parts()
     }
 
     /// Predicts the seconds of an all-reduce of `bytes` bytes, where pairs of gateways are limited
@@ -101,44 +116,15 @@ impl Plan {
         bytes: u64,
         shares: &PairShares,
     ) -> f64 {
-        let parts = buffer_part::divide_buffer(self, bytes);
-        let flows = self.payload_flows(Operation::AllReduce, &parts);
-        let load = OperationLoad { operation: Operation::AllReduce, parts: &parts, flows: &flows };
-        self.predicted_seconds(fabric, load, shares)
-    }
-
-    /// Predicts the seconds of an operation: the longest load time plus the longest latency of a
-    /// tree.
-    fn predicted_seconds(
-        &self,
-        fabric: &Fabric,
-        load: OperationLoad<'_>,
-        shares: &PairShares,
-    ) -> f64 {
-        let mut longest = 0.0f64;
-        let mut partials_latency = 0.0;
-        let parts = self.trees.iter().zip(load.parts);
-        for (tree, part) in parts.filter(|(_, part)| part.segment_count() > 0) {
-            let follows_partials =
-                tree.direction == TreeDirection::Results && load.operation.has_up_phase();
-            let run = TreeRun {
-                tree,
-                phases: load.operation.phases_along(tree),
-                follows_partials,
-                segment_bytes: part.segment_bytes(),
-            };
-            let alone = run.latency_seconds(fabric);
-            partials_latency = if follows_partials { partials_latency + alone } else { alone };
-            longest = longest.max(partials_latency);
-        }
-        forecast_longest_load_seconds(fabric, load.flows, shares) + longest
+        let parts = whole_buffer_parts(self, Operation::AllReduce, bytes, Ranks::All, Ranks::All);
+        predicted_seconds(fabric, &parts, &payload_flows(&parts), shares)
     }
 
     /// Returns the load of each gateway, in gateway order.
     fn gateway_loads(
         &self,
         fabric: &Fabric,
-        parts: &[BufferPart],
+        parts: &[OperationPart<'_>],
         flows: &PayloadFlows,
     ) -> Vec<GatewayLoad> {
         let mut loads = vec![GatewayLoad::default(); fabric.gateways().len()];
@@ -153,10 +139,8 @@ impl Plan {
             }
         }
         let mut waiting: BTreeMap<(GatewayId, GatewayId), u64> = BTreeMap::new();
-        let partials =
-            self.trees.iter().zip(parts).filter(|(tree, _)| tree.direction.has_partials());
-        for (tree, part) in partials {
-            let bytes = part.range.end - part.range.start;
+        for part in parts.iter().filter(|part| part.phases.up) {
+            let (tree, bytes) = (&part.tree, part.bytes());
             let mut hold = |holder: GatewayId, sender: GatewayId| {
                 *waiting.entry((holder, sender)).or_default() += bytes;
             };
@@ -174,6 +158,26 @@ impl Plan {
         }
         loads
     }
+}
+
+/// Predicts the seconds of an operation: the longest load time plus the longest latency of a part.
+fn predicted_seconds(
+    fabric: &Fabric,
+    parts: &[OperationPart<'_>],
+    flows: &PayloadFlows,
+    shares: &PairShares,
+) -> f64 {
+    let mut longest = 0.0f64;
+    let mut partials_latency = 0.0;
+    for part in parts {
+        let Some(segment_bytes) = part.longest_segment() else { continue };
+        let OperationPart { ref tree, phases, follows: follows_partials, .. } = *part;
+        let alone =
+            TreeRun { tree, phases, follows_partials, segment_bytes }.latency_seconds(fabric);
+        partials_latency = if follows_partials { partials_latency + alone } else { alone };
+        longest = longest.max(partials_latency);
+    }
+    forecast_longest_load_seconds(fabric, flows, shares) + longest
 }
 
 /// Returns the load of each direction of each link.

@@ -25,9 +25,7 @@ pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(),
         return Err(format!("a barrier of {elements} elements; it carries none"));
     }
     post.descriptor.check_counts(&post.counts, world_size)?;
-    if !op.accepts(dtype) {
-        return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
-    }
+    op.check(dtype).map_err(|undefined| undefined.to_string())?;
     if !(0.0..=RANK_WEIGHT_MAX).contains(&post.weight) {
         return Err(format!(
             "weight {} is not a number from 0 to {RANK_WEIGHT_MAX:e}",

@@ -107,9 +107,11 @@ impl Victim {
             let pattern = Pattern::AllToAll;
             return Descriptor { op, dtype, elements: 0, layout_hash: 0, shape, pattern, counts };
         }
+        // Floats have no bitwise operation.
+        let undefined = self.dice.roll(8) == 0;
         Descriptor {
-            op: ReduceOp::Sum,
-            dtype: Dtype::I64,
+            op: if undefined { ReduceOp::Bxor } else { ReduceOp::Sum },
+            dtype: if undefined { Dtype::F32 } else { Dtype::I64 },
             elements,
             layout_hash: 0,
             shape: ArrayShape::FLAT,

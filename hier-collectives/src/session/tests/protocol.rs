@@ -42,6 +42,21 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
 }
 
 #[test]
+fn an_undefined_reduction_of_a_peer_is_a_disagreement() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    world.post(RankId(0), 0, 4);
+    let agreed = Descriptor::of_bytes(Pattern::AllReduce, 4);
+    let descriptor = Descriptor { op: ReduceOp::Bxor, dtype: Dtype::F32, ..agreed };
+    let (rank, all, sent, now) = (RankId(1), true, None, world.now);
+    let announce = Message::Announce { epoch, sequence, rank, descriptor, all, sent };
+    let handled = world.session(GatewayId(0)).handle_message(GatewayId(1), announce, now);
+    assert!(handled.is_ok(), "{handled:?}");
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::Disagreement));
+}
+
+#[test]
 fn messages_against_the_protocol_are_refused() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
     let now = world.now;

@@ -13,6 +13,7 @@ use crate::plan::{Algorithm, Plan, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
 use crate::topology::LinkState;
 use proptest::prelude::*;
+use proptest::sample::select;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -75,10 +76,11 @@ fn descriptors() -> impl Strategy<Value = Descriptor> {
         any::<u64>().prop_map(|digest| AgreedCounts::ByRank { digest }),
         Just(AgreedCounts::ByPair),
     ];
-    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), shape, pattern, counts).prop_map(
+    let (op, dtype) = (select(ReduceOp::ALL.to_vec()), select(Dtype::ALL.to_vec()));
+    (op, dtype, any::<u64>(), any::<u64>(), shape, pattern, counts).prop_map(
         |(op, dtype, elements, layout_hash, ones, pattern, counts)| Descriptor {
-            op: ReduceOp::ALL[op],
-            dtype: Dtype::ALL[dtype],
+            op,
+            dtype,
             elements,
             layout_hash,
             shape: ArrayShape::new(&[&vec![1; ones][..], &[elements]].concat()).expect("few"),

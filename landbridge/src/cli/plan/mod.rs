@@ -50,16 +50,19 @@ struct ShowPlanArgs {
     /// The fabric file
     #[arg(long, value_name = "FILE", required = true)]
     fabric: Option<PathBuf>,
-    /// Size of the buffer, a whole number of elements
-    #[arg(long, default_value = "1 GiB")]
-    size: ByteCount,
+    /// Size of the buffer, a whole number of elements. In operations on blocks it is that of all
+    /// blocks, a whole number of elements for each rank; in an all-to-all it is that of one rank. By
+    /// default 1 GiB, or the most below it that is divisible
+    #[arg(long)]
+    size: Option<ByteCount>,
     /// The collective operation
     #[arg(long, value_enum, default_value = "all-reduce")]
     op: OperationName,
-    /// The gateway that receives a reduction or sends a broadcast; by default the first
+    /// The gateway whose first rank receives (reduce, gather) or sends (broadcast, scatter); by
+    /// default the first gateway
     #[arg(long, value_name = "GATEWAY")]
     root: Option<String>,
-    /// Type of the elements: f32, f64, f16, bf16, i32, i64 or u8
+    /// Type of the elements: f32, f64, f16, bf16, bool, or i or u with 8, 16, 32 or 64
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
     /// Also simulate it: whole gateways over simulated links of this fabric, in virtual time
@@ -82,7 +85,15 @@ enum OperationName {
     Reduce,
     Broadcast,
     Barrier,
+    AllGather,
+    ReduceScatter,
+    Gather,
+    Scatter,
+    AllToAll,
 }
+
+/// 1 GiB, the size of the buffer whose plan is shown where nobody names another.
+const DEFAULT_SIZE: ByteCount = ByteCount::new(1 << 30);
 
 impl PlanCommand {
     /// Runs `landbridge plan` or one of its subcommands.
@@ -102,13 +113,10 @@ impl ShowPlanArgs {
         let missing = || CommandError::Usage("--fabric is missing".to_owned());
         let file = FabricFile::load(self.fabric.as_ref().ok_or_else(missing)?)?;
         let fabric = file.fabric();
-        if !self.size.get().is_multiple_of(self.dtype.size()) {
-            let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
-            return Err(CommandError::Usage(text));
-        }
         let operation = self.chosen_operation(fabric)?;
+        let size = self.chosen_size(fabric, operation)?;
         let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
-        let collective = Collective { operation, size: self.size, dtype: self.dtype };
+        let collective = Collective { operation, size, dtype: self.dtype };
         let mut report = PlanReport::new(fabric, &plan, collective);
         if self.simulate {
             report.simulated = Some(simulate::simulate_plan(fabric, &plan, collective, self.seed)?);
@@ -129,22 +137,52 @@ impl ShowPlanArgs {
     /// Returns the operation that `--op` and `--root` name; an error if they contradict each other
     /// or the fabric.
     fn chosen_operation(&self, fabric: &Fabric) -> Result<Operation, CommandError> {
-        let rooted = matches!(self.op, OperationName::Reduce | OperationName::Broadcast);
+        use OperationName as Name;
+        let rooted =
+            matches!(self.op, Name::Reduce | Name::Broadcast | Name::Gather | Name::Scatter);
+        let has_ranks = |id: &GatewayId| !fabric.gateway(*id).ranks.is_empty();
         let root = match &self.root {
             Some(_) if !rooted => {
-                let text = "--root needs --op reduce or --op broadcast".to_owned();
+                let text = "--root needs --op reduce, broadcast, gather or scatter".to_owned();
                 return Err(CommandError::Usage(text));
             }
-            Some(name) => fabric.gateway_named(name).ok_or_else(|| {
-                CommandError::Usage(format!("the fabric has no gateway `{name}`"))
-            })?,
-            None => GatewayId(0),
+            Some(name) => {
+                let found = fabric.gateway_named(name).filter(has_ranks);
+                let text = format!("the fabric has no gateway `{name}` with ranks");
+                found.ok_or(CommandError::Usage(text))?
+            }
+            None => fabric.gateway_ids().find(has_ranks).unwrap_or_default(),
         };
         Ok(match self.op {
-            OperationName::AllReduce => Operation::AllReduce,
-            OperationName::Reduce => Operation::Reduce { to: root },
-            OperationName::Broadcast => Operation::Broadcast { from: root },
-            OperationName::Barrier => Operation::Barrier,
+            Name::AllReduce => Operation::AllReduce,
+            Name::Reduce => Operation::Reduce { to: root },
+            Name::Broadcast => Operation::Broadcast { from: root },
+            Name::Barrier => Operation::Barrier,
+            Name::AllGather => Operation::AllGather,
+            Name::ReduceScatter => Operation::ReduceScatter,
+            Name::Gather => Operation::Gather { to: root },
+            Name::Scatter => Operation::Scatter { from: root },
+            Name::AllToAll => Operation::AllToAll,
         })
+    }
+
+    /// Returns the size of the buffer: a whole number of elements, and of blocks where the operation
+    /// has blocks.
+    fn chosen_size(
+        &self,
+        fabric: &Fabric,
+        operation: Operation,
+    ) -> Result<ByteCount, CommandError> {
+        let blocks = if operation.has_blocks() { u64::from(fabric.world_size()) } else { 1 };
+        let unit = self.dtype.size() * blocks;
+        let Some(size) = self.size else {
+            return Ok(ByteCount::new(DEFAULT_SIZE.get() / unit * unit));
+        };
+        if size.get().is_multiple_of(unit) {
+            return Ok(size);
+        }
+        let text = format!("{size} is not a whole number of {} elements", self.dtype);
+        let text = if blocks > 1 { format!("{text} for each of {blocks} ranks") } else { text };
+        Err(CommandError::Usage(text))
     }
 }

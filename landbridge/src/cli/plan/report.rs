@@ -4,9 +4,9 @@ use super::collective::Collective;
 use super::simulate::SimulatedPlan;
 use crate::cli::output::table::{render_field_table, render_table};
 use hier_collectives::bound;
-use hier_collectives::buffer_part;
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::plan::{self, Operation, Plan, Tree};
+use hier_collectives::parts::OperationPart;
+use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct PlanReport {
     /// Lower bound over predicted time, 0 to 1.
     eta: f64,
     min_cut_bits_per_second: u64,
-    /// Fraction of the buffer of which each gateway is a root, 0 to 1.
+    /// Fraction of what travels of which each gateway is a root, 0 to 1.
     pub(super) shares: BTreeMap<String, f64>,
     pub(super) link_bytes: Vec<LinkLoad>,
     gateways: Vec<GatewayLoad>,
@@ -92,11 +92,16 @@ impl PlanReport {
     pub(super) fn new(fabric: &Fabric, plan: &Plan, collective: Collective) -> Self {
         let Collective { operation, size, dtype } = collective;
         let forecast = plan.forecast(fabric, operation, size);
-        let rooted = plan.rooted_for(operation);
         let carried = if operation.has_data() { size.get() } else { 0 };
-        let parts = buffer_part::divide_buffer(&rooted, carried);
+        let owner_trees =
+            if operation.has_blocks() { plan.owner_trees(fabric) } else { Vec::new() };
+        let parts = plan.even_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
+        let owned = match operation.has_blocks() {
+            true => root_fractions(fabric, &parts),
+            false => plan.rooted_for(operation).owner_fractions(fabric, carried),
+        };
         let gateways = fabric.gateway_ids().zip(&forecast.gateways);
         let (predicted, bound) = (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
         Self {
@@ -113,11 +118,7 @@ impl PlanReport {
             bound_seconds: bound,
             eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
             min_cut_bits_per_second: bound::min_cut(fabric).bits_per_second(),
-            shares: fabric
-                .gateway_ids()
-                .map(name)
-                .zip(rooted.owner_fractions(fabric, carried))
-                .collect(),
+            shares: fabric.gateway_ids().map(name).zip(owned).collect(),
             link_bytes: forecast
                 .links
                 .iter()
@@ -142,12 +143,7 @@ impl PlanReport {
                         .get(),
                 })
                 .collect(),
-            trees: rooted
-                .trees
-                .iter()
-                .zip(&parts)
-                .map(|(tree, part)| plan_report_tree_load(fabric, tree, part, operation))
-                .collect(),
+            trees: parts.iter().map(|part| plan_report_tree_load(fabric, part)).collect(),
             simulated: None,
         }
     }
@@ -187,20 +183,34 @@ impl fmt::Display for TailFec {
     }
 }
 
-/// Returns the load of a tree: the bytes of its part of the buffer, its root set and its edges.
-fn plan_report_tree_load(
-    fabric: &Fabric,
-    tree: &Tree,
-    part: &buffer_part::BufferPart,
-    operation: Operation,
-) -> TreeLoad {
-    let phases = operation.phases_along(tree);
-    let bytes = if phases.up || phases.down { part.range.end - part.range.start } else { 0 };
+/// Returns the fraction of what travels along trees of which each gateway is the root, in gateway
+/// order.
+fn root_fractions(fabric: &Fabric, parts: &[OperationPart<'_>]) -> Vec<f64> {
+    let total: u64 = parts.iter().map(OperationPart::bytes).sum();
+    let mut owned = vec![0.0; fabric.gateways().len()];
+    for part in parts {
+        for GatewayId(id) in &part.tree.roots {
+            let share = part.bytes() as f64 / part.tree.roots.len() as f64;
+            owned[usize::from(*id)] += share / total.max(1) as f64;
+        }
+    }
+    owned
+}
+
+/// Returns the load of the tree of a part: its bytes, its root set and its edges.
+fn plan_report_tree_load(fabric: &Fabric, part: &OperationPart<'_>) -> TreeLoad {
+    let tree = &part.tree;
     let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
+    let carries = match (part.phases.up, part.phases.down) {
+        (true, true) => "partials and results",
+        (true, false) => "partials",
+        (false, true) => "results",
+        (false, false) => "nothing",
+    };
     TreeLoad {
-        bytes,
+        bytes: part.bytes(),
         express: tree.is_express(),
-        carries: tree.direction.name(),
+        carries,
         crown: tree.roots.iter().map(name).collect(),
         parents: tree.parents.iter().map(|(child, up)| (name(child), name(up))).collect(),
     }

@@ -7,8 +7,7 @@ use gateway::simulate::{
 };
 use hier_collectives::bound;
 use hier_collectives::descriptor::Pattern;
-use hier_collectives::ids::RankId;
-use hier_collectives::plan::{Forecast, Operation, Plan};
+use hier_collectives::plan::{Forecast, Plan};
 use hier_collectives::topology::Fabric;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -55,7 +54,7 @@ pub(super) fn simulate_plan(
     let Collective { operation, size, dtype } = collective;
     let forecast = plan.forecast(fabric, operation, size);
     let bytes = if operation.has_data() { size } else { ByteCount::default() };
-    let pattern = simulated_pattern(fabric, operation);
+    let pattern = Pattern::of_operation(operation, fabric);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
     let bar = simulation_progress_bar(planned);
     let deployment = SimulationSpec::of_fabric(fabric.clone(), plan.clone())?;
@@ -77,22 +76,6 @@ pub(super) fn simulate_plan(
         eta: if seconds > 0.0 { bound / seconds } else { 1.0 },
         links,
     })
-}
-
-/// Returns the pattern of an operation, with the first rank of the root gateway as the root.
-fn simulated_pattern(fabric: &Fabric, operation: Operation) -> Pattern {
-    let first = |id| RankId(fabric.gateway(id).ranks.start);
-    match operation {
-        Operation::AllReduce => Pattern::AllReduce,
-        Operation::Reduce { to } => Pattern::Reduce { to: first(to) },
-        Operation::Broadcast { from } => Pattern::Broadcast { from: first(from) },
-        Operation::Barrier => Pattern::Barrier,
-        Operation::AllGather => Pattern::AllGather,
-        Operation::ReduceScatter => Pattern::ReduceScatter,
-        Operation::Gather { to } => Pattern::Gather { to: first(to) },
-        Operation::Scatter { from } => Pattern::Scatter { from: first(from) },
-        Operation::AllToAll => Pattern::AllToAll,
-    }
 }
 
 /// Compares one direction of a simulated link with what the plan predicts; `None` if the plan does

@@ -52,6 +52,15 @@ fn the_example_all_reduces_with_the_shared_library() {
 }
 
 #[test]
+fn the_example_exchanges_records_under_the_address_sanitizer() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/all_to_all.c");
+    let text = run_three_ranks(&Program::compile(&example, Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} of 3 sent ")), "{text}");
+    }
+}
+
+#[test]
 fn every_operation_passes_under_the_address_sanitizer() {
     let text = run_three_ranks(&Program::of_test("operations", Linkage::Sanitized));
     for rank in 0..3 {

@@ -144,9 +144,14 @@ impl Collectives {
         let pair = |bytes: [u8; 2]| i64::from(i16::from_le_bytes(bytes));
         four.flat_map(move |b| [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]], [b[6], b[7]]].map(pair))
             .map(move |value| match (shape.op, shape.dtype) {
-                (ReduceOp::Prod, Dtype::U8) => 1 + (value & 1),
+                (_, Dtype::Bool) => value & 1,
+                (ReduceOp::Prod, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64) => {
+                    1 + (value & 1)
+                }
                 (ReduceOp::Prod, _) => [1, -1, 2, 1][(value & 3) as usize],
                 (_, Dtype::U8) => value & 0xff,
+                (_, Dtype::I8) => i64::from(value as i8),
+                (_, Dtype::U16 | Dtype::U32 | Dtype::U64) => value & 0xffff,
                 (_, Dtype::Bf16) => value % 16,
                 (_, Dtype::F16) => value % 128,
                 _ => value,
@@ -167,6 +172,11 @@ impl Collectives {
                     ReduceOp::Max => value.max(*total),
                     ReduceOp::Min => value.min(*total),
                     ReduceOp::Prod => value.wrapping_mul(*total),
+                    ReduceOp::Band => value & *total,
+                    ReduceOp::Bor => value | *total,
+                    ReduceOp::Bxor => value ^ *total,
+                    // The sum of truth values is their logical or.
+                    ReduceOp::Sum if shape.dtype == Dtype::Bool => value | *total,
                     ReduceOp::Sum | ReduceOp::Avg => *total + value,
                 };
             }
@@ -239,9 +249,7 @@ fn encode(dtype: Dtype, values: impl Iterator<Item = i64>) -> Vec<u8> {
             Dtype::F64 => bytes.extend((value as f64).to_le_bytes()),
             Dtype::F16 => bytes.extend(f16::from_f64(value as f64).to_le_bytes()),
             Dtype::Bf16 => bytes.extend(bf16::from_f64(value as f64).to_le_bytes()),
-            Dtype::I32 => bytes.extend((value as i32).to_le_bytes()),
-            Dtype::I64 => bytes.extend(value.to_le_bytes()),
-            Dtype::U8 => bytes.push(value as u8),
+            _ => bytes.extend_from_slice(&value.to_le_bytes()[..dtype.size() as usize]),
         }
     }
     bytes

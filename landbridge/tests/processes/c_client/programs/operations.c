@@ -68,6 +68,87 @@ static void use_roots(void)
                              &error));
 }
 
+/* Writes the numbers first, first + 1 and so on. */
+static void write_numbers(int16_t *to, size_t count, int first)
+{
+    size_t at;
+    for (at = 0; at < count; at++) {
+        to[at] = (int16_t)(first + (int)at);
+    }
+}
+
+/* Gathers and scatters blocks of even and of ragged lengths, one of them empty. */
+static void move_blocks(void)
+{
+    static const size_t counts[RANKS] = {2, 0, 5}, starts[RANKS] = {0, 2, 2};
+    int16_t all[7], whole[7], given[RANKS * 2];
+    size_t own = counts[rank], at;
+    write_numbers(whole, 7, 100);
+    memset(all, 0, sizeof all);
+    OK(landbridge_all_gather(whole + starts[rank], all, own, counts, LANDBRIDGE_I16, group, NULL, NULL,
+                             &error));
+    CHECK(memcmp(all, whole, sizeof all) == 0);
+    memset(all, 0, sizeof all);
+    OK(landbridge_gather(whole + starts[rank], rank == 1 ? all : NULL, own, counts, LANDBRIDGE_I16, 1,
+                         group, NULL, NULL, &error));
+    CHECK(rank != 1 || memcmp(all, whole, sizeof all) == 0);
+    memset(all, 0, sizeof all);
+    OK(landbridge_scatter(rank == 2 ? whole : NULL, all, own, counts, LANDBRIDGE_I16, 2, group, NULL,
+                          NULL, &error));
+    CHECK(memcmp(all, whole + starts[rank], own * sizeof *all) == 0 && (own > 4 || all[own] == 0));
+    /* In place: rank 0 has its block at the start of the result. */
+    OK(landbridge_reduce_scatter(whole, whole, own, counts, LANDBRIDGE_I16, LANDBRIDGE_SUM, group, NULL,
+                                 NULL, &error));
+    for (at = 0; at < own; at++) {
+        CHECK(whole[at] == 3 * (100 + (int)(starts[rank] + at)));
+    }
+    write_numbers(given, 2, 10 * (int)rank);
+    OK(landbridge_all_gather(given, all, 2, NULL, LANDBRIDGE_I16, group, NULL, NULL, &error));
+    CHECK(all[0] == 0 && all[1] == 1 && all[2] == 10 && all[5] == 21);
+    write_numbers(given, RANKS * 2, 10 * (int)rank);
+    OK(landbridge_all_to_all(given, all, 2, LANDBRIDGE_I16, group, NULL, NULL, &error));
+    for (at = 0; at < RANKS; at++) {
+        CHECK(all[2 * at] == (int)(10 * at + 2 * rank) && all[2 * at + 1] == all[2 * at] + 1);
+    }
+    OK(landbridge_reduce_scatter(given, all, 2, NULL, LANDBRIDGE_I16, LANDBRIDGE_BXOR, group, NULL, NULL,
+                                 &error));
+    at = 2 * rank;
+    CHECK(all[0] == ((int)at ^ (int)(at + 10) ^ (int)(at + 20)));
+    EXPECT(LANDBRIDGE_INVALID_ARGUMENT, landbridge_all_gather(given, all, own + 1, counts, LANDBRIDGE_I16,
+                                                              group, NULL, NULL, &error));
+    EXPECT(LANDBRIDGE_INVALID_ARGUMENT, landbridge_scatter(given, all, 1, NULL, LANDBRIDGE_I16, RANKS,
+                                                           group, NULL, NULL, &error));
+}
+
+/* Exchanges blocks of which some are empty: rank i has i + j elements for rank j, and all in memory of
+ * the arena. */
+static void exchange_pairs(void)
+{
+    size_t counts[RANKS], total = 0, other, at;
+    uint8_t *given, *taken, *next;
+    void *memory = NULL;
+    for (other = 0; other < RANKS; other++) {
+        counts[other] = rank + other;
+        total += counts[other];
+    }
+    OK(landbridge_alloc(group, 4096, &memory, &error));
+    given = memory;
+    taken = given + 2048;
+    memset(given, (int)rank + 1, total);
+    memset(taken, 0, total + 1);
+    OK(landbridge_all_to_all_v(given, counts, taken, counts, LANDBRIDGE_BOOL, group, NULL, NULL, &error));
+    next = taken;
+    for (other = 0; other < RANKS; other++) {
+        for (at = 0; at < counts[other]; at++, next++) {
+            CHECK(*next == other + 1);
+        }
+    }
+    CHECK(*next == 0);
+    EXPECT(LANDBRIDGE_INVALID_ARGUMENT, landbridge_all_to_all_v(given, counts, taken, NULL, LANDBRIDGE_U8,
+                                                                group, NULL, NULL, &error));
+    OK(landbridge_free(group, memory, &error));
+}
+
 /* Sums in memory of the arena: without a copy, in place, and at an odd place. */
 static void sum_in_arena(void)
 {
@@ -192,6 +273,8 @@ int main(int arguments, char **argument)
     sum_plain();
     average_by_weight();
     use_roots();
+    move_blocks();
+    exchange_pairs();
     sum_in_arena();
     OK(landbridge_barrier(group, NULL, NULL, &error));
     post_many();

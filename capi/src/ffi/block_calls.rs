@@ -1,0 +1,183 @@
+//! Calls that post collectives on blocks. Arguments stand in the order of NCCL.
+
+use super::arguments::{dtype_argument, reduction_argument};
+use super::posting::{Arguments, Elements};
+use super::report::report;
+use super::types::{CallOptions, ErrorReport};
+use crate::group::Group;
+use crate::operation::OperationHandle;
+use hier_collectives::descriptor::{Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+/// Posts an all-gather.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_gather(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = Elements::Blocks { own: count, each: counts };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllGather) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a reduce-scatter.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_reduce_scatter(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    op_code: c_int,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let dtype = dtype_argument(dtype_code)?;
+        let op = reduction_argument(op_code, dtype)?;
+        let elements = Elements::Blocks { own: count, each: counts };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::ReduceScatter) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a gather.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_gather(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    root: u32,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = Elements::Blocks { own: count, each: counts };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::Gather { to: RankId(root) }) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a scatter.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_scatter(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    root: u32,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = Elements::Blocks { own: count, each: counts };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::Scatter { from: RankId(root) }) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts an all-to-all of even blocks.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_to_all(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    dtype_code: c_int,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = Elements::Blocks { own: count, each: ptr::null() };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllToAll) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts an all-to-all of blocks of any lengths.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_to_all_v(
+    contribution: *const c_void,
+    send_counts: *const usize,
+    result: *mut c_void,
+    receive_counts: *const usize,
+    dtype_code: c_int,
+    group: *mut Group,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = Elements::Pairs { to: send_counts, from: receive_counts };
+        let arguments =
+            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllToAll) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
