@@ -29,16 +29,18 @@ pub struct Tensor {
 
 impl Tensor {
     /// Makes a tensor of two buffers of one arena. The collective that takes it sends from the one
-    /// and writes the other, where they lie.
+    /// and writes the other, where they lie. Only operations on blocks take buffers of different
+    /// lengths.
     ///
     /// # Panics
-    /// The buffers differ in length, or hold no whole number of elements.
+    /// A buffer holds no whole number of elements.
     pub fn from_buffers(dtype: Dtype, contribution: ArenaBuffer, result: ArenaBuffer) -> Self {
-        let bytes = contribution.memory().len();
-        assert_eq!(bytes, result.memory().len(), "bytes of the result");
-        assert!(bytes.is_multiple_of(dtype.size()), "{bytes} bytes of {dtype}");
-        let count = bytes / dtype.size();
-        let elements = SlotElements { contribution: count, result: count };
+        let count = |buffer: &ArenaBuffer| {
+            let bytes = buffer.memory().len();
+            assert!(bytes.is_multiple_of(dtype.size()), "{bytes} bytes of {dtype}");
+            bytes / dtype.size()
+        };
+        let elements = SlotElements { contribution: count(&contribution), result: count(&result) };
         Self { dtype, elements, contribution, result }
     }
 
