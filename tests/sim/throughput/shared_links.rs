@@ -199,12 +199,12 @@ fn beside(kind: CrossKind, rtt_ms: u64, queue_thousandths: u32) -> [f64; 2] {
 
 #[test]
 fn a_link_is_shared_with_cubic_and_bbr() {
-    for kind in [CrossKind::Cubic, CrossKind::Bbr] {
+    for (kind, least) in [(CrossKind::Cubic, 0.75), (CrossKind::Bbr, 0.55)] {
         for queue in [1000, 4000] {
             let shares = beside(kind, 40, queue);
             let jain = jain_index(&shares);
             println!("{kind:?} queue {queue}: {shares:.2?} Jain {jain:.2}");
-            assert!(jain >= 0.6, "{kind:?} queue {queue}: {shares:.2?}");
+            assert!(jain >= least, "{kind:?} queue {queue}: {shares:.2?}");
         }
     }
 }
