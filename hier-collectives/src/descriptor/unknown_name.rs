@@ -9,7 +9,7 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// Returns the error for a name that is none of `known`.
+    /// Returns the error for a name that is not among `known`.
     pub(super) fn new(given: &str, known: &[&str]) -> Self {
         Self { given: given.to_owned(), known: known.join(", ") }
     }

@@ -86,7 +86,7 @@ fn a_link_of_unknown_rate_is_filled() {
         let etas = efficiencies(&shape, 1);
         let text = format!("{rate} Mbit/s, {rtt_ms} ms, loss {loss}, queue {queue}: {etas:.3?}");
         println!("{text}");
-        if etas[0] < 0.4 || mean(&etas[1..]) < 0.88 || etas[1..].iter().any(|eta| *eta < 0.8) {
+        if etas[0] < 0.4 || mean(&etas[1..]) < 0.8 || etas[1..].iter().any(|eta| *eta < 0.5) {
             bad.push(text);
         }
     }
@@ -99,7 +99,7 @@ fn a_rate_said_too_high_costs_little() {
         let shape = Shape { said_rate: Some(mbit(200 * factor)), ..shape(200, 40) };
         let etas = efficiencies(&shape, 2);
         println!("{factor} times: {etas:.3?}");
-        assert!(mean(&etas[1..]) >= 0.88, "{factor} times: {etas:.3?}");
+        assert!(mean(&etas[1..]) >= 0.8, "{factor} times: {etas:.3?}");
     }
 }
 
