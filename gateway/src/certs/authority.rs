@@ -28,6 +28,13 @@ impl CertificateValidity {
         Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
     }
 
+    /// Returns a period from one hour ago until `seconds` seconds from now, for tests of a gateway
+    /// whose certificate expires while it runs.
+    pub fn seconds(seconds: u32) -> Self {
+        let now = OffsetDateTime::now_utc();
+        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::seconds(seconds.into()) }
+    }
+
     /// Returns a period that begins tomorrow, for tests that such a certificate is refused.
     pub fn not_yet() -> Self {
         let now = OffsetDateTime::now_utc();

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use units::ByteCount;
 
 /// Script for `sh`, which waits for a line and then becomes the program.
 const HOLD: &str = "read -r _; exec \"$0\" \"$@\"";
@@ -79,7 +80,10 @@ fn assert_refused(status: ExitStatus, text: &str, limit: &Limit<'_>) -> Outcome 
         status.code().unwrap_or_else(|| panic!("killed: {status}, {:?}: {text}", limit.words));
     assert!([1, 64, 77].contains(&code), "code {code}, {:?}: {text}", limit.words);
     for word in &limit.words {
-        assert!(text.contains(word), "no `{word}` in the refusal: {text}");
+        // Bytes are rounded for people.
+        let rounded = word.parse().map(|bytes| ByteCount::new(bytes).rounded());
+        let is_named = text.contains(word) || rounded.is_ok_and(|rounded| text.contains(&rounded));
+        assert!(is_named, "no `{word}` in the refusal: {text}");
     }
     assert!(text.contains("raise"), "no remedy in the refusal: {text}");
     assert!(!text.contains("panicked"), "{text}");

@@ -5,6 +5,7 @@ use super::{east_status, get, json};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::local::protocol::Token;
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
@@ -12,26 +13,31 @@ const LAYOUT: Layout<'static> = Layout::of(1, 1);
 /// Each cause comes so often.
 const TIMES: u64 = 3;
 
-impl Deployment {
-    /// Returns how many lines of a cause the gateway of east has counted.
+/// The gateway of east, as its status address and process show it.
+struct WarnedGateway {
+    status: SocketAddr,
+    pid: Pid,
+}
+
+impl WarnedGateway {
+    /// Returns how many lines of a cause the gateway has counted.
     fn warnings(&self, cause: &str) -> u64 {
-        let (_, metrics) = get(east_status(self), "/metrics", "");
+        let (_, metrics) = get(self.status, "/metrics", "");
         let name = format!("landbridge_warnings_total{{cause=\"{cause}\"}} ");
         let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
         count.unwrap_or_else(|| panic!("no {name}in:\n{metrics}")).parse().expect("a number")
     }
 
-    /// Waits until the gateway of east has counted a number of lines of a cause.
+    /// Waits until the gateway has counted a number of lines of a cause.
     fn await_warnings(&self, cause: &str, count: u64) {
         while self.warnings(cause) < count {
             std::thread::yield_now();
         }
     }
 
-    /// Sends the gateway of east a SIGHUP.
+    /// Sends the gateway a SIGHUP.
     fn hang_up(&self) {
-        let pid = Pid::from_child(&self.gateways[0].process);
-        kill_process(pid, Signal::HUP).expect("signalled");
+        kill_process(self.pid, Signal::HUP).expect("signalled");
     }
 }
 
@@ -42,32 +48,34 @@ fn each_of_many_causes_warns_once_and_is_counted() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let team = runtime.block_on(Team::attach(&deployment, &LAYOUT, "train"));
     runtime.block_on(team.sum(&[1, 2], 1000)).expect("a sum");
+    let pid = Pid::from_child(&deployment.gateways[0].process);
+    let gateway = WarnedGateway { status: east_status(&deployment), pid };
     let before = ["trainer", "socket", "certificate", "files", "epoch"]
-        .map(|cause| (cause, deployment.warnings(cause)));
+        .map(|cause| (cause, gateway.warnings(cause)));
     assert_eq!(before.map(|(_, count)| count), [0; 5], "nothing has happened");
 
     let (socket, config) = (deployment.path("east.sock"), deployment.path("east.toml"));
     let way = GatewayAddress::Socket(socket.clone());
     let good = std::fs::read_to_string(&config).expect("there");
-    std::fs::write(&config, "no TOML").expect("written");
+    std::fs::write(&config, format!("nonsense = 1\n{good}")).expect("written");
     std::fs::write(deployment.path("keys/east-0.pem"), "no PEM").expect("written");
     for times in 1..=TIMES {
         let stranger = AttachOptions::new("train", Token([7; 32]), 0, 1 << 20);
         runtime.block_on(Client::attach(&way, stranger)).expect_err("another token");
-        deployment.hang_up();
+        gateway.hang_up();
         std::fs::remove_file(&socket).expect("there");
         for cause in ["socket", "certificate", "files"] {
-            deployment.await_warnings(cause, times);
+            gateway.await_warnings(cause, times);
         }
     }
     std::fs::write(&config, good).expect("written");
     // Worse than what it was warned of already.
     let other = UnixListener::bind(deployment.path("other.sock")).expect("free");
     std::fs::rename(deployment.path("other.sock"), &socket).expect("renamed");
-    deployment.await_warnings("socket", TIMES + 1);
+    gateway.await_warnings("socket", TIMES + 1);
     let west = &mut deployment.gateways[1].process;
     west.kill().and_then(|()| west.wait()).expect("ends");
-    deployment.await_warnings("epoch", 1);
+    gateway.await_warnings("epoch", 1);
 
     let lines = [
         "a trainer was refused: ",
@@ -85,9 +93,9 @@ fn each_of_many_causes_warns_once_and_is_counted() {
         assert!(found[0].contains("WARN"), "the first of {found:#?}");
     }
     for (cause, count) in [("socket", TIMES + 1), ("certificate", TIMES), ("files", TIMES)] {
-        assert_eq!(deployment.warnings(cause), count, "{cause}");
+        assert_eq!(gateway.warnings(cause), count, "{cause}");
     }
-    assert!(deployment.warnings("trainer") >= 1);
+    assert!(gateway.warnings("trainer") >= 1);
 
     let status = Command::new(BINARY).args(["status", "--json", "--config"]).arg(&config).output();
     let status = json(&status.expect("runs"));

@@ -10,6 +10,7 @@ use gateway::local::refusal::RefusalReason;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::FailureCode;
+use std::time::{Duration, Instant};
 use units::Span;
 
 /// Elements of a buffer of several pieces, of which the last is short.
@@ -110,18 +111,24 @@ fn no_token_goes_to_a_gateway_without_its_name() {
     assert_eq!(refusal.reason, RefusalReason::Unauthorized);
 }
 
+/// 10 s: a gateway starts within this time, and its certificate expires after it.
+const LIFETIME_SECONDS: u32 = 10;
+
+/// A gateway does not start with an expired certificate, but it may run until one expires.
 #[test]
 fn an_expired_certificate_of_a_gateway_is_refused() {
     let mut deployment = super::deployment(1, 1);
     let way = deployment.serve_hosts("east", "");
     let keys = deployment.path("keys");
     let authority = CertificateAuthority::load(&keys.join("ca.pem"), &keys.join("ca.key"));
-    let issued =
-        authority.expect("a CA").issue_certificate("east-0", "two", CertificateValidity::expired());
+    let validity = CertificateValidity::seconds(LIFETIME_SECONDS);
+    let expiry = Instant::now() + Duration::from_secs(u64::from(LIFETIME_SECONDS) + 1);
+    let issued = authority.expect("a CA").issue_certificate("east-0", "two", validity);
     let issued = issued.expect("issued");
     std::fs::write(keys.join("east-0.pem"), issued.certificate_pem).expect("written");
     std::fs::write(keys.join("east-0.key"), issued.key_pem).expect("written");
     deployment.run_gateway("east");
+    std::thread::sleep(expiry.saturating_duration_since(Instant::now()));
     let error = refused(&deployment, way);
     assert!(matches!(error, AttachError::Untrusted(_)), "{error}");
     assert!(error.to_string().contains("expired"), "{error}");

@@ -57,7 +57,7 @@ fn a_link_that_is_down_is_named_with_its_pair() {
         way_round: Some("gateway south-0".to_owned()),
     });
     let (problems, ready) = judged(&report);
-    let text = "link east-west: down for 12 s (silent for 8 s); it is gone round by way of gateway \
+    let text = "link east-west: down for 12.4 s (silent for 8 s); it is gone round by way of gateway \
                 south-0; mend the path between both regions; it is used again once it is up";
     assert_eq!((problems, ready), (vec![(ProblemCause::Link, text.to_owned())], true));
     report.links_down[0].way_round = None;
