@@ -166,6 +166,9 @@ class FlatGrads:
         parameter: Any
         for name, parameter in self._module.named_parameters():
             if parameter.requires_grad:
+                if torch.nn.parameter.is_lazy(parameter):
+                    # It has no shape that could be compared.
+                    _check_parameter(name, parameter)
                 trained.append((name, parameter))
             else:
                 # An optimizer would go on with a frozen parameter whose gradient is zeros.
