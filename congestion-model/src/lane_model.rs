@@ -68,13 +68,13 @@ pub struct LaneModel {
     /// The rate from which growth is counted, in bytes per second.
     growth_base: f64,
     rounds_without_growth: u32,
-    /// Probes of more so far.
+    /// Probes for more rate so far.
     probes: u64,
     /// Times in a row that a queue stood although the lane had drained its own.
     drains_in_vain: u32,
     /// Rounds for which rivals still count as present.
     rivals_rounds: u32,
-    /// The least RTT of the present probe of it.
+    /// The least RTT in the present probe of the min RTT.
     probed_rtt: Option<Span>,
     losses: LossCounts,
     transition: Option<Transition>,
@@ -189,7 +189,6 @@ impl LaneModel {
 
     /// Takes an ECN CE mark, which shows a queue.
     pub fn note_marked(&mut self) {
-        self.round.add_mark();
         self.note_queue();
     }
 
@@ -382,9 +381,9 @@ impl LaneModel {
         (self.phase, self.phase_rounds, self.queued_packets) = (to, 0, 0);
     }
 
-    /// Returns the rounds until the next probe of more. They vary, since the probes of both ends leave
-    /// queues that delay the acknowledgements of the other.
-    /// The first comes soon: the start may have ended at a queue that was the peer's.
+    /// Returns the rounds until the next probe for more rate. They vary, since the probes of both ends
+    /// leave queues that delay the acknowledgements of the other. The first probe comes soon, since the
+    /// startup may have ended at a queue of the peer's.
     fn cruise_rounds(&self) -> u32 {
         if self.probes == 0 {
             return FIRST_CRUISE_ROUNDS;
@@ -435,7 +434,7 @@ const QUEUED_PACKETS_MIN: u32 = 8;
 /// 2 rounds from the end of the startup to the first probe for more, since a startup may end below
 /// the capacity.
 const FIRST_CRUISE_ROUNDS: u32 = 2;
-/// 6 rounds at least between two probes of more. A probe costs a tenth of a round trip.
+/// 6 rounds at least between two probes for more rate. A probe costs a tenth of a round trip.
 const CRUISE_ROUNDS_MIN: u32 = 6;
 /// 5: the rounds between two probes are 6 to 10, by the seed.
 const CRUISE_ROUNDS_SPREAD: u32 = 5;

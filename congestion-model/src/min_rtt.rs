@@ -59,8 +59,8 @@ impl MinRtt {
     }
 }
 
-/// 8: an RTT above the least by an eighth shows a queue. Half of what a probe of 1.25 leaves in a
-/// round trip, and half of the shortest queue that we support.
+/// 8: an RTT above the least by an eighth shows a queue. That is half of the shortest queue that is
+/// supported, a quarter of a BDP.
 const QUEUE_RTT_DIVISOR: u64 = 8;
 /// 1 ms: added to the eighth, because timers of a sender and a receiver have steps of as much.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);

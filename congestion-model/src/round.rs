@@ -30,8 +30,6 @@ pub(crate) struct RoundSample {
     /// Whether window or pace held the sender at half of the acknowledgements, so that no more could
     /// arrive.
     pub is_limited: bool,
-    /// Whether an ECN CE mark came.
-    pub is_marked: bool,
 }
 
 /// The round under way.
@@ -40,7 +38,6 @@ pub(crate) struct Round {
     begin: Counters,
     last: Counters,
     min_rtt: Option<Span>,
-    is_marked: bool,
     /// When the last packet left before the begin.
     last_sent: TimeNs,
     /// Whether that packet or a later one is acknowledged.
@@ -50,8 +47,7 @@ pub(crate) struct Round {
 impl Round {
     /// Begins a round at these counters; the last packet left at `last_sent`.
     pub fn new(begin: Counters, last_sent: TimeNs) -> Self {
-        let (min_rtt, is_marked, is_complete) = (None, false, false);
-        Self { begin, last: begin, min_rtt, is_marked, last_sent, is_complete }
+        Self { begin, last: begin, min_rtt: None, last_sent, is_complete: false }
     }
 
     /// Ends the round if it is complete and no acknowledgement of its instant can follow by `now`, and
@@ -78,7 +74,6 @@ impl Round {
                 / took.max(sending).as_secs_f64(),
             min_rtt,
             is_limited: 2 * held >= acks,
-            is_marked: self.is_marked,
         });
         *self = Self::new(self.last, last_sent);
         sample
@@ -93,11 +88,6 @@ impl Round {
     /// Adds the counters after an acknowledgement.
     pub fn add_counters(&mut self, counters: Counters) {
         self.last = counters;
-    }
-
-    /// Adds an ECN CE mark.
-    pub fn add_mark(&mut self) {
-        self.is_marked = true;
     }
 }
 
@@ -128,6 +118,23 @@ mod tests {
         }
         assert!(rates.len() >= 10, "{rates:?}");
         assert!(rates.iter().all(|rate| (rate / 1e7 - 1.0).abs() < 1e-9), "{rates:?}");
+    }
+
+    /// The sender waits between the lost packet, which ends the round, and the next one.
+    #[test]
+    fn a_silence_after_a_lost_packet_lowers_no_rate() {
+        let at = |ms: u64| TimeNs::from_ns(ms * MS);
+        let mut round = Round::new(Counters::default(), at(10));
+        for ms in 1..10 {
+            round.add_packet(at(ms), Span::from_ms(20));
+            let delivered = ms * 10_000;
+            let counters =
+                Counters { at: at(ms), newest_sent: at(ms), delivered, acks: ms, held_acks: ms };
+            round.add_counters(counters);
+        }
+        assert_eq!(round.end_before(at(30), at(10), at(50)), None, "it may not be lost");
+        let sample = round.end_before(at(60), at(40), at(50)).expect("the next packet left later");
+        assert!((sample.rate / 1e7 - 1.0).abs() < 1e-9, "{}", sample.rate);
     }
 
     #[test]

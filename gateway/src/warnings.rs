@@ -2,7 +2,7 @@
 //!
 //! All parts of a gateway, on any thread, ask one [`Warnings`] before they log such a line, by
 //! [`warn_if_due!`](crate::warn_if_due). A line that comes too soon after the last one of its cause
-//! has level info. The metric `landbridge_warnings` counts both.
+//! has level info. The metric `landbridge_warnings_total` counts both.
 
 use crate::sync::lock;
 use prometheus_client::encoding::EncodeLabelSet;

@@ -1,7 +1,7 @@
 //! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
 //!
-//! One task for each lane that the two may have, on the lane's thread, until shutdown. It waits without
-//! cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
+//! Each lane that the two may have gets a task, on the lane's thread, until shutdown. The task waits
+//! without cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
 //! long a peer is away, so that it is met about a second after its return.
 
 use super::connection::{ConnectionOrigin, EstablishedConnection, serve_connection};

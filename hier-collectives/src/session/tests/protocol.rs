@@ -10,29 +10,26 @@ use crate::session::*;
 use crate::wire::*;
 use units::*;
 
+/// Returns a post of four integers, at an epoch and a sequence number.
+fn integer_post((epoch, sequence): (Epoch, Sequence), op: ReduceOp, weight: f64) -> Post {
+    let descriptor = Descriptor {
+        op,
+        dtype: Dtype::I64,
+        elements: 4,
+        layout_hash: 0,
+        shape: ArrayShape::FLAT,
+        pattern: Pattern::AllReduce,
+        counts: AgreedCounts::Even,
+    };
+    let (counts, timeout) = (Counts::Even, Span::from_secs(1));
+    Post { epoch, sequence, descriptor, counts, weight, timeout }
+}
+
 #[test]
 fn integer_averages_and_bad_weights_fail_for_everybody() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
-    let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
-    let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
-    let descriptor = Descriptor {
-        op,
-        dtype,
-        elements: 4,
-        layout_hash: 0,
-        shape,
-        pattern,
-        counts: AgreedCounts::Even,
-    };
-    let post = Post {
-        epoch,
-        sequence,
-        descriptor,
-        counts: Counts::Even,
-        weight: 1.0,
-        timeout: Span::from_secs(1),
-    };
+    let post = integer_post((epoch, sequence), ReduceOp::Avg, 1.0);
     let now = world.now;
     world.session(GatewayId(0)).handle_post(RankId(0), post, now);
     world.run();
@@ -206,25 +203,7 @@ fn a_sequence_in_use_is_not_given_out_again() {
 fn weights_whose_sum_is_not_finite_are_refused() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
-    let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
-    let (shape, pattern) = (ArrayShape::FLAT, Pattern::AllReduce);
-    let descriptor = Descriptor {
-        op,
-        dtype,
-        elements: 4,
-        layout_hash: 0,
-        shape,
-        pattern,
-        counts: AgreedCounts::Even,
-    };
-    let post = Post {
-        epoch,
-        sequence,
-        descriptor,
-        counts: Counts::Even,
-        weight: f64::MAX,
-        timeout: Span::from_secs(1),
-    };
+    let post = integer_post((epoch, sequence), ReduceOp::Sum, f64::MAX);
     let now = world.now;
     for rank in 0..2 {
         world.session(GatewayId(0)).handle_post(RankId(rank), post.clone(), now);

@@ -23,7 +23,7 @@ fn all_post_and_end(world: &mut World, lengths: &[u64]) -> Result<(), TestCaseEr
 }
 
 /// Every rank posts collectives of these lengths, in any interleaving with `between`.
-fn all_post(world: &mut World, lengths: &[u64], mut between: impl FnMut(&mut World)) {
+pub(super) fn all_post(world: &mut World, lengths: &[u64], mut between: impl FnMut(&mut World)) {
     let mut due: Vec<(u32, u64)> = (0..world.fabric.world_size()).map(|rank| (rank, 0)).collect();
     while !due.is_empty() {
         between(world);

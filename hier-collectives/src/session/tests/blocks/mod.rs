@@ -3,6 +3,7 @@
 pub(super) mod reference;
 
 use super::fabrics::*;
+use super::results::all_post;
 use super::world::*;
 use crate::descriptor::*;
 use crate::ids::*;
@@ -63,20 +64,7 @@ proptest! {
             let sizes = (!even).then_some(&sizes[..]);
             lengths.push(set_counts(&mut world, sequence, pattern, sizes));
         }
-        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
-        while !due.is_empty() {
-            let index = world.dice.roll(due.len());
-            let (rank, sequence) = due[index];
-            world.post(RankId(rank), sequence, lengths[sequence as usize]);
-            due[index].1 += 1;
-            if due[index].1 == lengths.len() as u64 {
-                due.swap_remove(index);
-            }
-            for _ in 0..world.dice.roll(30) {
-                world.step();
-            }
-        }
-        world.run();
+        all_post(&mut world, &lengths, |_| ());
         for rank in 0..world_size {
             let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
             prop_assert_eq!(ready, lengths.len(), "rank {} of {:?}", rank, world.patterns);
