@@ -85,8 +85,10 @@ fn each_of_many_causes_warns_once_and_is_counted() {
         "jobs were not read again: ",
         "job train: epoch 1 ended: ",
     ];
-    let log = deployment.gateways[0].log.text();
     for line in lines {
+        // A line is counted before it reaches the log.
+        deployment.gateways[0].log.line_with(line);
+        let log = deployment.gateways[0].log.text();
         let found: Vec<&str> = log.lines().filter(|found| found.contains(line)).collect();
         let warned = found.iter().filter(|found| found.contains("WARN")).count();
         assert_eq!(warned, 1, "{line}: {found:#?}");
