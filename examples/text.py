@@ -24,7 +24,7 @@ CONTEXT_BYTES = 64
 WIDTH = 128
 
 
-class Model(torch.nn.Module):
+class ByteTransformer(torch.nn.Module):
     """A transformer that predicts each next byte of a text."""
 
     def __init__(self):
@@ -49,7 +49,7 @@ class Model(torch.nn.Module):
 def make_model(seed):
     """Returns a transformer with random weights of this seed."""
     torch.manual_seed(seed)
-    return Model()
+    return ByteTransformer()
 
 
 def load_data():

@@ -80,7 +80,7 @@ impl MemoryInUse {
 }
 
 impl Drop for MemoryUse {
-    /// Ends the use, and wakes the threads that wait for one.
+    /// Ends the use, and wakes the threads that wait until a use ends.
     fn drop(&mut self) {
         lock(&self.all.uses).by_number.remove(&self.number);
         self.all.ended.notify_all();

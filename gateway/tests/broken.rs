@@ -9,8 +9,8 @@ use gateway::host::{
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
+use gateway::observe::engine_status_request::StatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
-use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
 use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};

@@ -152,13 +152,13 @@ class LocalBatchSplit:
     def arguments_hash(self) -> int:
         """Returns a hash of the global batch, the limits and the expected speeds, which must be
         equal on all ranks."""
-        expected = [_float_bits(speed) for speed in self._expected]
+        expected = [_speed_bits(speed) for speed in self._expected]
         return _fnv1a_hash([self._global_batch, *self._limits, *expected])
 
     def split_hash(self) -> int:
         """Returns a hash of the current shares and the recent speeds, which decide the next
         split."""
-        recent = [_float_bits(speed) for speeds in self._recent for speed in speeds]
+        recent = [_speed_bits(speed) for speeds in self._recent for speed in speeds]
         return _fnv1a_hash([*self.shares, *recent])
 
     def _fill_in_unmeasured_speeds(self, speeds: Sequence[float]) -> Sequence[float]:
@@ -252,7 +252,7 @@ class BatchSplit:
         samples = self.samples if samples is None else samples
         if samples > 0 and computed_seconds > 0:
             self._speed = samples / computed_seconds
-        given = [_float_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
+        given = [_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
         bits, agreed, states = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))
         changed = self._split.handle_exchange(speeds, agreed, states)
@@ -260,7 +260,7 @@ class BatchSplit:
         return changed
 
 
-def _float_bits(value: float) -> int:
+def _speed_bits(value: float) -> int:
     """Returns the bits of a 64-bit float as an integer, for an exchange of integers."""
     bits: int = struct.unpack("=Q", struct.pack("=d", value))[0]
     return bits

@@ -3,7 +3,7 @@
 use super::fault::{EAST_RANKS, RANKS, Victim};
 use gateway::loopback::ports;
 use gateway::loopback::two_regions::{Region, TwoRegions};
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use scenarios::faults::Direction;
 use std::fs::File;

@@ -34,7 +34,7 @@ const EXACT: [(&str, &str); 25] = [
     ("gateway/src/local/protocol.rs", "a message's length beside the most"),
     ("gateway/src/local/slots.rs", "an offset in the arena, and its length"),
     ("gateway/src/memory/arena.rs", "a length that a trainer claimed, beside the true one"),
-    ("gateway/src/observe/status_request.rs", "a constant of whole seconds"),
+    ("gateway/src/observe/engine_status_request.rs", "a constant of whole seconds"),
     ("gateway/src/wan/connect/control_stream.rs", "a frame's length beside the most"),
     ("gateway/src/wan/connect/path_probe", "sizes of packets, and a constant of whole seconds"),
     ("gateway/src/wan/stream", "lengths of a peer's segments beside what they should be"),

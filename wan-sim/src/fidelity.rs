@@ -9,7 +9,7 @@ use units::Span;
 /// Measurements of a front end about itself.
 #[derive(Debug, Clone)]
 pub struct Fidelity {
-    lateness: LatenessHistogram,
+    lateness: FidelityLateness,
     own_drops: u64,
     late_reads: u64,
     stalled: Span,
@@ -98,7 +98,7 @@ impl Default for Fidelity {
     /// Makes all counts and times, at zero.
     fn default() -> Self {
         Self {
-            lateness: LatenessHistogram::new(),
+            lateness: FidelityLateness::new(),
             own_drops: 0,
             late_reads: 0,
             stalled: Span::ZERO,
@@ -242,15 +242,15 @@ impl fmt::Display for FidelityReport {
     }
 }
 
-/// Counts of lateness by magnitude: 8 buckets for every doubling, each at most 12.5 % wide.
+/// How late deliveries were: counts by magnitude: 8 buckets for every doubling, each at most 12.5 % wide.
 #[derive(Debug, Clone)]
-struct LatenessHistogram {
+struct FidelityLateness {
     counts: Vec<u64>,
     count: u64,
     max: u64,
 }
 
-impl LatenessHistogram {
+impl FidelityLateness {
     /// Makes a histogram without counts.
     fn new() -> Self {
         Self { counts: vec![0; 64 * BUCKETS_PER_DOUBLING as usize], count: 0, max: 0 }
@@ -295,7 +295,8 @@ fn lateness_bucket(ns: u64) -> usize {
     (u64::from(doubling) * BUCKETS_PER_DOUBLING + (ns >> doubling)) as usize
 }
 
-/// Returns the most nanoseconds that the bucket with this index counts.
+/// Returns the greatest lateness of a delivery, in nanoseconds, that the bucket with this index
+/// counts.
 fn lateness_bucket_edge(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * BUCKETS_PER_DOUBLING {

@@ -2,8 +2,8 @@
 
 use crate::local::job::JobSpec;
 use crate::local::remote::listener::{AttachListenError, AttachSpec};
+use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
-use crate::observe::status_request::StatusRequest;
 use crate::wan::LaneError;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;

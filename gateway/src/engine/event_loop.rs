@@ -16,8 +16,8 @@ use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession};
 use crate::host::Host;
+use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
-use crate::observe::status_request::StatusRequest;
 use crate::wan::PeerLink;
 use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::link_message::LinkMessage;
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
     use crate::events::ENGINE_QUEUE_MAX;
     use crate::host::VirtualHost;
-    use crate::observe::status_request::StatusHandle;
+    use crate::observe::engine_status_request::StatusHandle;
     use hier_collectives::ids::Sequence;
     use hier_collectives::topology::{RegionGateway, RegionSpec};
     use std::pin::pin;

@@ -2,13 +2,13 @@
 //!
 //! The server hands over each request, in the task of its connection.
 
+use super::engine_status_request::{StatusError, StatusHandle};
 use super::fabric::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
 use super::page::status_page;
 use super::readiness::{is_ready, judge_readiness};
 use super::status::GatewayReport;
-use super::status_request::{StatusError, StatusHandle};
 use super::versioned::Versioned;
 use crate::sync::lock;
 use crate::warnings::Warnings;

@@ -6,15 +6,16 @@
 //! [`history`] and the map of [`fabric`].
 
 mod answers;
+pub mod engine_status_request;
 pub mod fabric;
-pub mod fetch;
+pub mod fetch_status;
 pub mod history;
 pub mod metrics;
 mod page;
+pub mod problem_report;
 pub mod readiness;
 pub mod server;
 pub mod status;
-pub mod status_request;
 pub mod versioned;
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status`
 //! and `landbridge doctor` all print the problems that [`judge_readiness`] finds in a report.
 
+use super::problem_report::{ProblemCause, ProblemReport};
 use super::status::{
     GatewayReport, JobDifference, JobDifferenceKind, JobReport, LinkOutageReport, PeerReport,
-    PeerState, ProblemCause, ProblemReport,
+    PeerState,
 };
 use std::fmt;
 use units::{Span, rounded_percent};

@@ -71,7 +71,7 @@ impl Simulation {
             let job = SimulationSpec::JOB_NAME;
             match gateways.attach_folded(job, rank, arena, patience).await {
                 Err(AttachError::NoEpoch(waited)) => {
-                    return Err(explain_simulation_without_epoch(&gateways, waited.timeout).await);
+                    return Err(simulation_not_met_error(&gateways, waited.timeout).await);
                 }
                 attached => clients.push(attached?),
             }
@@ -209,10 +209,7 @@ fn simulation_meeting_timeout(rtt: Span) -> Span {
 }
 
 /// Builds the error of gateways that have not met, with the reason why each lane is missing.
-async fn explain_simulation_without_epoch(
-    gateways: &VirtualDeployment,
-    waited: Span,
-) -> SimulateError {
+async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) -> SimulateError {
     let mut problems = Vec::new();
     for id in gateways.fabric.gateway_ids() {
         let Ok(status) = gateways.status(id).await else { continue };

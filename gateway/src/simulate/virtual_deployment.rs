@@ -7,9 +7,9 @@ use crate::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartEr
 use crate::host::{Host, VirtualHost};
 use crate::local::job::JobSpec;
 use crate::local::listener::{self, InProcessConnector};
+use crate::observe::engine_status_request::{StatusError, StatusHandle};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
-use crate::observe::status_request::{StatusError, StatusHandle};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::{GatewayId, RankId};

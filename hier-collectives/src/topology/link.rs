@@ -8,7 +8,8 @@ use units::{BitRate, ByteCount, Fraction, Span};
 /// 500,000,000 parts per billion (50 %): the configured loss of a link must be smaller.
 pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
 
-/// 60 s: the longest configured round-trip time of a link.
+/// 60 s: the longest configured round-trip time of a link. The farthest links by satellite have less
+/// than 1 s; more is a unit mistaken.
 pub(super) const RTT_MAX: Span = Span::from_secs(60);
 
 /// The long-haul path between two regions.

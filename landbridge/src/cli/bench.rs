@@ -10,7 +10,7 @@ use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};
 use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
-use gateway::observe::fetch::fetch_status_async;
+use gateway::observe::fetch_status::fetch_status_async;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::net::SocketAddr;

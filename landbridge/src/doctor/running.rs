@@ -2,8 +2,9 @@
 
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::observe::fetch::{FetchError, fetch_status_async};
-use gateway::observe::status::{GatewayReport, ProblemReport};
+use gateway::observe::fetch_status::{FetchError, fetch_status_async};
+use gateway::observe::problem_report::ProblemReport;
+use gateway::observe::status::GatewayReport;
 
 /// Name of the check in all findings.
 const CHECK: &str = "running gateway";
@@ -77,7 +78,7 @@ fn describe_running_problem(problem: &ProblemReport) -> Finding {
 mod tests {
     use super::super::finding::FindingVerdict;
     use super::*;
-    use gateway::observe::status::ProblemCause;
+    use gateway::observe::problem_report::ProblemCause;
     use std::path::Path;
 
     /// Returns the region file of an example.

@@ -19,7 +19,7 @@ use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
 use gateway::limits::threads::spawn_thread;
-use gateway::observe::fetch::fetch_status_async;
+use gateway::observe::fetch_status::fetch_status_async;
 use gateway::simulate::SIMULATED_QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use indicatif::ProgressBar;

@@ -3,7 +3,7 @@
 use super::deployment::{BINARY, RunningGateway, UP_LINE};
 use super::{Deployment, ELEMENTS, LAYOUT, TEST_TIMEOUT, Team, round};
 use gateway::config::RegionFile;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};

@@ -6,7 +6,7 @@ use super::{
     round,
 };
 use gateway::config::RegionFile;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;

@@ -22,7 +22,7 @@ mod wan;
 
 use deployment::{Deployment, Layout, Team};
 use gateway::config::RegionFile;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use super::deployment::{BINARY, Deployment};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::config::RegionFile;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use gateway::observe::status::GatewayReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};

@@ -16,7 +16,7 @@ from .._memory.arena import Arena
 from .._operation import Operation
 from .._protocol.connection import Connection, attach_rank
 from .._protocol.remote import attach_remote_rank
-from .._protocol.socket_access import trusted_users
+from .._protocol.socket_access import trusted_socket_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .state import GroupState
 
@@ -175,7 +175,7 @@ class GatewayAttachment:
         location = self._location
         if location.tls is not None:
             return attach_remote_rank(location.tls, self._arena.view(), request, deadline)
-        trusted = trusted_users(location.user)
+        trusted = trusted_socket_users(location.user)
         return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
 
 

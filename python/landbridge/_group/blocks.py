@@ -23,6 +23,7 @@ from .poster import (
     CollectivePoster,
     check_reduction,
     check_result_array,
+    hash_moved_element,
     hash_posted_layout,
 )
 from .state import PostedCollective
@@ -467,6 +468,7 @@ def _agreed_blocks(
     """
     row = source.agreed_shape[1:]
     size = math.prod(row)
-    layout = hash_posted_layout(options.layout, row) if row else options.layout
+    layout = hash_moved_element(options.layout, source)
+    layout = hash_posted_layout(layout, row) if row else layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())
     return AgreedArray(source.dtype, rows * size, (rows * size,), layout, lists)

@@ -16,6 +16,7 @@ from .._config.region_file import (
     read_token,
 )
 from .._memory.arena import Arena
+from .._memory.limits import named_memory_limits
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
 from .group import Group
@@ -77,20 +78,22 @@ def connect(
         AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
             ``is_final`` says whether to try again makes sense.
         ArenaFull: A limit, which the text names, leaves too little memory for the arena.
-        LimitReached: This process has no descriptor or thread left, or may start no program.
+        LimitReached: This process has no descriptor, thread or memory left, or may start no
+            program.
         RanksTimedOut: A rank did not connect in time.
     """
     check_timeout_argument(timeout)
     choice = _check_rank_choice(rank, region, local_rank)
     nbytes = parse_bytes(arena)
     remote = _RemoteArguments(address, ca, token, identity)
-    location, number = _locate(remote, config, gateway, job, choice)
-    group = Group(location, number, Arena(nbytes))
-    try:
-        group._meet_all_ranks(time.monotonic() + timeout)
-    except BaseException:
-        group.close()
-        raise
+    with named_memory_limits():
+        location, number = _locate(remote, config, gateway, job, choice)
+        group = Group(location, number, Arena(nbytes))
+        try:
+            group._meet_all_ranks(time.monotonic() + timeout)
+        except BaseException:
+            group.close()
+            raise
     return group
 
 

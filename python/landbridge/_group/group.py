@@ -16,6 +16,7 @@ from .._config.region_file import GatewayLocation
 from .._exchange import exchange_integers
 from .._memory import arrays
 from .._memory.arena import Arena
+from .._memory.limits import named_memory_limits
 from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Op
@@ -85,7 +86,7 @@ class Group(BlockCollectives):
         Raises:
             LandbridgeError: ``failure`` itself, if the caller is at fault, so that another
                 attempt would fail too.
-            AttachError, RanksTimedOut: As ``connect``.
+            AttachError, LimitReached, RanksTimedOut: As ``connect``.
             Closed: The group was closed.
         """
         self._check_may_wait()
@@ -97,7 +98,7 @@ class Group(BlockCollectives):
                 raise failure
             reason = f"given up after: {failure}"
         deadline = time.monotonic() + timeout
-        with self._posting:
+        with self._posting, named_memory_limits():
             if self._state.is_epoch_agreed:
                 self._state.end_connection(self._state.connection, reason)
             self._meet_all_ranks(deadline)

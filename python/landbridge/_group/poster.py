@@ -320,7 +320,7 @@ def check_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
 def _posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
-    shape, layout = source.agreed_shape, options.layout
+    shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)
     elements = math.prod(shape)
     if options.flat:
         shape = (elements,)
@@ -329,9 +329,16 @@ def _posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> Ag
     return AgreedArray(source.dtype, elements, shape, layout)
 
 
-def hash_posted_layout(layout: int, shape: tuple[int, ...]) -> int:
-    """Returns a layout hash that stands for another one and for a shape."""
-    digest = hashlib.blake2b(f"{layout} {shape}".encode(), digest_size=8).digest()
+def hash_moved_element(layout: int, source: ArrayAdapter) -> int:
+    """Returns a layout hash that stands for another one and for the type of elements that are only
+    moved: they all travel as bytes. The hash stays as it is for types that the gateway knows."""
+    element = source.element
+    return hash_posted_layout(layout, element.label) if element.opaque_bytes else layout
+
+
+def hash_posted_layout(layout: int, fact: tuple[int, ...] | str) -> int:
+    """Returns a layout hash that stands for another one and for a shape or an element type."""
+    digest = hashlib.blake2b(f"{layout} {fact}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 

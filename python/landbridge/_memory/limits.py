@@ -6,6 +6,7 @@ some of them. A limit that cannot be read, as in a container without ``/proc``, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import resource
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from .._quantities import round_bytes
-from ..errors import LimitReached
+from ..errors import ArenaFull, LimitReached
 
 #: 1/128 of an arena is left free beside it, as the daemon's clients do: the kernel counts its page
 #: tables (8 bytes for each page of 4 KiB) and its index of pages (9 bytes for each).
@@ -98,6 +99,19 @@ def is_limit(error: OSError) -> bool:
     """Returns whether a system call failed because there is no descriptor, process or memory
     left."""
     return error.errno in (*_NO_DESCRIPTOR, *_NO_PROCESS)
+
+
+@contextlib.contextmanager
+def named_memory_limits() -> Iterator[None]:
+    """Raises ``LimitReached`` with the limits and the remedy where Python itself has no memory left.
+    ``ArenaFull`` passes: it names its limit already."""
+    try:
+        yield
+    except ArenaFull:
+        raise
+    except MemoryError as error:
+        text = "this process has no memory left; raise the limit that is met"
+        raise LimitReached(f"{text}: {name_thread_limits()}") from error
 
 
 def start_thread_within_limits(thread: threading.Thread) -> None:

@@ -12,7 +12,7 @@ import time
 from .. import errors
 from .connection import FIRST_RESPONSE_TIMEOUT_S, Channel, Connection, request_attach
 from .descriptor import CollectiveKind
-from .tls import TlsGateway, connect_tls, tls_distrust, load_tls_context
+from .tls import TlsGateway, connect_tls, trainer_tls_error, load_tls_context
 from .wire import (
     PIECE_MAX_BYTES,
     REQUESTS,
@@ -109,7 +109,7 @@ def attach_remote_rank(
     except OSError as error:
         connected.close()
         # In TLS 1.3 a client hears only now that its certificate was refused.
-        judged = tls_distrust(gateway, error) if isinstance(error, ssl.SSLError) else error
+        judged = trainer_tls_error(gateway, error) if isinstance(error, ssl.SSLError) else error
         if isinstance(judged, errors.AttachError):
             raise judged from error
         text = f"the gateway at {gateway.address} ended the connection: {error}"

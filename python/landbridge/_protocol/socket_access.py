@@ -40,7 +40,7 @@ class TrustedUsers(NamedTuple):
         return ", ".join(map(_user_label, users))
 
 
-def trusted_users(gateway: int | None) -> TrustedUsers:
+def trusted_socket_users(gateway: int | None) -> TrustedUsers:
     """Returns the users that this process trusts with the socket of a gateway of this user."""
     return TrustedUsers(os.geteuid(), gateway)
 

@@ -218,16 +218,16 @@ def connect_tls(gateway: TlsGateway, context: ssl.SSLContext, deadline: float) -
         try:
             channel.shake_hands(gateway, deadline)
         except ssl.SSLError as error:
-            raise tls_distrust(gateway, error) from error
+            raise trainer_tls_error(gateway, error) from error
     except BaseException:
         connected.close()
         raise
     return channel
 
 
-def tls_distrust(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
-    """Returns the error of a trainer that one end of TLS does not trust, or ``error`` itself where
-    it may pass."""
+def trainer_tls_error(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
+    """Returns a final ``UntrustedSocket`` for an error of TLS that another attempt cannot cure, and
+    ``error`` itself where the gateway only ended the connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"{error.verify_message}; is `ca` the CA of this gateway's deployment?"
     elif "ALERT" in (error.reason or ""):

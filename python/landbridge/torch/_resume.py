@@ -17,7 +17,7 @@ from ._sync import (
     check_overwritable,
     names_digest,
     parameters_digest,
-    strip_ddp,
+    module_without_ddp,
     sync_module,
 )
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors
@@ -82,7 +82,7 @@ def resume(
     if not 0 <= step < 1 << 63:
         raise ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
     check_overwritable(module)
-    parts = [strip_ddp(module), *others]
+    parts = [module_without_ddp(module), *others]
     layout = names_digest(module, *(type(part).__qualname__ for part in others))
     deadline = time.monotonic() + timeout
 

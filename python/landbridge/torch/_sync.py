@@ -83,7 +83,7 @@ def names_digest(module: torch.nn.Module, *more: str) -> int:
 def parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
-    parameters = _check_named("parameter", strip_ddp(module).named_parameters())
+    parameters = _check_named("parameter", module_without_ddp(module).named_parameters())
     return _hash_tensors("", *(flat_cpu_copy(parameter) for _, parameter in parameters))
 
 
@@ -94,7 +94,7 @@ def check_overwritable(module: torch.nn.Module) -> None:
         check_writable_plain_tensor(torch, tensor, f"`{name}` of the module")
 
 
-def strip_ddp(module: torch.nn.Module) -> torch.nn.Module:
+def module_without_ddp(module: torch.nn.Module) -> torch.nn.Module:
     """Returns the module without DDP around it, which changes the names of its parts."""
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         inner: torch.nn.Module = module.module
@@ -114,8 +114,8 @@ def _hash_tensors(names: str, *parts: torch.Tensor) -> int:
 def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the name and the tensor of each parameter and buffer of a module. Raises
     ``UnsupportedArray`` for one that is no plain memory."""
-    yield from _check_named("parameter", strip_ddp(module).named_parameters())
-    yield from _check_named("buffer", strip_ddp(module).named_buffers())
+    yield from _check_named("parameter", module_without_ddp(module).named_parameters())
+    yield from _check_named("buffer", module_without_ddp(module).named_buffers())
 
 
 def _check_named(

@@ -46,15 +46,16 @@ class BroadcastRoom:
         self.agreed_bytes = self.chunk_bytes = 0
         #: Memory for the contribution and the result of each broadcast in flight.
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._reserve_pairs(group, nbytes)
+        self._reserve_broadcast_slots(group, nbytes)
         if not self.pairs:
             # This waits for collectives under way and collects garbage, which may hold memory.
             with contextlib.suppress(ArenaFull):
                 group.empty(_CHUNK_BYTES_MIN, torch.uint8)
-                self._reserve_pairs(group, nbytes)
+                self._reserve_broadcast_slots(group, nbytes)
 
-    def _reserve_pairs(self, group: Group, nbytes: int | None) -> None:
-        """Reserves memory for the longest chunks that leave room for enough broadcasts."""
+    def _reserve_broadcast_slots(self, group: Group, nbytes: int | None) -> None:
+        """Reserves a contribution and a result slot for each broadcast in flight. Halves the chunk
+        until enough broadcasts fit; ``pairs`` stays empty if too few fit even then."""
         chunk = _CHUNK_BYTES_MAX
         while chunk >= _CHUNK_BYTES_MIN:
             most = _BROADCASTS_IN_FLIGHT_MAX

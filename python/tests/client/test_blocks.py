@@ -118,6 +118,18 @@ def test_ranks_with_elements_of_different_sizes_disagree(groups):
     call_for_all(groups, gather)
 
 
+@pytest.mark.parametrize("move", ["all_gather", "broadcast"])
+def test_ranks_with_elements_of_different_types_disagree(groups, move):
+    def post(group):
+        # All of them have eight bytes.
+        dtype = ["complex64", "M8[s]", [("key", "<u4"), ("value", "<f4")]][group.rank]
+        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+            getattr(group, move)(numpy.zeros(4, dtype))
+            group.barrier()
+
+    call_for_all(groups, post)
+
+
 def test_a_result_goes_where_it_is_wanted(groups):
     def gather(group):
         out = numpy.zeros((6, 3), "float32")

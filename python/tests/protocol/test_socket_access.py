@@ -13,7 +13,7 @@ from landbridge._protocol.socket_access import (
     TrustedUsers,
     check_socket_folder,
     describe_denied_access,
-    trusted_users,
+    trusted_socket_users,
 )
 from landbridge._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 
@@ -66,7 +66,7 @@ def test_the_own_users_process_gets_the_token(tmp_path, listener):
     thread = threading.Thread(target=receive_and_close)
     thread.start()
     with pytest.raises(landbridge.NoGateway, match="ended the connection"):
-        attach(tmp_path / "east.sock", trusted_users(None))
+        attach(tmp_path / "east.sock", trusted_socket_users(None))
     thread.join()
     assert received and received[0]
 
@@ -74,7 +74,7 @@ def test_the_own_users_process_gets_the_token(tmp_path, listener):
 def test_a_folder_of_a_third_user_is_refused(tmp_path):
     if os.geteuid() == 0:
         os.chown(tmp_path, THIRD_USER, -1)
-        stranger = trusted_users(None)
+        stranger = trusted_socket_users(None)
     else:
         stranger = TrustedUsers(THIRD_USER, None)
     with pytest.raises(landbridge.UntrustedSocket, match="belongs to user .*trusted are root"):
@@ -90,9 +90,9 @@ def test_a_folder_that_others_write_must_be_sticky(tmp_path, mode, is_good):
     folder.mkdir()
     folder.chmod(mode)
     if is_good:
-        return check_socket_folder(folder / "east.sock", trusted_users(None))
+        return check_socket_folder(folder / "east.sock", trusted_socket_users(None))
     with pytest.raises(landbridge.UntrustedSocket, match="chmod go-w"):
-        check_socket_folder(folder / "east.sock", trusted_users(None))
+        check_socket_folder(folder / "east.sock", trusted_socket_users(None))
 
 
 def test_a_denied_socket_names_its_user_and_group(tmp_path, listener):
@@ -115,5 +115,5 @@ def test_a_refused_connection_is_no_missing_gateway(tmp_path, listener, monkeypa
 
         monkeypatch.setattr(connection.socket, "socket", DeniedSocket)
     with pytest.raises(landbridge.NotPermitted, match="denied: socket .* mode") as raised:
-        attach(tmp_path / "east.sock", trusted_users(None))
+        attach(tmp_path / "east.sock", trusted_socket_users(None))
     assert "landbridge run" not in str(raised.value)

@@ -1,7 +1,7 @@
 //! Gateways without work: they hardly run, and still notice in time when a peer or a link is gone.
 
+use gateway::observe::problem_report::ProblemCause;
 use gateway::observe::readiness::is_ready;
-use gateway::observe::status::ProblemCause;
 use hier_collectives::ids::GatewayId;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{EAST, Lab, Shape, WEST, simulate};

@@ -3,8 +3,9 @@
 
 use gateway::client::AttachError;
 use gateway::local::job::JobSpec;
+use gateway::observe::problem_report::ProblemCause;
 use gateway::observe::readiness::is_ready;
-use gateway::observe::status::{GatewayReport, ProblemCause};
+use gateway::observe::status::GatewayReport;
 use hier_collectives::ids::GatewayId;
 use scenarios::lab::mesh::Mesh;
 use scenarios::observe::log_capture::Log;

@@ -1,7 +1,8 @@
 //! Shut UDP ports and an MTU that does not fit are named at both ends, by status, log and metrics.
 
+use gateway::observe::problem_report::ProblemCause;
 use gateway::observe::readiness::is_ready;
-use gateway::observe::status::{PeerState, ProblemCause};
+use gateway::observe::status::PeerState;
 use hier_collectives::ids::GatewayId;
 use scenarios::observe::log_capture::Log;
 use scenarios::{EAST, Lab, Shape, WEST, address, simulate};

@@ -2,8 +2,9 @@
 //! they are used again once they are back.
 
 use gateway::client::Client;
+use gateway::observe::problem_report::ProblemCause;
 use gateway::observe::readiness::is_ready;
-use gateway::observe::status::{GatewayReport, ProblemCause};
+use gateway::observe::status::GatewayReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::{Failure, FailureCode};

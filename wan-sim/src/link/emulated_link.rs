@@ -53,6 +53,10 @@ enum Occurrence {
 }
 
 impl EmulatedLink {
+    /// The ASCII text `backward`, XORed into the seed of a link's backward direction, so that the two
+    /// directions draw different random numbers.
+    pub const BACKWARD_SEED_MASK: u64 = u64::from_be_bytes(*b"backward");
+
     /// Makes an idle link; `seed` decides every random draw.
     pub fn new(spec: LinkSpec, seed: u64) -> Self {
         Self::scripted(spec, Script::default(), seed)

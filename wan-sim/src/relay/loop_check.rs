@@ -16,7 +16,7 @@ const NAME_PREFIX: &str = "wan-sim/";
 
 /// Announces forwards to other relays until dropped. A forward whose name is too long for a socket,
 /// or taken by another program, is not announced.
-pub(super) fn announce_forwards_for_loop_check(forwards: &[Forward]) -> Vec<UnixDatagram> {
+pub(super) fn announce_loop_check_forwards(forwards: &[Forward]) -> Vec<UnixDatagram> {
     let announce = |forward: &Forward| {
         let name = format!("{NAME_PREFIX}{}={}", forward.listen, forward.target);
         UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name).ok()?).ok()
@@ -25,7 +25,7 @@ pub(super) fn announce_forwards_for_loop_check(forwards: &[Forward]) -> Vec<Unix
 }
 
 /// Returns the forwards that relays have announced; none where the kernel lists no sockets.
-pub(super) fn forwards_for_loop_check() -> Vec<Forward> {
+pub(super) fn loop_check_forwards() -> Vec<Forward> {
     let listed = std::fs::read("/proc/net/unix").unwrap_or_default();
     forwards_of_sockets(&String::from_utf8_lossy(&listed))
 }
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn a_forward_is_announced_until_its_relay_ends() {
         let own = forwards(&["127.213.1.7:4711=127.213.1.8:4712"]);
-        let announced = announce_forwards_for_loop_check(&own);
+        let announced = announce_loop_check_forwards(&own);
         assert_eq!(announced.len(), 1);
-        assert!(forwards_for_loop_check().contains(&own[0]));
+        assert!(loop_check_forwards().contains(&own[0]));
         drop(announced);
-        assert!(!forwards_for_loop_check().contains(&own[0]));
+        assert!(!loop_check_forwards().contains(&own[0]));
     }
 }

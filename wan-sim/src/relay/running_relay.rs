@@ -1,7 +1,7 @@
 //! The handle of a running relay: it starts the thread, reads counters, and changes the links.
 
 use super::forward::{Forward, RelaySpec};
-use super::loop_check::{announce_forwards_for_loop_check, find_loop, forwards_for_loop_check};
+use super::loop_check::{announce_loop_check_forwards, find_loop, loop_check_forwards};
 use super::pump::RelayPump;
 use super::shared::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
 use super::socket::{RelaySocket, connect_socket_to};
@@ -96,7 +96,7 @@ impl Relay {
         recorder.write_link(
             BACKWARD_LINK,
             "backward",
-            spec.seed ^ BACKWARD_SEED_MASK,
+            spec.seed ^ EmulatedLink::BACKWARD_SEED_MASK,
             spec.backward,
         );
         recorder.write_conditions(BACKWARD_LINK, &spec.conditions);
@@ -122,8 +122,8 @@ impl Relay {
             .collect();
         bound.iter().try_for_each(|forward| check_relay_target(forward.target))?;
         // Announced first: of two relays that start at once one sees the other.
-        let announced = announce_forwards_for_loop_check(&bound);
-        if let Some(listen) = find_loop(&bound, &forwards_for_loop_check()) {
+        let announced = announce_loop_check_forwards(&bound);
+        if let Some(listen) = find_loop(&bound, &loop_check_forwards()) {
             return Err(RelayError::Loop(listen));
         }
         let link = |link: LinkSpec, seed: u64| {
@@ -132,7 +132,7 @@ impl Relay {
         let shared = Arc::new(Mutex::new(RelayState {
             links: [
                 link(spec.forward, spec.seed),
-                link(spec.backward, spec.seed ^ BACKWARD_SEED_MASK),
+                link(spec.backward, spec.seed ^ EmulatedLink::BACKWARD_SEED_MASK),
             ],
             shortest_round_trip: spec.forward.delay() + spec.backward.delay(),
             own: OwnDrops::default(),
@@ -249,7 +249,3 @@ impl Drop for Relay {
         let _ = self.stop_thread();
     }
 }
-
-/// XORed into the relay's seed for the link from targets to clients, so that the two directions
-/// draw different random numbers.
-const BACKWARD_SEED_MASK: u64 = 0x6261_636b_7761_7264;

@@ -238,7 +238,7 @@ impl Topology {
         let mut sites: Vec<_> = raw_sites_of_file(lab.site).collect();
         let mut links = lab.link;
         for (name, link) in &links {
-            if let Some(key) = link.gateway_key() {
+            if let Some(key) = link.fabric_only_key() {
                 let key = format!("link.{name}.{key}");
                 let message = "is how gateways use a link: accepted in a fabric only".to_owned();
                 return Err(FileError::Impossible { path: path.to_owned(), key, message });

@@ -66,7 +66,7 @@ impl VirtualNet {
     /// CoDel queue are dropped.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.medium.lock_state();
-        state.set_link(b, a, EmulatedLink::new(b_to_a, seed ^ BACKWARD_SEED_MASK));
+        state.set_link(b, a, EmulatedLink::new(b_to_a, seed ^ EmulatedLink::BACKWARD_SEED_MASK));
         state.set_link(a, b, EmulatedLink::new(a_to_b, seed));
     }
 
@@ -83,7 +83,7 @@ impl VirtualNet {
     pub fn set_port(&self, ip: IpAddr, egress: LinkSpec, ingress: LinkSpec, seed: u64) {
         let (egress, ingress) = (
             EmulatedLink::new(egress, seed),
-            EmulatedLink::new(ingress, seed ^ BACKWARD_SEED_MASK),
+            EmulatedLink::new(ingress, seed ^ EmulatedLink::BACKWARD_SEED_MASK),
         );
         let port = HostPort { egress: Some(egress), ingress: Some(ingress) };
         self.medium.lock_state().ports.insert(ip, port);
@@ -234,10 +234,6 @@ impl VirtualNet {
         self.medium.now()
     }
 }
-
-/// XORed into the seed of a link's backward direction, so that the two directions draw different
-/// random numbers.
-const BACKWARD_SEED_MASK: u64 = 0x6261_636b_7761_7264;
 
 /// UDP port 49,152: the first that a virtual socket bound to port 0 may get.
 const EPHEMERAL_PORT_FIRST: u16 = 49_152;

@@ -39,7 +39,7 @@ impl VirtualSocket {
     ) -> Result<usize, Option<TimeNs>> {
         let now = self.medium.now();
         let mut state = self.medium.lock_state();
-        let others = state.admit_to_port(now, self.address.ip(), self.address);
+        let others = state.admit_to_ingress(now, self.address.ip(), self.address);
         // They take the lock only when they run, after this.
         others.into_iter().for_each(Waker::wake);
         let Some(inbox) = state.inboxes.get_mut(&self.address) else {

@@ -299,9 +299,9 @@ impl NetState {
         self.undelivered.dropped += (dropped + waiting.len()) as u64;
     }
 
-    /// Passes the datagrams that have come to the port of `ip` by `now` through the port. Returns
-    /// the wakers of the sockets that wait for them, except of `reader`.
-    pub(super) fn admit_to_port(
+    /// Moves the datagrams that have reached the host `ip` by `now` into its ingress stage, which
+    /// limits the rate of the host. Returns the wakers of the sockets that wait for them, except of `reader`.
+    pub(super) fn admit_to_ingress(
         &mut self,
         now: TimeNs,
         ip: IpAddr,

@@ -23,7 +23,7 @@ use hier_collectives::ids::RankId;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
-use tls::tls_distrust;
+use tls::trainer_tls_distrust;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -287,7 +287,7 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     // In TLS 1.3 a client hears only now that its certificate was refused.
-    let lost = |error: io::Error| match tls_distrust(&error) {
+    let lost = |error: io::Error| match trainer_tls_distrust(&error) {
         Some(why) => AttachError::Untrusted(why),
         None => AttachError::Lost(error.to_string()),
     };
@@ -295,7 +295,7 @@ async fn send_attach_request(
     // A gateway that has closed the connection may have said why.
     let answer = match (read_local_message(stream).await, sent) {
         (Ok(answer), _) => answer,
-        (Err(error), _) if tls_distrust(&error).is_some() => return Err(lost(error)),
+        (Err(error), _) if trainer_tls_distrust(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
     match Response::decode(&answer) {

@@ -119,7 +119,7 @@ impl TlsGateway {
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
-            match tls_distrust(&error) {
+            match trainer_tls_distrust(&error) {
                 Some(why) => ConnectError::Untrusted(format!("{}: {why}", self.address)),
                 None => ConnectError::NoAnswer(error),
             }
@@ -127,8 +127,9 @@ impl TlsGateway {
     }
 }
 
-/// Returns the reason why one end of TLS does not trust the other; `None` for an error that may pass.
-pub(super) fn tls_distrust(error: &io::Error) -> Option<String> {
+/// Returns the reason why one end of TLS does not trust the other; `None` for an error after which
+/// another attempt may succeed.
+pub(super) fn trainer_tls_distrust(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let advice = match tls {
         rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {

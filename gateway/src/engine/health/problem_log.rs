@@ -1,6 +1,6 @@
 //! Decides which problems of the gateway are logged: those that last, since many end by themselves.
 
-use crate::observe::status::{ProblemCause, ProblemReport};
+use crate::observe::problem_report::{ProblemCause, ProblemReport};
 use crate::warnings::{WarningCause, Warnings};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
@@ -60,7 +60,7 @@ impl ProblemLog {
         let mut lines = Vec::new();
         let key = |problem: &ProblemReport| (problem.cause, problem.subject.clone());
         let present: Vec<_> =
-            problems.iter().filter(|problem| has_no_problem_log_line(problem.cause)).collect();
+            problems.iter().filter(|problem| is_logged_by_problem_log(problem.cause)).collect();
         let is_present = |known: &ProblemKey| present.iter().any(|p| key(p) == *known);
         let ended: Vec<_> = self.lasting.extract_if(.., |known, _| !is_present(known)).collect();
         for (known, ended) in ended {
@@ -94,8 +94,9 @@ impl ProblemLog {
     }
 }
 
-/// Whether nothing else logs problems of this cause.
-fn has_no_problem_log_line(cause: ProblemCause) -> bool {
+/// Whether a [`ProblemLog`] logs the problems of a cause. Those of other causes are logged where
+/// they are found.
+fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
     match cause {
         ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {
             true

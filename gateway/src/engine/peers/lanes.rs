@@ -134,25 +134,25 @@ impl Peer {
 
     /// Whether the path of a lane does not count as dead.
     fn is_heard(&self, handle: &LaneHandle) -> bool {
-        self.silence_of(handle) < self.dead_path_time_of(handle)
+        self.lane_silence(handle) < self.lane_dead_path_time(handle)
     }
 
     /// Returns the time for which a lane was silent.
-    fn silence_of(&self, handle: &LaneHandle) -> Span {
+    fn lane_silence(&self, handle: &LaneHandle) -> Span {
         self.tallies.get(&handle.id).map_or(Span::ZERO, |tally| tally.silence)
     }
 
     /// Returns the silence after which the path of a lane counts as dead.
-    fn dead_path_time_of(&self, handle: &LaneHandle) -> Span {
+    fn lane_dead_path_time(&self, handle: &LaneHandle) -> Span {
         dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
     }
 
     /// Hands the state of the lanes to the lane number, which may change.
     pub(super) fn judge_lanes(&mut self, now: TimeNs) {
         let in_use = self.number.in_use();
-        let least_silent = self.lanes.values().min_by_key(|handle| self.silence_of(handle));
+        let least_silent = self.lanes.values().min_by_key(|handle| self.lane_silence(handle));
         let (silence, dead_path_time) = least_silent.map_or((Span::ZERO, Span::ZERO), |handle| {
-            (self.silence_of(handle), self.dead_path_time_of(handle))
+            (self.lane_silence(handle), self.lane_dead_path_time(handle))
         });
         let last = in_use.saturating_sub(1);
         let lower_heard =

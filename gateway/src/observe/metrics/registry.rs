@@ -10,8 +10,9 @@ use super::network::{
     LaneFamilies, LaneMetrics, LinkFamilies, PeerFamilies, PeerMetrics, PeerPlace, RealGauge,
 };
 use super::process::ProcessCollector;
+use crate::observe::problem_report::ProblemCause;
 use crate::observe::readiness::is_ready;
-use crate::observe::status::{GatewayReport, ProblemCause};
+use crate::observe::status::GatewayReport;
 use crate::sync::lock;
 use crate::wan::connect::tls::CertificateExpiry;
 use crate::warnings::Warnings;

@@ -1,6 +1,7 @@
 use super::server::example;
 use crate::observe::history::{History, HistorySample};
-use crate::observe::status::{GatewayReport, ProblemCause, ProblemReport};
+use crate::observe::problem_report::{ProblemCause, ProblemReport};
+use crate::observe::status::GatewayReport;
 use crate::observe::versioned::Versioned;
 
 /// Returns the report of a gateway after some seconds, in which it did so many times the same.

@@ -1,5 +1,5 @@
 use super::server::{example, server};
-use crate::observe::status_request::StatusRequest;
+use crate::observe::engine_status_request::StatusRequest;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
 use crate::observe::metrics::{MetricsRegistry, PeerPlace, metrics_page};
+use crate::observe::problem_report::ProblemCause;
 use crate::observe::readiness::judge_readiness;
-use crate::observe::status::{LinkReport, ProblemCause, StragglerReport};
+use crate::observe::status::{LinkReport, StragglerReport};
 use crate::observe::tests::server::example;
 use crate::wan::connect::tls::CertificateExpiry;
 use hier_collectives::ids::RankId;

@@ -1,5 +1,6 @@
 use super::server::{example, example_fabric};
 use crate::observe::history::History;
+use crate::observe::problem_report::{ProblemCause, ProblemReport};
 use crate::observe::status::*;
 use serde_json::Value;
 

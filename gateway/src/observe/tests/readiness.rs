@@ -1,8 +1,8 @@
 use super::server::example;
+use crate::observe::problem_report::ProblemCause;
 use crate::observe::readiness::{describe_unready_epoch, is_ready, judge_readiness};
 use crate::observe::status::{
     DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, PeerState,
-    ProblemCause,
 };
 
 /// Returns cause and text of each problem, and whether the gateway is ready.

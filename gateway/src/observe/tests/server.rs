@@ -1,10 +1,10 @@
+use crate::observe::engine_status_request::{StatusError, StatusHandle, StatusRequest};
 use crate::observe::fabric::FabricReport;
-use crate::observe::fetch::{FetchError, fetch_status};
+use crate::observe::fetch_status::{FetchError, fetch_status};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::server::{AnswerSources, run_http_server};
 use crate::observe::status::*;
-use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::net::SocketAddr;

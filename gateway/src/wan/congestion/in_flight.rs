@@ -52,9 +52,9 @@ pub(crate) struct InFlight {
     /// Bytes in flight before the last acknowledgement.
     bytes_before_ack: AtomicU64,
     /// Bytes lost and not retransmitted yet.
-    lost: UnsentWindowBytes,
+    lost: InFlightUnsentBytes,
     /// Bytes handed to QUIC and not sent yet.
-    handed: UnsentWindowBytes,
+    handed: InFlightUnsentBytes,
     /// Bytes for which the sender waits; 0 while it does not wait.
     wanted: AtomicU64,
     /// Wakes the sender when space for some of the wanted bytes is free.
@@ -81,7 +81,7 @@ pub(crate) struct InFlight {
 /// estimate: QUIC does not report the bytes that a reset stream drops.
 /// All tasks of a lane run on one thread, so nothing comes between a load and its store.
 #[derive(Debug, Default)]
-struct UnsentWindowBytes {
+struct InFlightUnsentBytes {
     bytes: AtomicU64,
     /// The part of `bytes` that was added since a packet was last sent.
     recent: AtomicU64,
@@ -199,8 +199,8 @@ impl InFlight {
         let before = self.bytes.swap(in_flight, Ordering::Relaxed);
         self.bytes_before_ack.store(before, Ordering::Relaxed);
         if all_sent {
-            self.handed.forget_older();
-            self.lost.forget_older();
+            self.handed.forget_dropped();
+            self.lost.forget_dropped();
         }
         if in_flight == 0 && before > 0 {
             self.began_or_ended.notify_one();
@@ -303,7 +303,7 @@ impl InFlight {
     }
 }
 
-impl UnsentWindowBytes {
+impl InFlightUnsentBytes {
     /// Returns the bytes that QUIC is still to send, which count against the congestion window.
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -324,8 +324,9 @@ impl UnsentWindowBytes {
         sent
     }
 
-    /// Forgets the bytes that were added before the last packet left: QUIC has dropped them.
-    fn forget_older(&self) {
+    /// Keeps only the bytes that were added since a packet was last sent. QUIC has sent all it had,
+    /// so it has dropped the others with their streams.
+    fn forget_dropped(&self) {
         self.bytes.store(self.recent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 

@@ -27,8 +27,8 @@ pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
 /// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress
 /// reports of a gateway, since all gateways report to all.
 const PEERS_PER_INTERVAL_STEP: u64 = 16;
-/// 3: the time between two progress reports of a gateway is at most three times
-/// [`PROGRESS_REPORT_INTERVAL`].
+/// 3: with many peers the time between two progress reports of a gateway is up to three times
+/// [`PROGRESS_REPORT_INTERVAL`], so that three reports fit into the least stall deadline.
 const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.

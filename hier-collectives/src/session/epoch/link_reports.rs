@@ -83,12 +83,14 @@ impl LinkReports {
             return None;
         }
         let reported = self.reported_links(in_use);
-        if !any_link_differs(&self.planned_for, &reported, LINK_CHANGE_FRACTION) {
+        if !any_link_report_differs(&self.planned_for, &reported, LINK_CHANGE_FRACTION) {
             self.candidate = None;
             return None;
         }
         match &mut self.candidate {
-            Some(seen) if !any_link_differs(&seen.links, &reported, STEADY_LINK_FRACTION) => {
+            Some(seen)
+                if !any_link_report_differs(&seen.links, &reported, STEADY_LINK_FRACTION) =>
+            {
                 seen.collectives += 1;
                 if seen.collectives < STEADY_COLLECTIVES {
                     return None;
@@ -120,7 +122,7 @@ impl LinkReports {
 
     /// Whether some link of a fabric is reported to differ much from it.
     pub fn differ_from(&self, fabric: &Fabric) -> bool {
-        any_link_differs(fabric.links(), &self.reported_links(fabric), LINK_CHANGE_FRACTION)
+        any_link_report_differs(fabric.links(), &self.reported_links(fabric), LINK_CHANGE_FRACTION)
     }
 
     /// Records that no plan is being made any more.
@@ -212,7 +214,7 @@ pub(in crate::session) fn link_changes_text(
 
 /// Whether two lists of links join other regions, or some link differs in capacity or RTT by more
 /// than a fraction.
-fn any_link_differs(before: &[Link], now: &[Link], fraction: f64) -> bool {
+fn any_link_report_differs(before: &[Link], now: &[Link], fraction: f64) -> bool {
     !join_same_regions(before, now)
         || before.iter().zip(now).any(|(before, now)| link_differs(before, now, fraction))
 }

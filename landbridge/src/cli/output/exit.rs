@@ -12,7 +12,7 @@ use gateway::limits::process::LimitRemedy;
 use gateway::local::operator::OperatorError;
 use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
-use gateway::observe::fetch::FetchError;
+use gateway::observe::fetch_status::FetchError;
 use gateway::simulate::SimulateError;
 use gateway::wan::connect::tls::{CredentialsError, OwnCertificateError};
 use signal_hook::consts::SIGXFSZ;

@@ -24,10 +24,10 @@ use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, Start
 use gateway::host::RealHost;
 use gateway::local::remote::listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
+use gateway::observe::engine_status_request::StatusHandle;
 use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{AnswerSources, run_http_server};
-use gateway::observe::status_request::StatusHandle;
 use hier_collectives::plan;
 use reload::RunningFiles;
 use service_manager::ServiceManager;

@@ -10,7 +10,7 @@ use super::config::GatewayArguments;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use clap::Args;
-use gateway::observe::fetch::fetch_status;
+use gateway::observe::fetch_status::fetch_status;
 use tables::describe_gateway_status;
 use watch::watch_status;
 

@@ -1,6 +1,7 @@
 //! A gateway's status as text: its problems, peers, links and jobs in full.
 
 use crate::cli::output::table::{render_field_table, render_table};
+use gateway::observe::problem_report::ProblemReport;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
 use units::{BitRate, ByteCount, Span, rounded_number, rounded_percent};
@@ -34,7 +35,7 @@ pub(super) fn describe_status_readiness(status: &observed::GatewayReport, shown:
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
     let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
-    let problem_row = |problem: &observed::ProblemReport| {
+    let problem_row = |problem: &ProblemReport| {
         let kind = if problem.blocks { "NOT READY" } else { "WARNING" };
         [kind.to_owned(), problem.to_string()]
     };

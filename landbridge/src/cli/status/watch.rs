@@ -6,7 +6,7 @@ use super::overview::describe_overview;
 use crate::cli::output::exit::CommandError;
 use crate::cli::output::print::{print_json, print_verbatim};
 use gateway::host::current_thread_runtime;
-use gateway::observe::fetch::fetch_status_async;
+use gateway::observe::fetch_status::fetch_status_async;
 use gateway::observe::status::GatewayReport;
 use std::collections::VecDeque;
 use std::io::IsTerminal;

@@ -3,10 +3,10 @@
 use super::super::packet_fate::{CrossName, Fate, Packet, PacketFlow};
 use super::bbr::Bbr;
 use super::controller::Controller;
+use super::cross_report::{CrossReport, SEGMENT_BYTES};
 use super::cubic::Cubic;
 use super::new_reno::NewReno;
 use super::on_off::OnOffFlow;
-use super::report::{CrossReport, SEGMENT_BYTES, report_interval_of};
 use super::traffic::{CrossKind, CrossTraffic};
 use super::window_flow::WindowFlow;
 use crate::random_stream::RandomStream;
@@ -234,7 +234,7 @@ impl CrossFlow {
 
     /// Counts a packet that arrived.
     fn count_arrival(&mut self, arrived: TimeNs) {
-        let place = report_interval_of(arrived) as usize;
+        let place = CrossReport::interval_of(arrived) as usize;
         if place >= self.delivered_bytes.len() {
             self.delivered_bytes.resize(place + 1, 0);
         }

@@ -6,14 +6,14 @@
 mod ack_sample;
 mod bbr;
 mod controller;
+mod cross_report;
 mod cubic;
 mod engine;
 mod new_reno;
 mod on_off;
-mod report;
 mod traffic;
 mod window_flow;
 
+pub use cross_report::{CrossReport, jain_index};
 pub(super) use engine::{CrossEngine, CrossPacket, CrossStep};
-pub use report::{CrossReport, jain_index};
 pub use traffic::{CrossKind, CrossTraffic, CrossTrafficError};

@@ -1,6 +1,6 @@
 //! A sender that bursts at a rate and pauses, whatever happens to its packets.
 
-use super::report::SEGMENT_BYTES;
+use super::cross_report::SEGMENT_BYTES;
 use crate::random_stream::RandomStream;
 use units::{BitRate, Span, TimeNs};
 

@@ -119,8 +119,9 @@ pub(in crate::topology) enum LinkError {
 }
 
 impl RawLink {
-    /// Returns the first of these keys that only the link of a fabric may have.
-    pub(in crate::topology) fn gateway_key(&self) -> Option<&'static str> {
+    /// Returns the first given key that tells gateways how to use a link (`schedule`,
+    /// `controller`). Only the link of a fabric may have it, not that of a lab.
+    pub(in crate::topology) fn fabric_only_key(&self) -> Option<&'static str> {
         let own = [("schedule", self.schedule), ("controller", self.controller)];
         own.into_iter().find_map(|(key, given)| given.map(|_| key))
     }

@@ -75,9 +75,10 @@ const TRIAL_PAUSE_MIN: Span = Span::from_secs(10);
 /// 20 min: the longest pause between trials of a lane.
 /// Tested by `trials_in_vain_become_rare`.
 const TRIAL_PAUSE_MAX: Span = Span::from_secs(1200);
-/// 10 s: so long a peer has for the trial of a lane that it wants, before this end tries one more.
+/// 10 s, as [`LANE_UP_TIME_MIN`]: a peer has this time for the trial of a lane that it wants, before
+/// this end tries one more.
 /// Tested by `a_trial_of_the_peer_is_awaited`.
-const PEER_TRIAL_TIME: Span = Span::from_secs(10);
+const PEER_TRIAL_TIME: Span = LANE_UP_TIME_MIN;
 /// 10 s, or [`LANE_UP_ROUNDS`]: while no lane to a peer is up, one more is dialled after each such
 /// time, since the path of the first may be dead.
 const LANE_ABSENCE: Span = Span::from_secs(10);

@@ -28,18 +28,18 @@ impl CrossReport {
     /// intervals.
     pub fn delivered_between(&self, from: TimeNs, until: TimeNs) -> u64 {
         let place = |at: TimeNs| {
-            usize::try_from(report_interval_of(at))
+            usize::try_from(Self::interval_of(at))
                 .unwrap_or(usize::MAX)
                 .min(self.delivered_bytes.len())
         };
         let (from, until) = (place(from), place(until));
         self.delivered_bytes[from..until.max(from)].iter().sum()
     }
-}
 
-/// Returns the number of the interval of a report that holds `at`.
-pub(super) fn report_interval_of(at: TimeNs) -> u64 {
-    at.ns() / CrossReport::INTERVAL.ns()
+    /// Returns the number of the interval of a report that holds `at`.
+    pub(super) fn interval_of(at: TimeNs) -> u64 {
+        at.ns() / Self::INTERVAL.ns()
+    }
 }
 
 /// Returns Jain's index of fairness: 1 where all shares are equal, 1/n where one has all. Returns 1
