@@ -3,16 +3,17 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use rustix::io::retry_on_intr;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use units::ByteCount;
 
 /// 5 s: the wait for the first byte of a pipe. A program in `<(...)` writes at once, and a pipe that
 /// nobody has opened for writing would be waited for without end.
-const PIPE_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a file of at most `bytes_max` bytes. A pipe is read to its end.
 ///
@@ -47,15 +48,27 @@ pub fn open_input_file(path: &Path) -> io::Result<File> {
     // A pipe without a writer would block in `open`.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Fifo {
-        let mut polled = [PollFd::new(&file, PollFlags::IN)];
-        if retry_on_intr(|| poll(&mut polled, Some(&PIPE_TIMEOUT)))? == 0 {
-            let why = "a pipe into which nobody writes; name a file, or start its writer first";
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-        }
+    let is_pipe = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Fifo;
+    if is_pipe && !has_input_before(&file, Instant::now() + PIPE_TIMEOUT)? {
+        let why = "a pipe into which nobody writes; name a file, or start its writer first";
+        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
     }
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
+}
+
+/// Waits until a file has input, until a time at most; returns whether it has. Signals do not make the
+/// wait longer.
+fn has_input_before(file: &File, deadline: Instant) -> io::Result<bool> {
+    let mut polled = [PollFd::new(file, PollFlags::IN)];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut polled, Some(&left)) {
+            Err(Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Signals by which a terminal stops or ends the programs that run in it.
 //!
-//! `main` calls [`write_in_background`] before it starts a thread, since each thread inherits the
-//! signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt_signal`].
+//! `main` calls [`unblock_handled_signals`] and [`write_in_background`] before it starts a thread, since
+//! each thread inherits the signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt_signal`].
 
 #![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
 
 use libc::{SIG_BLOCK, SIG_IGN, SIG_UNBLOCK, SIGHUP, SIGTTOU, c_int};
+use signal_hook::consts::{SIGALRM, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -16,7 +17,17 @@ use std::ptr;
 /// # Errors
 /// The system refuses.
 pub fn write_in_background() -> io::Result<()> {
-    change_signal_mask(SIG_BLOCK)
+    change_signal_mask(SIG_BLOCK, &[SIGTTOU])
+}
+
+/// Unblocks the signals that commands handle, for this thread and those that it starts. A launcher may
+/// have blocked them for itself, and a program inherits that; then no SIGTERM would end it.
+///
+/// # Errors
+/// The system refuses.
+pub fn unblock_handled_signals() -> io::Result<()> {
+    let handled = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGXFSZ];
+    change_signal_mask(SIG_UNBLOCK, &handled)
 }
 
 /// Takes [`write_in_background`] back for this thread, before it becomes a program of the user's,
@@ -25,16 +36,18 @@ pub fn write_in_background() -> io::Result<()> {
 /// # Errors
 /// The system refuses.
 pub fn stop_in_background() -> io::Result<()> {
-    change_signal_mask(SIG_UNBLOCK)
+    change_signal_mask(SIG_UNBLOCK, &[SIGTTOU])
 }
 
-/// Blocks or unblocks SIGTTOU for this thread. A thread that has blocked it writes all the same.
-fn change_signal_mask(how: c_int) -> io::Result<()> {
+/// Blocks or unblocks signals for this thread. A thread that has blocked SIGTTOU writes all the same.
+fn change_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: the first call initialises the set, which the others change or read.
     let error = unsafe {
         libc::sigemptyset(signals.as_mut_ptr());
-        libc::sigaddset(signals.as_mut_ptr(), SIGTTOU);
+        for signal in changed {
+            libc::sigaddset(signals.as_mut_ptr(), *signal);
+        }
         libc::pthread_sigmask(how, signals.as_ptr(), ptr::null_mut())
     };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
@@ -45,7 +58,7 @@ fn change_signal_mask(how: c_int) -> io::Result<()> {
 /// # Errors
 /// The system refuses a handler.
 pub fn exit_on_interrupt_signal(exit_code: u8) -> io::Result<()> {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [SIGINT, SIGTERM] {
         // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
         unsafe {
             signal_hook::low_level::register(signal, move || {

@@ -16,6 +16,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // Without it a launcher that has blocked a signal for itself blocks it here, too.
+    let _ = stdio::unblock_handled_signals();
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
     let _ = stdio::write_in_background();
     let code = match cli::parse_command_line::<Arguments>() {

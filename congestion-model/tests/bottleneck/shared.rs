@@ -32,7 +32,7 @@ fn a_lane_holds_its_own_beside_cubic_and_bbr() {
     }
     jains.sort_by(f64::total_cmp);
     println!("{jains:.2?}");
-    assert!(jains[0] >= 0.7 && jains[jains.len() / 2] >= 0.9, "{jains:.2?}");
+    assert!(jains[0] >= 0.75 && jains[jains.len() / 2] >= 0.9, "{jains:.2?}");
 }
 
 #[test]

@@ -26,6 +26,12 @@ pub enum CertsError {
         /// Its key.
         key: PathBuf,
     },
+    /// Another process makes certificates in the folder. Nothing was written.
+    #[error("another `landbridge certs` writes into {}: run this one when it has ended", folder.display())]
+    Busy {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A gateway's files would overwrite the CA's own files.
     #[error("a gateway cannot be called `ca`: ca.pem and ca.key belong to the CA")]
     NameTaken,

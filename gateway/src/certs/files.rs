@@ -4,6 +4,7 @@ use super::authority::{CertificateAuthority, CertificateValidity, random_token};
 use super::error::CertsError;
 use crate::wan::connect::tls::certificate_file_expiry;
 use hier_collectives::topology::Fabric;
+use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,7 @@ pub fn make_certificate_files(
     }
     std::fs::create_dir_all(out)
         .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
+    let _lock = lock_certificates_folder(out)?;
     let mut writer = CertificateFileWriter { out, force: options.force, outcomes: Vec::new() };
     let (authority, is_new) = load_or_make_authority_files(fabric.name(), &mut writer)?;
     for gateway in fabric.gateways() {
@@ -73,6 +75,17 @@ pub fn make_certificate_files(
         }
     }
     Ok(writer.outcomes)
+}
+
+/// Locks the folder, so that two commands at once do not sign with two CAs. The kernel lets go of the
+/// lock with the file that is returned. A file system without locks has none.
+fn lock_certificates_folder(out: &Path) -> Result<File, CertsError> {
+    let folder =
+        File::open(out).map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
+    match folder.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(CertsError::Busy { folder: out.to_owned() }),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(folder),
+    }
 }
 
 /// Whether a certificate expires within so many days. One that is missing or cannot be read does not.

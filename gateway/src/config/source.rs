@@ -16,6 +16,12 @@ const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the text of a config file; a file that cannot be read is its only fault.
 pub(super) fn read_config_source(path: &Path) -> Result<String, Faults> {
+    if path.to_str().is_none() {
+        // Python trainers get the paths of sockets and tokens in JSON.
+        let why = "its path is not in UTF-8, in which trainers are told it; rename it";
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidFilename, why);
+        return Err(Faults::unreadable_file(path, &error));
+    }
     stdio::read_text_up_to(path, CONFIG_BYTES_MAX)
         .map_err(|error| Faults::unreadable_file(path, &error))
 }

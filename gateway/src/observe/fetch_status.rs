@@ -70,10 +70,17 @@ fn fetch_status_text(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)?;
     stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
     stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
-    stream.write_all(status_fetch_request(address).as_bytes())?;
     let mut answer = String::new();
-    stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer)?;
-    Ok(answer)
+    let exchange = stream
+        .write_all(status_fetch_request(address).as_bytes())
+        .and_then(|()| stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer));
+    match exchange {
+        // The system's name for a time limit that has passed.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+        exchange => exchange.map(|_| answer),
+    }
 }
 
 /// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.

@@ -78,6 +78,8 @@ impl Command {
 /// Runs the command that the process was started with. Errors go to stderr, which gets a moment to
 /// take what waits for it.
 pub(crate) fn main() -> Exit {
+    // Without it a launcher that has blocked a signal for itself blocks it here, too.
+    let _ = stdio::unblock_handled_signals();
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
     let _ = stdio::write_in_background();
     let exit = match raise_process_stack_limit() {

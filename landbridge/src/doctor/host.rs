@@ -8,6 +8,7 @@ use gateway::access::{
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{check_descriptor_limit, descriptors_needed, process_memory_needs};
 use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
+use gateway::local::socket::{ListenError, check_socket_path};
 use gateway::local::token_file::{self, TokenFileError};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -96,8 +97,26 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
         }),
     };
     match judged {
-        Ok(true) => finding("a gateway is listening"),
-        Ok(false) => check_host_socket_can_be_made(path, &finding),
+        Ok(is_listening) => match check_socket_path(path) {
+            Err(ListenError::Held { .. }) => finding("a gateway is listening"),
+            // Only the gateway's own user can read its lock file.
+            Err(ListenError::File { source, .. })
+                if is_listening && source.kind() == ErrorKind::PermissionDenied =>
+            {
+                finding("a gateway is listening")
+            }
+            Ok(()) => check_host_socket_can_be_made(path, &finding),
+            // Its folder is not there yet, or cannot be entered: the check says which.
+            Err(ListenError::File { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+            {
+                check_host_socket_can_be_made(path, &finding)
+            }
+            Err(error) => {
+                let advice = "remove what is in the way, or give the gateway another `socket`";
+                finding(&error.to_string()).into_failure(advice)
+            }
+        },
         Err(error) => {
             let advice = match error {
                 SocketAccessError::Denied { .. } => {

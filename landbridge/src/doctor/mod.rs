@@ -2,12 +2,14 @@
 //!
 //! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the address for trainers of
 //! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
-//! the problems that the gateway has, if it runs ([`running`]).
+//! the problems that the gateway has, if it runs ([`running`]); otherwise it checks that its addresses
+//! can be bound ([`own_addresses`]).
 
 mod attach;
 mod finding;
 mod host;
 mod identity;
+mod own_addresses;
 mod peers;
 mod running;
 

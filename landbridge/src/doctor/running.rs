@@ -1,6 +1,7 @@
 //! Asks the gateway that runs with a region file, and repeats the problems that it reports.
 
 use super::finding::Finding;
+use super::own_addresses::check_own_addresses;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::observe::fetch_status::{FetchError, fetch_status_async};
 use gateway::observe::problem_report::ProblemReport;
@@ -18,8 +19,10 @@ pub(super) async fn check_running_gateway(
     match fetch_status_async(gateway.status).await {
         Ok(report) => describe_running_gateway(region, gateway, &report),
         Err(error @ FetchError::Unreachable { .. }) => {
-            let finding = Finding::ok(CHECK, &gateway.name, error);
-            vec![finding.into_skipped()]
+            let finding = Finding::ok(CHECK, &gateway.name, error).into_skipped();
+            let mut findings = check_own_addresses(region, gateway);
+            findings.insert(0, finding);
+            findings
         }
         Err(error @ FetchError::BadAnswer { .. }) => {
             let advice = "stop what listens there, or set another `status` address; see the log of \

@@ -104,3 +104,19 @@ fn each_of_many_causes_warns_once_and_is_counted() {
     drop(other);
     assert!(status["jobs"][0]["epoch"].is_null(), "the peer is gone: {status}");
 }
+
+#[test]
+fn an_ordinary_stop_of_a_peer_warns_nobody() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    deployment.run_gateways();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let team = runtime.block_on(Team::attach(&deployment, &LAYOUT, "train"));
+    runtime.block_on(team.sum(&[1, 2], 1000)).expect("a sum");
+    drop(team);
+    let west = Pid::from_child(&deployment.gateways[1].process);
+    kill_process(west, Signal::TERM).expect("signalled");
+    for gateway in &deployment.gateways {
+        let line = gateway.log.line_with("job train: epoch 1 ended: ");
+        assert!(line.contains("INFO"), "{line}");
+    }
+}

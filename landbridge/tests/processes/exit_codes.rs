@@ -159,6 +159,7 @@ fn code_of_event(event: &str, command: &str, deployment: &Deployment) -> Option<
             line.arg(command).arg("--out").arg(&fabric);
             code_of(if command == "certs" { line.arg("--fabric").arg(&fabric) } else { line })
         }
+        "the disk is full" => code_of(on_good_files().args(["--svg", "/dev/full"])),
         "no gateway answers" => code_of(&mut on_good_files()),
         "the status port is taken" => {
             let address = region().gateway(None).expect("one").status;

@@ -4,12 +4,14 @@ use super::deployment::{BINARY, Deployment};
 use super::skipping::skip;
 use gateway::access::{TrustedUsers, own_user_account};
 use gateway::certs::{CertificateAuthority, CertificateValidity};
+use gateway::config::RegionFile;
 use gateway::local::listener::{ConnectError, connect_unix_listener};
 use gateway::memory::arena::Arena;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 use std::fs::Permissions;
 use std::io::ErrorKind;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -81,6 +83,46 @@ fn run_and_doctor_refuse_the_same_certificates() {
         let finding = findings.iter().find(|finding| finding["check"] == check).expect("checked");
         assert_eq!(finding["verdict"], "failed", "{finding}");
     }
+}
+
+/// Returns the findings of doctor that failed.
+fn failed_findings(deployment: &Deployment) -> String {
+    let report = command(deployment, &["doctor", "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let findings = report["findings"].as_array().expect("findings").iter();
+    let failed = findings.filter(|finding| finding["verdict"] == "failed");
+    failed.map(|finding| format!("{} {}\n", finding["check"], finding["found"])).collect()
+}
+
+#[test]
+fn run_and_doctor_refuse_the_same_paths_and_addresses() {
+    let deployment = super::deployment(1, 1);
+    let socket = deployment.path("east.sock");
+    let region = RegionFile::load(&deployment.path("east.toml")).expect("valid");
+    let gateway = region.gateway(None).expect("one").clone();
+    let lanes = region.fabric().lane_addresses(gateway.id).expect("given").clone();
+    let refused = |check: &str, code: i32| {
+        let run = command(&deployment, &["run"]);
+        assert_eq!(run.status.code(), Some(code), "{check}: {run:?}");
+        let failed = failed_findings(&deployment);
+        assert!(failed.contains(check), "{check}: {failed}, but run says {}", stderr(&run));
+    };
+    assert!(!failed_findings(&deployment).contains("own addresses"));
+    std::fs::write(&socket, "").expect("free");
+    refused("local socket", 1);
+    std::fs::remove_file(&socket).expect("there");
+    let other = UnixListener::bind(&socket).expect("free");
+    refused("local socket", 1);
+    std::fs::remove_file(&socket).expect("there");
+    drop(other);
+    let silent = TcpListener::bind(gateway.status).expect("free");
+    refused("own addresses", 1);
+    drop(silent);
+    let other = UdpSocket::bind(lanes.of_lane(0)).expect("free");
+    refused("own addresses", 1);
+    drop(other);
+    deployment.serve_hosts("east", "trainers_ca = \"nothing.pem\"");
+    refused("attach address", 64);
 }
 
 #[test]

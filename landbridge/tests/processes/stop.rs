@@ -126,6 +126,18 @@ fn signals_without_meaning_end_no_gateway() {
     assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
 }
 
+/// A launcher that blocks signals for itself leaves them blocked to what it starts.
+#[test]
+fn signals_that_a_launcher_has_blocked_end_a_gateway() {
+    let mut deployment = super::deployment(1, 1);
+    let mut launcher = Command::new("env");
+    launcher.args(["--block-signal=TERM", "--block-signal=INT", BINARY]);
+    deployment.run_gateway_by("east", launcher);
+    let gateway = &mut deployment.gateways[0];
+    terminate(&gateway.process);
+    assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
+}
+
 /// The region file becomes a pipe whose writer falls silent, so that the thread that reads it again
 /// blocks. SIGTERM ends the gateway all the same.
 #[test]

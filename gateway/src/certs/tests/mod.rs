@@ -125,3 +125,16 @@ fn names_that_would_overwrite_other_files_are_refused() {
     let refused = make_certificate_files(&fabric(FABRIC), out.path(), &options(&jobs, false));
     assert!(matches!(refused, Err(CertsError::JobName(_))));
 }
+
+#[test]
+fn a_folder_that_another_command_writes_is_left_alone() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let other = std::fs::File::open(out.path()).expect("there");
+    other.lock().expect("free");
+    let error = make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false));
+    let error = error.expect_err("locked");
+    assert!(matches!(error, CertsError::Busy { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(out.path()).expect("there").count(), 0);
+    drop(other);
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+}

@@ -225,7 +225,10 @@ fn read_gateway_table(
     }
     let status = section.read_required(&keys::GATEWAY_STATUS);
     let memory = section.read_required(&keys::GATEWAY_MEMORY);
-    if attach.is_some() && attach == status.map(|bind| bind.0) {
+    let status_address = status.as_ref().map(|bind| bind.0);
+    if let (Some(attach), Some(status)) = (attach, status_address)
+        && addresses_overlap(attach, status)
+    {
         let problem = format!("is the address of `{}` too", keys::GATEWAY_STATUS.name);
         let accepted = "an address and port of its own".to_owned();
         source.record_fault(&section.key_path(keys::GATEWAY_ATTACH.name), problem, accepted);
@@ -286,4 +289,14 @@ fn read_job_table(
     let weight = section.read_optional(&keys::JOB_WEIGHT).unwrap_or(NonZeroU32::MIN);
     section.report_unknown_keys();
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
+}
+
+/// Whether no program can listen at both TCP addresses. One of all addresses of the host has those of
+/// each; that of IPv6 takes IPv4, too.
+fn addresses_overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let has_all = |all: SocketAddr, of: SocketAddr| {
+        all.ip().is_unspecified() && (all.is_ipv6() || of.is_ipv4())
+    };
+    one.port() == other.port()
+        && (one.ip() == other.ip() || has_all(one, other) || has_all(other, one))
 }

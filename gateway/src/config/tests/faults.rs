@@ -1,6 +1,7 @@
 use super::common::*;
 use crate::config::{ConfigFile, Fault, RegionFile};
 use proptest::prelude::*;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 #[test]
@@ -101,6 +102,15 @@ fn the_faults_of_region_and_fabric_come_together() {
 fn a_file_that_is_not_there_is_a_fault() {
     let faults = ConfigFile::load(Path::new("no/such/file.toml")).expect_err("not there");
     assert!(faults.to_string().starts_with("no/such/file.toml: cannot be read"), "{faults}");
+}
+
+#[test]
+fn a_path_that_is_not_in_utf_8_is_a_fault() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9.toml"));
+    std::fs::write(&path, "").expect("ours");
+    let faults = ConfigFile::load(&path).expect_err("not in UTF-8").to_string();
+    assert!(faults.contains("its path is not in UTF-8") && faults.contains("rename"), "{faults}");
 }
 
 #[test]

@@ -77,7 +77,9 @@ fn keys_for_other_hosts_and_users_fit_together() {
         assert_eq!(faults(mode), ["gateway.east-0.mode"], "{mode}");
     }
     assert_eq!(faults("trainers_ca = \"t.pem\""), ["gateway.east-0.trainers_ca"]);
-    for attach in ["gateway:7480", "0.0.0.0", "0.0.0.0:0", "127.0.0.1:9400"] {
+    for attach in
+        ["gateway:7480", "0.0.0.0", "0.0.0.0:0", "127.0.0.1:9400", "0.0.0.0:9400", "[::]:9400"]
+    {
         assert_eq!(
             faults(&format!("attach = \"{attach}\"")),
             ["gateway.east-0.attach"],

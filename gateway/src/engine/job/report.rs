@@ -6,7 +6,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{Epoch, RankId, Sequence};
-use hier_collectives::post::Failure;
+use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info};
@@ -98,8 +98,10 @@ impl Job {
         let Some(suppressed) = self.epoch_lines.permit(now) else { return };
         let (name, code) = (&self.name, failure.code as u8);
         let subject = format!("{name} {}", failure.code);
+        // An operator who ends a gateway needs no warning of it.
+        let is_asked_for = failure.code == FailureCode::ShuttingDown;
         warn_if_due!(
-            self.warnings.is_due(WarningCause::Epoch, &subject, now),
+            !is_asked_for && self.warnings.is_due(WarningCause::Epoch, &subject, now),
             job = %name,
             epoch = epoch.0,
             code,

@@ -131,9 +131,10 @@ impl GatewaySocket {
 }
 
 impl Drop for GatewaySocket {
-    /// Removes socket file and lock file where they are still this gateway's own.
+    /// Removes socket file and lock file where they are still this gateway's own. The socket file
+    /// proves that by itself, so a lock file that somebody removed leaves no socket behind.
     fn drop(&mut self) {
-        if self.lock.is_in_place() && LockFileId::at(&self.spec.path) == Some(self.file) {
+        if LockFileId::at(&self.spec.path) == Some(self.file) {
             // A file that stays is one that a gateway has left: the next one replaces it.
             let _ = std::fs::remove_file(&self.spec.path);
         }
@@ -256,15 +257,47 @@ fn unix_stream_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
+/// Checks that no file at `path` or beside it keeps a gateway of this user from listening there, and
+/// changes nothing.
+///
+/// # Errors
+/// [`ListenError::Held`]: a gateway listens there. Any other: a start would fail with it.
+pub fn check_socket_path(path: &Path) -> Result<(), ListenError> {
+    let lock = SocketLock::acquire_existing(path)?;
+    let recorded = lock.as_ref().and_then(SocketLock::recorded_inode);
+    judge_socket_file(path, recorded).map(|_| ())
+}
+
+/// A path at which a gateway may make its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SocketPath {
+    /// Nothing is there.
+    Free,
+    /// A gateway of this user has left its socket there.
+    Stale,
+}
+
 /// Removes the socket file at `path` if a gateway of this user has left it, which takes three
 /// proofs: this process holds the lock, nothing listens, and the lock file names that very file.
 ///
 /// # Errors
 /// [`ListenError::Taken`]: another file is there.
 fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError> {
+    match judge_socket_file(path, lock.recorded_inode())? {
+        SocketPath::Free => Ok(()),
+        SocketPath::Stale => std::fs::remove_file(path)
+            .map_err(|source| ListenError::File { path: path.to_owned(), source }),
+    }
+}
+
+/// Judges the file at the path of a socket; `recorded` is the inode in the lock file.
+///
+/// # Errors
+/// [`ListenError::Taken`]: a file is there that no gateway of this user has left.
+fn judge_socket_file(path: &Path, recorded: Option<u64>) -> Result<SocketPath, ListenError> {
     let at_fault = |source| ListenError::File { path: path.to_owned(), source };
     let found = match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SocketPath::Free),
         found => found.map_err(at_fault)?,
     };
     let by = if !found.file_type().is_socket() {
@@ -273,15 +306,15 @@ fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError
         format!("a socket of user {} is there", user_account_label(found.uid()))
     } else {
         match connect_socket_without_waiting(path) {
-            Err(Errno::CONNREFUSED) if lock.recorded_inode() == Some(found.ino()) => {
-                return std::fs::remove_file(path).map_err(at_fault);
+            Err(Errno::CONNREFUSED) if recorded == Some(found.ino()) => {
+                return Ok(SocketPath::Stale);
             }
             Err(Errno::CONNREFUSED) => format!(
                 "a socket is there at which nothing listens, but no lock file says that a gateway \
                  left it: if no program uses it, run `rm {}`",
                 path.display()
             ),
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(SocketPath::Free),
             Ok(()) | Err(Errno::AGAIN) => {
                 "another program listens there: stop it, or choose another path".to_owned()
             }

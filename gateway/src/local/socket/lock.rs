@@ -6,6 +6,8 @@
 
 use super::error::ListenError;
 use crate::access::{own_user_account, user_account_label};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -49,13 +51,40 @@ impl SocketLock {
     /// # Errors
     /// Another gateway holds it, or the file cannot be made or is not this user's.
     pub fn acquire(socket: &Path) -> Result<Self, ListenError> {
+        let made = Self::open(socket, true)?;
+        made.ok_or_else(|| ListenError::File {
+            path: lock_path(socket),
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes none.
+    ///
+    /// # Errors
+    /// As of [`SocketLock::acquire`].
+    pub fn acquire_existing(socket: &Path) -> Result<Option<Self>, ListenError> {
+        Self::open(socket, false)
+    }
+
+    /// Opens the lock file of `socket` and locks it; `None` if it is not there and may not be made.
+    fn open(socket: &Path, may_make: bool) -> Result<Option<Self>, ListenError> {
         let path = lock_path(socket);
         let at_fault = |source| ListenError::File { path: path.clone(), source };
         for _ in 0..LOCK_ATTEMPTS_MAX {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-            let file = options.custom_flags(no_link).open(&path).map_err(at_fault)?;
+            options.read(true).write(true).create(may_make).truncate(false).mode(0o600);
+            // A pipe without a writer does not block.
+            let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+            let file = match options.custom_flags(flags).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !may_make => {
+                    return Ok(None);
+                }
+                Err(error) if is_no_regular_lock_file(&error) => {
+                    let by = format!("its lock file {} is no regular file", path.display());
+                    return Err(ListenError::Taken { socket: socket.to_owned(), by });
+                }
+                opened => opened.map_err(at_fault)?,
+            };
             let found = file.metadata().map_err(at_fault)?;
             let foreign = if !found.is_file() {
                 Some("is no regular file".to_owned())
@@ -79,7 +108,7 @@ impl SocketLock {
             let lock = Self { file, path: path.clone() };
             // A holder that stopped may have removed the file after it was opened here.
             if lock.is_in_place() {
-                return Ok(lock);
+                return Ok(Some(lock));
             }
         }
         let source = io::Error::new(io::ErrorKind::Interrupted, "it vanishes again and again");
@@ -121,6 +150,12 @@ impl SocketLock {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether a lock file was not opened because it is a folder, a link or a socket.
+fn is_no_regular_lock_file(error: &io::Error) -> bool {
+    let found = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(found, Some(Errno::ISDIR | Errno::LOOP | Errno::NXIO))
 }
 
 /// Returns the path of the lock file of a socket: that of the socket with `.lock` behind it.

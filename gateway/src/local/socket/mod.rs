@@ -13,5 +13,5 @@ mod unix_listener;
 mod tests;
 
 pub use error::ListenError;
-pub use gateway_socket::{SocketMode, SocketSpec};
+pub use gateway_socket::{SocketMode, SocketSpec, check_socket_path};
 pub use unix_listener::UnixSocketListener;

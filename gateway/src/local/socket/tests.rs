@@ -2,7 +2,7 @@
 
 use super::gateway_socket::GatewaySocket;
 use super::lock::lock_path;
-use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener};
+use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener, check_socket_path};
 use crate::access::SocketAccessError;
 use crate::local::listener::TrainerListener;
 use crate::warnings::Warnings;
@@ -223,4 +223,45 @@ async fn a_socket_that_another_replaced_is_a_problem() {
         _ = listener.accept() => panic!("nobody connects"),
     }
     UnixStream::connect(&path).expect("made again");
+}
+
+#[tokio::test]
+async fn a_socket_without_its_lock_file_vanishes_with_its_gateway() {
+    let (_folder, path) = place();
+    let socket = open(&path).expect("free");
+    std::fs::remove_file(lock_path(&path)).expect("there");
+    drop(socket);
+    assert!(!path.exists(), "only its own gateway listened there");
+    open(&path).expect("free again");
+}
+
+#[tokio::test]
+async fn a_path_is_judged_as_a_start_would() {
+    let (folder, path) = place();
+    check_socket_path(&path).expect("free");
+    assert!(!lock_path(&path).exists(), "nothing is made");
+    let socket = open(&path).expect("free");
+    let held = check_socket_path(&path).expect_err("in use");
+    assert!(matches!(held, ListenError::Held { .. }), "{held}");
+    drop(socket);
+    leave_behind(&path);
+    check_socket_path(&path).expect("a gateway left it");
+    assert!(path.exists(), "nothing is removed");
+    std::fs::remove_file(lock_path(&path)).expect("there");
+    let obstacles: [(&str, &dyn Fn(&Path)); 5] = [
+        ("east.sock", &|at| drop(UnixListener::bind(at).expect("free"))),
+        ("east.sock", &|at| std::fs::write(at, "").expect("free")),
+        ("east.sock", &|at| std::fs::create_dir(at).expect("free")),
+        ("east.sock.lock", &|at| std::fs::create_dir(at).expect("free")),
+        ("east.sock.lock", &|at| std::os::unix::fs::symlink("/dev/null", at).expect("free")),
+    ];
+    for (number, (name, make)) in obstacles.into_iter().enumerate() {
+        let place = folder.path().join(number.to_string());
+        std::fs::create_dir(&place).expect("new");
+        make(&place.join(name));
+        let path = place.join("east.sock");
+        let judged = check_socket_path(&path).expect_err("taken").to_string();
+        assert_eq!(open(&path).err().expect("taken").to_string(), judged);
+        assert!(judged.starts_with("cannot listen at"), "{judged}");
+    }
 }

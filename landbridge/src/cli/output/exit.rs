@@ -10,12 +10,14 @@ use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
 use gateway::limits::process::LimitRemedy;
 use gateway::local::operator::OperatorError;
+use gateway::local::remote::listener::AttachListenError;
 use gateway::local::socket::ListenError;
 use gateway::local::token_file::TokenFileError;
 use gateway::observe::fetch_status::FetchError;
 use gateway::simulate::SimulateError;
 use gateway::wan::connect::tls::{CredentialsError, OwnCertificateError};
 use signal_hook::consts::SIGXFSZ;
+use std::io::ErrorKind;
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 use stdio::UnwrittenReport;
@@ -148,6 +150,15 @@ impl CommandError {
     /// Returns the exit code of the process for this error.
     pub(crate) fn exit_code(&self) -> Exit {
         match self {
+            // A full disk may have room again.
+            Self::Path { source, .. }
+            | Self::Certs(CertsError::Io { source, .. })
+            | Self::Listen(ListenError::File { source, .. })
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
+                Exit::CheckFailed
+            }
+            Self::Certs(CertsError::Busy { .. }) => Exit::CheckFailed,
             Self::Config(_)
             | Self::Gateway(_)
             | Self::Certs(_)
@@ -166,7 +177,9 @@ impl CommandError {
                 | QuickstartError::Process { exit_code: Some(64), .. },
             )
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
-            | Self::Start(StartError::Plan(_))
+            | Self::Start(
+                StartError::Plan(_) | StartError::Attach(AttachListenError::Credentials(_)),
+            )
             | Self::Credentials(_) => Exit::Usage,
             Self::OwnCertificate(error) if !error.may_pass() => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {

@@ -1,0 +1,47 @@
+//! Checks of the gateway's own addresses, where it does not run: `landbridge run` must be able to
+//! bind them.
+
+use super::finding::Finding;
+use gateway::config::{GatewayConfig, RegionFile};
+use hier_collectives::plan;
+use std::io::{Error, ErrorKind};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+/// Name of the check in all findings.
+const CHECK: &str = "own addresses";
+
+/// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where
+/// nothing answers at the `status` address.
+pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
+        .err()
+        .map(|error| describe_unbound_address("status", gateway.status, &error))
+        .into_iter()
+        .collect();
+    let file = region.fabric();
+    let lanes = plan::lane_count(file.fabric());
+    let wan = gateway.listen.as_ref().or_else(|| file.lane_addresses(gateway.id));
+    for addresses in wan.into_iter().chain(file.lan_addresses(gateway.id)) {
+        let unbound = (0..lanes).find_map(|lane| {
+            let address = addresses.of_lane(lane);
+            UdpSocket::bind(address).err().map(|error| (address, error))
+        });
+        findings.extend(
+            unbound.map(|(address, error)| describe_unbound_address("UDP", address, &error)),
+        );
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, &gateway.name, "can be bound"));
+    }
+    findings
+}
+
+/// Returns the finding on an address that cannot be bound.
+fn describe_unbound_address(what: &str, address: SocketAddr, error: &Error) -> Finding {
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => "stop the program that has it, or give the gateway another port",
+        ErrorKind::AddrNotAvailable => "use an address of this host",
+        _ => "use an address of this host and a port above 1023",
+    };
+    Finding::ok(CHECK, format!("{what} {address}"), error).into_failure(advice)
+}
