@@ -248,18 +248,23 @@ async fn a_path_is_judged_as_a_start_would() {
     check_socket_path(&path).expect("a gateway left it");
     assert!(path.exists(), "nothing is removed");
     std::fs::remove_file(lock_path(&path)).expect("there");
-    let obstacles: [(&str, &dyn Fn(&Path)); 5] = [
-        ("east.sock", &|at| drop(UnixListener::bind(at).expect("free"))),
-        ("east.sock", &|at| std::fs::write(at, "").expect("free")),
-        ("east.sock", &|at| std::fs::create_dir(at).expect("free")),
-        ("east.sock.lock", &|at| std::fs::create_dir(at).expect("free")),
-        ("east.sock.lock", &|at| std::os::unix::fs::symlink("/dev/null", at).expect("free")),
+    let obstacles = [
+        ("east.sock", "socket"),
+        ("east.sock", "file"),
+        ("east.sock", "folder"),
+        ("east.sock.lock", "folder"),
+        ("east.sock.lock", "link"),
     ];
-    for (number, (name, make)) in obstacles.into_iter().enumerate() {
-        let place = folder.path().join(number.to_string());
+    for (name, kind) in obstacles {
+        let place = folder.path().join(format!("{kind} at {name}"));
         std::fs::create_dir(&place).expect("new");
-        make(&place.join(name));
-        let path = place.join("east.sock");
+        let (path, at) = (place.join("east.sock"), place.join(name));
+        match kind {
+            "socket" => drop(UnixListener::bind(&at).expect("free")),
+            "file" => std::fs::write(&at, "").expect("free"),
+            "folder" => std::fs::create_dir(&at).expect("free"),
+            _ => std::os::unix::fs::symlink("/dev/null", &at).expect("free"),
+        }
         let judged = check_socket_path(&path).expect_err("taken").to_string();
         assert_eq!(open(&path).err().expect("taken").to_string(), judged);
         assert!(judged.starts_with("cannot listen at"), "{judged}");
