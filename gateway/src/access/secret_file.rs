@@ -32,7 +32,7 @@ impl fmt::Display for SecretFile {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be opened.
-    #[error("{}: {source}; make it with `landbridge certs`", path.display())]
+    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -94,11 +94,19 @@ impl SecretFileError {
     /// Returns the command that mends it.
     pub fn advice(&self) -> String {
         match self {
-            Self::Unreadable { .. } => "make it with `landbridge certs`".to_owned(),
+            Self::Unreadable { source, .. } => unreadable_secret_advice(source).to_owned(),
             Self::Exposed { path, advised, .. } => {
                 format!("chmod {advised:03o} {}", path.display())
             }
         }
+    }
+}
+
+/// Returns the advice on a secret file that cannot be opened.
+fn unreadable_secret_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "run as its owner, or let a group read it",
+        _ => "make it with `landbridge certs`, or copy it from the host that did",
     }
 }
 

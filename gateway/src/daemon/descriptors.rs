@@ -20,7 +20,7 @@ const DESCRIPTORS_PER_RANK: u64 = 2;
 /// A gateway may need more descriptors than it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the gateway may need {needed} file descriptors, and may have {limit}: raise the hard limit \
+    "the gateway needs up to {needed} file descriptors, and the hard limit is {limit}: raise it \
      (ulimit -Hn, or LimitNOFILE= of its service)"
 )]
 pub struct TooFewDescriptors {

@@ -54,7 +54,7 @@ pub enum OperatorResponse {
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// No gateway listens, or it does not answer in time.
-    #[error("nothing answers at {}: {source}; is the gateway running?", socket.display())]
+    #[error("nothing answers at {}: {source}; is the gateway running? `landbridge run` starts it", socket.display())]
     NothingAnswers {
         /// The gateway's socket.
         socket: PathBuf,

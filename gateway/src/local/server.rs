@@ -247,8 +247,10 @@ impl LocalServer {
         }
         let job = &self.find_authenticated_job(&attach)?;
         if !self.spec.ranks.contains(&attach.rank.0) {
-            let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
-            let why = format!("rank {rank} is not served here; this gateway serves {start}..{end}");
+            let (rank, served) = (attach.rank, describe_served_ranks(&self.spec.ranks));
+            let why = format!(
+                "rank {rank} is not served here, but {served}; name its own gateway, or correct the rank"
+            );
             return Err(Refusal::new(RefusalReason::OtherGateway, why));
         }
         self.attachments.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
@@ -279,8 +281,8 @@ impl LocalServer {
         let authenticated = known.filter(|_| same);
         authenticated.cloned().ok_or_else(|| {
             let why = format!(
-                "job `{}`: no such job, or a wrong token; the gateway reads a changed region file \
-                 on SIGHUP",
+                "job `{}`: no such job, or a wrong token; copy the job's token here, and send the \
+                 gateway SIGHUP if its region file has changed",
                 attach.job
             );
             Refusal::new(RefusalReason::Unauthorized, why)
@@ -310,6 +312,15 @@ impl LocalServer {
                 if is_of_host { RefusalReason::NoResources } else { RefusalReason::BadArena };
             Refusal::new(reason, error.to_string())
         })
+    }
+}
+
+/// Returns the ranks that a gateway serves, in words.
+fn describe_served_ranks(ranks: &Range<u32>) -> String {
+    match ranks.len() {
+        0 => "no rank is".to_owned(),
+        1 => format!("rank {} is", ranks.start),
+        _ => format!("ranks {} to {} are", ranks.start, ranks.end - 1),
     }
 }
 

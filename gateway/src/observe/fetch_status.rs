@@ -11,7 +11,9 @@ use tokio::time::timeout;
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// No server answers at the address.
-    #[error("nothing answers at {address}: {source}; is the gateway running?")]
+    #[error(
+        "nothing answers at {address}: {source}; is the gateway running? `landbridge run` starts it"
+    )]
     Unreachable {
         /// The gateway's status address.
         address: SocketAddr,

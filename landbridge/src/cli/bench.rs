@@ -110,7 +110,11 @@ impl BenchRankArgs {
         let gateway = region.gateways().find(|gateway| Some(gateway.id) == serving);
         let gateway = gateway.ok_or_else(|| {
             let file = region.path().display();
-            CommandError::Usage(format!("no gateway of {file} serves rank {rank}"))
+            let most = fabric.world_size() - 1;
+            CommandError::Usage(format!(
+                "no gateway of {file} serves rank {rank}; the fabric has ranks 0 to {most}, and \
+                 `landbridge check` lists those of each region"
+            ))
         })?;
         let job = self.chosen_job(&region)?;
         if !self.size.get().is_multiple_of(self.dtype.size()) {

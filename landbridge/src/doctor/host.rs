@@ -68,7 +68,7 @@ pub(super) fn check_host_descriptors(region: &RegionFile, gateway: &GatewayConfi
         descriptors_needed(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
     let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
     match check_descriptor_limit(needed) {
-        Ok(()) => finding(format!("{needed} are enough, and allowed")),
+        Ok(()) => finding(format!("up to {needed} are needed, and allowed")),
         Err(error) => finding(error.to_string())
             .into_warning("raise the hard limit: ulimit -Hn, or LimitNOFILE= of the service"),
     }

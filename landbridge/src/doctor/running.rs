@@ -73,7 +73,8 @@ fn describe_running_gateway(
 /// being ready.
 fn describe_running_problem(problem: &ProblemReport) -> Finding {
     let finding = Finding::ok(CHECK, &problem.subject, &problem.found);
-    let advice = problem.remedy.as_deref().unwrap_or("remove the cause given above");
+    let advice =
+        problem.remedy.as_deref().unwrap_or("mend the problems of gateways first; see the log");
     if problem.blocks { finding.into_failure(advice) } else { finding.into_warning(advice) }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn report_fabric_fault(
             ("link".to_owned(), "links by which every region reaches every other")
         }
         FabricError::BadValue(text) => {
-            (key_of_bad_fabric_value(text, gateways, links), "a value inside that range")
+            (key_of_bad_fabric_value(text, gateways, links), "a value within the limit")
         }
     };
     source.record_fault(&key, fault.to_string(), accepted.to_owned());

@@ -188,7 +188,7 @@ impl Job {
                 job = %name,
                 collective = sequence.0,
                 ranks = %ranks,
-                "job {name}: {line}; look at their trainers, if they are not to be late"
+                "job {name}: {line}; look at the trainers of these ranks"
             );
         }
     }

@@ -23,6 +23,7 @@ use crate::wan::peer_link::PeerLink;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::plan;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tracing::{debug, info};
@@ -46,7 +47,7 @@ const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// The socket cannot be bound.
-    #[error("cannot listen on {address} (UDP): {source}; is another gateway running?")]
+    #[error("cannot listen on {address} (UDP): {source}; {}", unbound_lane_remedy(source))]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -62,6 +63,20 @@ pub enum LaneError {
     /// The lane ended before it was up.
     #[error("lane {0} did not start")]
     Lost(u16),
+}
+
+/// Returns the remedy where a lane's address cannot be bound.
+fn unbound_lane_remedy(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        ErrorKind::AddrInUse => {
+            "end the other program that uses it, or give this gateway other ports"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "it is no address of this host: correct `wan` of the fabric, or behind NAT set `listen` of \
+             the region file"
+        }
+        _ => "use an address of this host and a port above 1023",
+    }
 }
 
 /// Starts the threads and endpoints of all lanes of a gateway; returns when each of them listens.

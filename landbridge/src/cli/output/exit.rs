@@ -108,7 +108,10 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
+    #[error(
+        "cannot listen on {address} (TCP): {source}; end the other program that uses it, or give this \
+         gateway another `status` address"
+    )]
     Address {
         /// The address.
         address: std::net::SocketAddr,
