@@ -105,7 +105,7 @@ fn a_file_that_is_not_there_is_a_fault() {
 }
 
 #[test]
-fn a_path_that_is_not_in_utf_8_is_a_fault() {
+fn a_path_outside_of_utf_8_is_a_fault() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9.toml"));
     std::fs::write(&path, "").expect("ours");
