@@ -20,6 +20,7 @@ from .._protocol.connection import Connection, attach_rank
 from .._protocol.remote import attach_remote_rank
 from .._protocol.socket_access import trusted_socket_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
+from .._quantities import TIMES, round_quantity
 from .state import GroupState
 
 _log = logging.getLogger("landbridge")
@@ -226,7 +227,8 @@ class FailedAttempts:
             text = "ranks that gave up then are missing too in the last attempt"
             reason = errors.RanksTimedOut(f"{first.text}; {text}: {reason.text}")
         elif isinstance(reason, errors.Refused):
-            text = f"rank {self._rank} could not attach within {round(self._timeout_s, 1):g} s"
+            waited = round_quantity(self._timeout_s, TIMES)
+            text = f"rank {self._rank} could not attach within {waited}"
             reason = errors.Refused(f"{text}: {reason}", is_final=reason.is_final)
         if reason is failure:
             raise failure

@@ -302,7 +302,7 @@ def time_out(text):
 def test_an_attempt_cut_short_hides_no_refusal(group, tmp_path):
     answers = [refuse(RefusalReason.RANK_TAKEN), say_nothing]
     ScriptedGateway(tmp_path / "socket", group, answers)
-    text = "rank 0 could not attach within 0.5 s: the gateway refused: for this test"
+    text = "rank 0 could not attach within 500 ms: the gateway refused: for this test"
     with pytest.raises(landbridge.Refused, match=text):
         group._meet_all_ranks(time.monotonic() + 0.5)
 
