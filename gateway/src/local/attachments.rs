@@ -83,7 +83,8 @@ impl Attachments {
         let mut table = lock(&self.table);
         let group = job.group();
         if table.attached.contains_key(&(group, rank)) {
-            let why = format!("rank {rank} is attached already");
+            let why =
+                format!("rank {rank} is attached already; end the other process that uses it");
             return Err(Refusal::new(RefusalReason::RankTaken, why));
         }
         let used = table.bytes_used_by_others(group, rank);

@@ -106,7 +106,7 @@ def read_region_location(
     location = GatewayLocation(
         Path(gateways[at]["socket"]),
         named,
-        read_token(Path(tokens[named])),
+        read_token(Path(tokens[named]), named),
         [float(entry["speed"]) for entry in ranks],
         [entry["region"] for entry in ranks],
         _find_user(path, at, gateways[at]["user"]),
@@ -175,14 +175,18 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
         raise ConfigError(f"{path}: gateway.{gateway}.user: {text}") from error
 
 
-def read_token(path: Path) -> bytes:
-    """Returns the bytes of a token file, which holds hexadecimal digits."""
+def read_token(path: Path, job: str | None = None) -> bytes:
+    """Returns the bytes of the token file of a job, which holds hexadecimal digits."""
     try:
         text = path.read_bytes().strip(_TOKEN_SPACE)
+    except FileNotFoundError as error:
+        owner = "" if job is None else f" of job {job}"
+        remedy = "copy it from the host that ran `landbridge certs`"
+        raise ConfigError(f"token file {path}{owner} does not exist; {remedy}") from error
     except OSError as error:
         if is_limit(error):
             raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not _TOKEN_TEXT.fullmatch(text):
         digits = 2 * TOKEN_BYTES
         raise ConfigError(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from .. import errors
 from .._config.region_file import GatewayLocation
@@ -18,6 +20,7 @@ from .._protocol.connection import Connection, attach_rank
 from .._protocol.remote import attach_remote_rank
 from .._protocol.socket_access import trusted_socket_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
+from .._quantities import TIMES, round_quantity
 from .state import GroupState
 
 _log = logging.getLogger("landbridge")
@@ -36,6 +39,9 @@ _DENIED_MAX_S = 2.0
 _WARNING_DELAY_S = 30.0
 #: 600 s: shortest pause between two warnings of a rank about troubles of one kind.
 _WARNING_PAUSE_S = 600.0
+#: 5 s: a silence that is shorter proves no gateway to be stopped. One that runs answers within 2 s,
+#: even while an earlier process of the rank is attached.
+_ANSWER_MAX_S = 5.0
 #: 2 s: longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
@@ -78,7 +84,9 @@ class GatewayAttachment:
         """
         pause = _RETRY_PAUSE_MIN_S
         self._log.end_trouble()
+        attempts = FailedAttempts(self._rank, deadline - time.monotonic())
         while True:
+            began = time.monotonic()
             try:
                 self._attach_and_agree(deadline)
                 left = max(deadline - time.monotonic(), 0.001)
@@ -89,15 +97,20 @@ class GatewayAttachment:
                 # A gateway or a rank went away or came back, or another rank's timeout expired.
                 # If the epoch has not ended, attaching again ends it.
                 pause = _RETRY_PAUSE_MIN_S
-                if time.monotonic() + pause >= deadline:
-                    raise
+                now = time.monotonic()
+                if now + pause >= deadline:
+                    attempts.raise_reason(failure, now - began)
+                attempts.note_failure(failure)
                 time.sleep(pause)
                 if self._state.is_epoch_agreed:
                     self._state.end_connection(self._state.connection, f"given up after: {failure}")
             except errors.AttachError as failure:
                 now = time.monotonic()
-                if self._is_lasting(failure, now) or now + pause >= deadline:
+                if self._is_lasting(failure, now):
                     raise
+                if now + pause >= deadline:
+                    attempts.raise_reason(failure, now - began)
+                attempts.note_failure(failure)
                 self._log.note_trouble(failure, now, deadline)
                 time.sleep(pause)
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
@@ -177,6 +190,55 @@ class GatewayAttachment:
             return attach_remote_rank(location.tls, self._arena.view(), request, deadline)
         trusted = trusted_socket_users(location.user)
         return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
+
+
+class FailedAttempts:
+    """The failures of one rank's attempts to meet the others within one timeout."""
+
+    def __init__(self, rank: int, timeout_s: float) -> None:
+        self._rank = rank
+        self._timeout_s = timeout_s
+        #: The failure of the last attempt that was followed by another one.
+        self._last: errors.LandbridgeError | None = None
+        #: The first failure that names ranks that did not come. Later ones also name the ranks
+        #: that have given up because of it.
+        self._first_wait: errors.RanksTimedOut | None = None
+
+    def note_failure(self, failure: errors.CollectiveFailed | errors.AttachError) -> None:
+        """Notes the failure of an attempt that another one follows."""
+        self._last = failure
+        if self._first_wait is None and isinstance(failure, errors.RanksTimedOut):
+            self._first_wait = failure
+
+    def raise_reason(
+        self, failure: errors.CollectiveFailed | errors.AttachError, attempt_s: float
+    ) -> NoReturn:
+        """Raises why the rank has not met the others by its deadline.
+
+        Args:
+            failure: The failure of the last attempt.
+            attempt_s: The duration of that attempt, in seconds.
+        """
+        reason: errors.LandbridgeError = failure
+        if self._last is not None and attempt_s < _ANSWER_MAX_S and _was_cut_short(failure):
+            reason = self._last
+        first = self._first_wait
+        if first and reason is not first and isinstance(reason, errors.CollectiveFailed):
+            text = "ranks that gave up then are missing too in the last attempt"
+            reason = errors.RanksTimedOut(f"{first.text}; {text}: {reason.text}")
+        elif isinstance(reason, errors.Refused):
+            waited = round_quantity(self._timeout_s, TIMES)
+            text = f"rank {self._rank} could not attach within {waited}"
+            reason = errors.Refused(f"{text}: {reason}", is_final=reason.is_final)
+        if reason is failure:
+            raise failure
+        raise reason from failure
+
+
+def _was_cut_short(failure: errors.LandbridgeError) -> bool:
+    """Returns whether the caller's deadline ended an attempt, and not an answer."""
+    is_silence = isinstance(failure.__cause__, (socket.timeout, errors.WaitTimeout))
+    return is_silence or isinstance(failure, errors.NoEpoch)
 
 
 class TroubleLog:

@@ -137,7 +137,7 @@ def _locate(
                 raise errors.ConfigError(f"{name}: accepted with an address only: tls://HOST:PORT")
         return read_region_location(config, gateway, job, choice)
     host, port = parse_tls_address(remote.address)
-    token = None if remote.token is None else read_token(Path(remote.token))
+    token = None if remote.token is None else read_token(Path(remote.token), job)
     if config is not None:
         location, rank = read_region_location(config, gateway, job, choice)
     elif choice.rank is None or job is None or token is None or remote.ca is None:

@@ -141,7 +141,7 @@ def test_arguments_that_do_not_fit_are_refused(serving):
     regions, addresses = serving
     for options, words in (
         ({"ca": "/nowhere/ca.pem"}, "no certificate of a CA"),
-        ({"token": "/nowhere/train.token"}, "cannot be read"),
+        ({"token": "/nowhere/train.token"}, "/nowhere/train.token of job train does not exist"),
         ({"identity": ("/nowhere/a.pem", "/nowhere/a.key")}, "no certificate with its key"),
         ({"token": None}, "needed: `rank`, `job`, `ca` and `token`"),
     ):

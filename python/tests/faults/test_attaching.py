@@ -282,6 +282,49 @@ def test_the_timeout_raises_the_last_trouble(group, tmp_path):
     assert not raised.value.is_final
 
 
+def say_nothing(peer):
+    """Leaves the connection open until the client gives up."""
+    with contextlib.suppress(AssertionError, OSError):
+        peer.receive()
+
+
+def time_out(text):
+    """Returns an answer that begins an epoch, in which other ranks do not come."""
+
+    def answer(peer):
+        peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+        post = peer.receive()
+        peer.send(Failed(post.sequence, FailureCode.TIMED_OUT, text))
+
+    return answer
+
+
+def test_an_attempt_cut_short_hides_no_refusal(group, tmp_path):
+    answers = [refuse(RefusalReason.RANK_TAKEN), say_nothing]
+    ScriptedGateway(tmp_path / "socket", group, answers)
+    text = "rank 0 could not attach within 500 ms: the gateway refused: for this test"
+    with pytest.raises(landbridge.Refused, match=text):
+        group._meet_all_ranks(time.monotonic() + 0.5)
+
+
+def test_a_long_silence_hides_an_earlier_refusal():
+    attempts = attachment.FailedAttempts(0, 20)
+    attempts.note_failure(landbridge.Refused("attached already"))
+    silence = landbridge.NoGateway("does not answer")
+    silence.__cause__ = socket.timeout()
+    with pytest.raises(landbridge.NoGateway):
+        attempts.raise_reason(silence, 19)
+
+
+def test_ranks_missing_at_the_first_timeout_are_named_first(group, tmp_path):
+    """Ranks that give up at the first timeout are missing in all later attempts of the others."""
+    answers = [time_out("waiting for rank 3"), *[time_out("waiting for rank 0, rank 3")] * 20]
+    ScriptedGateway(tmp_path / "socket", group, answers)
+    with pytest.raises(landbridge.RanksTimedOut) as raised:
+        group._meet_all_ranks(time.monotonic() + 0.5)
+    assert raised.value.text.startswith("waiting for rank 3; ranks that gave up then are missing")
+
+
 #: Restarts of both gateways in turn.
 ROUNDS = 5
 

@@ -180,6 +180,15 @@ def test_a_file_without_a_token_is_refused(region, text):
         read(region)
 
 
+def test_a_missing_token_is_named_once_with_its_job(region):
+    token = region.parent / "train.token"
+    token.unlink()
+    with pytest.raises(landbridge.ConfigError) as raised:
+        read(region)
+    text = f"token file {token} of job train does not exist; copy it from the host that ran "
+    assert str(raised.value) == text + "`landbridge certs`"
+
+
 @pytest.mark.parametrize(("line", "user"), [("", None), ('user = "root"', 0), ('user = "7"', 7)])
 def test_the_user_of_a_gateway_has_a_number(region, line, user):
     region.write_text(REGION.replace("[job", f"{line}\n[job"))

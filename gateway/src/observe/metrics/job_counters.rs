@@ -138,7 +138,7 @@ impl JobCounters {
             unit: "",
             labels: &["job", "code"],
             meaning: "Collectives that failed, by the code of the failure",
-            advice: "See the code in docs/failures.md, and the log for the text",
+            advice: "See the table of codes in docs/failures.md, and the log for the text",
         };
         exposition.add(failures, self.failures.clone());
         let epoch_ends = MetricDescription {

@@ -219,7 +219,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ["landbridge_draining", ""],
             [
                 "1 while the gateway finishes posted collectives before it exits, else 0",
-                "None: it ends within 25 s",
+                "After 30 s of draining, see the log",
             ],
         ),
         fold: f64::max,

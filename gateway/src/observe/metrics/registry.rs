@@ -225,7 +225,8 @@ impl MetricsRegistry {
         exposition.add(expiry, self.certificate_expiry.clone());
         let lost = single_metric(
             "landbridge_lost_log_lines",
-            "Log lines lost, because they could not be written or nobody read them",
+            "Log lines lost, because they could not be written or nobody read them. The log states \
+             how many lines are missing",
             "Free the disk of the log, or end whatever holds its reader",
         );
         exposition.add(lost, self.lost_log_lines.clone());
@@ -233,8 +234,8 @@ impl MetricsRegistry {
             name: "landbridge_warnings",
             unit: "",
             labels: &["cause"],
-            meaning: "Log lines on which an operator should act, by their cause; one of a cause \
-                      has level warn in ten minutes, and the others have level info",
+            meaning: "Log lines on which an operator should act, by their cause. For each cause \
+                      and subject, one line in ten minutes is a warning; the others are INFO",
             advice: "Where it grows, the log has what to do",
         };
         exposition.add(warnings, self.warnings.counts());
