@@ -4,7 +4,8 @@ use super::client_handle::Client;
 use super::connection::{Connection, PendingStoreRequest};
 use crate::local::protocol::Request;
 use hier_collectives::store::{
-    StoreCommand, StoreFailure, StoreKey, StoreOutcome, StoreQuery, StoreRequest, StoreRequestError,
+    StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery, StoreRequest,
+    StoreRequestError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use units::Span;
 
 /// 5 min: how long a request to the store waits by default, as the stores of PyTorch do.
 pub const STORE_TIMEOUT: Span = Span::from_secs(300);
+/// 2 s: the longest delay between the timeout of a request and the answer of a running gateway.
+const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
 
 /// The store of the job that a client is attached to. Clones share the client's connection.
 ///
@@ -264,10 +267,17 @@ impl Store {
             let number = state.next_store_request;
             state.next_store_request += 1;
             state.store_requests.insert(number, PendingStoreRequest { answer, _place: place });
-            let timeout = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-            permit.send(Request::Store { number, timeout, request });
+            let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+            permit.send(Request::Store { number, timeout: timeout_ns, request });
         }
-        Ok(answered.await.map_err(|_| ended())??)
+        match tokio::time::timeout(timeout + ANSWER_DELAY_MAX.duration(), answered).await {
+            Ok(answer) => Ok(answer.map_err(|_| ended())??),
+            Err(_) => {
+                let text = "the gateway does not answer; is it stopped, or its host overloaded?";
+                let (code, text) = (StoreFailureCode::Unconfirmed, text.to_owned());
+                Err(StoreFailure { code, text }.into())
+            }
+        }
     }
 }
 

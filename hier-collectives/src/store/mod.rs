@@ -25,7 +25,7 @@
 //! * **Reads** are answered by the trainer's own gateway, once all gateways are known to hold the state
 //!   that it read. That state has every command that was answered before the read, since this gateway
 //!   held it first. A later read anywhere sees no earlier state, since all gateways hold this one. So
-//!   reads cross no link, and go on while other gateways are lost.
+//!   reads cross no link, and go on while other gateways are lost, until a change waits for those.
 //! * **Exactly once.** A gateway numbers its commands and repeats those without an outcome. The state
 //!   has the outcomes of the last ones of each gateway, so that none is carried out twice, whoever
 //!   leads. Another start of a gateway begins to count anew; the leader takes commands of the start

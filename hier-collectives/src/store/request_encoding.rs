@@ -52,21 +52,30 @@ fn write_store_list<T>(list: &[T], out: &mut Vec<u8>, write: impl Fn(&T, &mut Ve
     list.iter().for_each(|element| write(element, out));
 }
 
-/// Reads a list: a 16-bit count of at most [`REQUEST_KEYS_MAX`], then each element by `read`.
+/// Reads a list: a 16-bit count of at most [`REQUEST_KEYS_MAX`], then each element by `read`, of at
+/// least `bytes_min` bytes.
 fn read_store_list<T>(
     reader: &mut FieldReader<'_>,
+    bytes_min: usize,
     mut read: impl FnMut(&mut FieldReader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let count = usize::from(reader.read_u16()?);
     if count > REQUEST_KEYS_MAX {
         return Err(DecodeError::Invalid("number of keys"));
     }
-    (0..count).map(|_| read(reader)).collect()
+    if count * bytes_min > reader.0.len() {
+        return Err(DecodeError::Truncated);
+    }
+    let mut list = Vec::with_capacity(count);
+    for _ in 0..count {
+        list.push(read(reader)?);
+    }
+    Ok(list)
 }
 
 /// Reads the keys of a query.
 fn read_store_keys(reader: &mut FieldReader<'_>) -> Result<Vec<StoreKey>, DecodeError> {
-    read_store_list(reader, read_store_key)
+    read_store_list(reader, 3, read_store_key)
 }
 
 impl StoreCommand {
@@ -115,7 +124,7 @@ impl StoreCommand {
     /// Reads a command of code `code`, which is within the limits.
     fn read_fields(code: u8, reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let command = match code {
-            1 => Self::Set(read_store_list(reader, |reader| {
+            1 => Self::Set(read_store_list(reader, 7, |reader| {
                 Ok((read_store_key(reader)?, read_store_value(reader)?))
             })?),
             2 => {
@@ -237,7 +246,7 @@ impl StoreOutcome {
             1 => Self::Done,
             2 => Self::Flag(reader.read_flag()?),
             3 => Self::Number(reader.read_u64()?.cast_signed()),
-            4 => Self::Values(read_store_list(reader, read_store_value)?),
+            4 => Self::Values(read_store_list(reader, 4, read_store_value)?),
             5 => {
                 let is_last = reader.read_flag()?;
                 Self::Keys { keys: read_store_keys(reader)?, is_last }

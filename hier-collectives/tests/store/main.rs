@@ -1,6 +1,7 @@
 //! Stores over a network that loses, repeats and reorders messages, while gateways are started anew
 //! and links are cut: every history is linearizable, and every request ends.
 
+mod encoding;
 mod history;
 mod schedule;
 mod world;
