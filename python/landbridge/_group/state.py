@@ -402,9 +402,7 @@ class GroupState:
             del self.store_calls[number]
         self._finish_leaving(call, failure)
 
-    def _finish_leaving(
-        self, leaving: Operation | Commit | StoreCall, failure: Any
-    ) -> None:
+    def _finish_leaving(self, leaving: Operation | Commit | StoreCall, failure: Any) -> None:
         """Finishes an operation, a commit or a call that is no longer under way. It is called again after
         an interruption."""
         leaving._finish(failure)

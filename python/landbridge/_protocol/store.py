@@ -153,10 +153,10 @@ def _decode_outcome(reader: _Reader) -> StoreAnswer:
     if kind == 3:
         return int.from_bytes(reader.take(8), "big", signed=True)
     if kind == 4:
-        return reader.list(4)
+        return reader.elements(4)
     if kind == 5:
         is_last = reader.flag()
-        return ListedKeys(reader.list(2), is_last)
+        return ListedKeys(reader.elements(2), is_last)
     raise DecodeError(f"unknown outcome of the store {kind}")
 
 
@@ -184,7 +184,7 @@ class _Reader:
             raise DecodeError(f"unknown flag {value}")
         return bool(value)
 
-    def list(self, length_size: int) -> list[bytes]:
+    def elements(self, length_size: int) -> list[bytes]:
         """Returns the next list, whose elements follow their lengths of ``length_size`` bytes."""
         return [self.take(self.number(length_size)) for _ in range(self.number(2))]
 
