@@ -12,6 +12,7 @@ pub mod links;
 pub mod local;
 pub mod mutate;
 pub mod seeds;
+pub mod store;
 pub mod wire;
 
 use std::collections::BTreeSet;
@@ -63,8 +64,8 @@ fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
     Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
 }
 
-/// All 15 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
-pub const TARGETS: [FuzzTarget; 15] = [
+/// All 19 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
+pub const TARGETS: [FuzzTarget; 19] = [
     FuzzTarget {
         name: "segment_header",
         check: wire::segment_header,
@@ -86,6 +87,26 @@ pub const TARGETS: [FuzzTarget; 15] = [
         seeds: seeds::parity_stream_seeds,
     },
     FuzzTarget { name: "hello", check: wire::hello, seeds: seeds::hello_seeds },
+    FuzzTarget {
+        name: "store_message",
+        check: store::store_message,
+        seeds: store::store_message_seeds,
+    },
+    FuzzTarget {
+        name: "store_request",
+        check: store::store_request,
+        seeds: store::store_request_seeds,
+    },
+    FuzzTarget {
+        name: "store_answer",
+        check: store::store_answer,
+        seeds: store::store_answer_seeds,
+    },
+    FuzzTarget {
+        name: "store_snapshot",
+        check: store::store_snapshot,
+        seeds: store::store_snapshot_seeds,
+    },
     FuzzTarget {
         name: "local_request",
         check: local::local_request,

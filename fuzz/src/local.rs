@@ -82,9 +82,9 @@ pub fn operator_request(bytes: &[u8]) {
 /// request may allocate. An error quotes and escapes a part of the input.
 const OPERATOR_REQUEST_BOUND: AllocationBound = AllocationBound { fixed: 1024, per_byte: 16 };
 
-/// 1 byte for each byte of input: the most memory that decoding a message between trainer and
-/// gateway may allocate. A text is copied once.
-const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 1 };
+/// 10 bytes for each byte of input: the most memory that decoding a message between trainer and
+/// gateway may allocate. A text is copied once; a key of the store, of 3 bytes, takes 25 bytes.
+const LOCAL_MESSAGE_BOUND: AllocationBound = AllocationBound { fixed: 0, per_byte: 10 };
 
 /// 144 KiB, and 4 bytes for each byte of input: the most memory that reading a trainer's stream may
 /// take at once. It has a buffer of 64 KiB, one message of at most 64 KiB, and the pieces that this

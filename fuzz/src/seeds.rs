@@ -17,6 +17,7 @@ use hier_collectives::ids::{
 use hier_collectives::mesh::ConnectionReport;
 use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::store::{StoreMessage, StoreOutcome, StoreQuery, StoreRequest};
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{
     Envelope, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
@@ -126,6 +127,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Moving { epoch },
         Message::Serves { boot: BootId(9), job: job_facts() },
         Message::Unserved { boot: BootId(9) },
+        Message::Store(Box::new(StoreMessage::Present { boot: BootId(9) })),
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
@@ -268,6 +270,8 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(Request::Commit(Commit { epoch, step, timeout }));
     requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
+    let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
+    requests.push(Request::Store { number: 7, timeout, request });
     requests.iter().map(Request::encode).collect()
 }
 
@@ -335,6 +339,8 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
+    let answer = Ok(StoreOutcome::Number(7));
+    responses.push(Response::Event(RankEvent::StoreAnswered { number: 7, answer }));
     responses.push(Response::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
     responses.iter().map(Response::encode).collect()
 }

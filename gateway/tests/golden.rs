@@ -13,6 +13,10 @@ use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::store::{
+    StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
+    StoreRequest, write_store_answer,
+};
 use serde_json::{Value, json};
 use units::{Span, TimeNs};
 
@@ -108,7 +112,53 @@ fn requests() -> Vec<Request> {
             });
         }
     }
+    for (number, request) in (1 << 40..).zip(store_requests()) {
+        requests.insert(0, Request::Store { number, timeout: Span::from_secs(300), request });
+    }
     requests
+}
+
+/// Each kind of request to the store.
+fn store_requests() -> Vec<StoreRequest> {
+    let key = || StoreKey::from("straße");
+    let pairs = vec![(key(), b"value".to_vec()), (b"b".to_vec(), vec![])];
+    let (expected, desired) = (vec![], vec![0, 255]);
+    let commands = [
+        StoreCommand::Set(pairs),
+        StoreCommand::Add { key: key(), amount: -2 },
+        StoreCommand::CompareSet { key: key(), expected, desired },
+        StoreCommand::Delete(key()),
+        StoreCommand::Append { key: key(), bytes: b"more".to_vec() },
+        StoreCommand::Push { key: key(), item: b"item".to_vec() },
+        StoreCommand::Pop(key()),
+    ];
+    let both = || vec![key(), b"b".to_vec()];
+    let queries = [
+        StoreQuery::Get(both()),
+        StoreQuery::Wait(both()),
+        StoreQuery::Check(both()),
+        StoreQuery::Count,
+        StoreQuery::List { prefix: b"a/".to_vec(), after: b"a/b".to_vec() },
+        StoreQuery::QueueLength { key: key(), least: 1 },
+    ];
+    let commands = commands.into_iter().map(StoreRequest::Command);
+    commands.chain(queries.into_iter().map(StoreRequest::Query)).collect()
+}
+
+/// Each kind of answer of the store.
+fn store_answers() -> Vec<StoreAnswer> {
+    let outcomes = [
+        StoreOutcome::Done,
+        StoreOutcome::Flag(true),
+        StoreOutcome::Number(-5),
+        StoreOutcome::Values(vec![b"value".to_vec(), vec![]]),
+        StoreOutcome::Keys { keys: vec![StoreKey::from("straße")], is_last: false },
+    ];
+    let failures = StoreFailureCode::ALL.map(|code| {
+        let text = format!("gateway straße {}", code as u8);
+        Err(StoreFailure { code, text })
+    });
+    outcomes.into_iter().map(Ok).chain(failures).collect()
 }
 
 fn responses() -> Vec<Response> {
@@ -147,6 +197,9 @@ fn responses() -> Vec<Response> {
     let step = Step(u64::MAX);
     let failure = Failure::new(FailureCode::RegionLost, "region east has all");
     responses.push(Response::Event(RankEvent::Committed { step }));
+    for (number, answer) in (1 << 40..).zip(store_answers()) {
+        responses.push(Response::Event(RankEvent::StoreAnswered { number, answer }));
+    }
     responses.push(Response::Event(RankEvent::CommitFailed { step, failure }));
     responses
 }
@@ -179,6 +232,14 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
         Request::Detach => ("Detach", json!({})),
         Request::ContributionPiece { offset, bytes } => {
             ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
+        }
+        Request::Store { number, timeout, request } => {
+            let mut bytes = Vec::new();
+            request.write_to(&mut bytes);
+            let fields = json!({
+                "number": number, "timeout_ns": timeout.ns(), "request": hex(&bytes),
+            });
+            ("StoreRequest", fields)
         }
         Request::Commit(Commit { epoch, step, timeout }) => {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
@@ -236,6 +297,11 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
+        }
+        Response::Event(RankEvent::StoreAnswered { number, answer }) => {
+            let mut bytes = Vec::new();
+            write_store_answer(answer, &mut bytes);
+            ("StoreAnswered", json!({ "number": number, "answer": hex(&bytes) }))
         }
         Response::Event(RankEvent::Committed { step }) => ("Committed", json!({ "step": step.0 })),
         Response::Event(RankEvent::CommitFailed { step, failure }) => {

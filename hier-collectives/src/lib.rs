@@ -20,6 +20,7 @@ pub mod post;
 pub mod reduce;
 pub mod session;
 pub mod size_class;
+pub mod store;
 pub mod stragglers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -10,6 +10,7 @@ Nothing is imported but the standard library, and nothing is connected, before `
 from ._batch_split import BatchSplit
 from ._group import Group, connect
 from ._operation import Commit, Operation, Timing
+from ._store import Store
 from .errors import (
     ArenaFull,
     AttachError,
@@ -36,6 +37,10 @@ from .errors import (
     Stalled,
     StateNotTransferred,
     StepsDiffer,
+    StoreDisconnected,
+    StoreError,
+    StoreRefused,
+    StoreTimeout,
     UnsupportedArray,
     UntrustedSocket,
     WaitTimeout,
@@ -71,6 +76,11 @@ __all__ = [
     "Stalled",
     "StateNotTransferred",
     "StepsDiffer",
+    "Store",
+    "StoreDisconnected",
+    "StoreError",
+    "StoreRefused",
+    "StoreTimeout",
     "Timing",
     "UnsupportedArray",
     "UntrustedSocket",

@@ -126,6 +126,33 @@ class StateNotTransferred(LandbridgeError, TypeError):
     """
 
 
+class StoreError(LandbridgeError):
+    """A request to the store of the job has no outcome."""
+
+
+class StoreTimeout(StoreError, TimeoutError):
+    """The store did not answer in time: the key was not there, or gateways could not be reached.
+
+    Attributes:
+        is_unconfirmed: Whether a change was sent that may have been made, or may still be.
+            Otherwise nothing was changed.
+    """
+
+    def __init__(self, text: str, *, is_unconfirmed: bool) -> None:
+        super().__init__(text)
+        self.is_unconfirmed = is_unconfirmed
+
+
+class StoreRefused(StoreError, ValueError):
+    """The store refused a request, which has changed nothing. The text names the limit, or the value
+    that is no number."""
+
+
+class StoreDisconnected(StoreError, ConnectionError):
+    """The connection to the gateway ended. A change may have been made. ``Group.recover`` attaches
+    again."""
+
+
 class WaitTimeout(LandbridgeError, TimeoutError):
     """A wait ended before the collective did. The collective continues."""
 

@@ -16,11 +16,12 @@ use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
+use hier_collectives::store::StoreAnswer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The result of a collective: its timestamps, or why it failed.
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: mpsc::Sender<Request>,
     pub state: Mutex<ConnectionState>,
+    /// Room for requests to the store.
+    pub store_places: Arc<Semaphore>,
     /// Notified whenever `state` changed.
     pub changed: Notify,
     /// Whether the first epoch began, or the connection ended before.
@@ -58,6 +61,10 @@ pub(super) struct ConnectionState {
     pub operations: BTreeMap<Sequence, PendingOperation>,
     /// The epoch of the last post that no commit covers yet.
     pub uncommitted: Option<Epoch>,
+    /// Requests to the store without an answer, by number.
+    pub store_requests: BTreeMap<u64, PendingStoreRequest>,
+    /// Number of the next request to the store.
+    pub next_store_request: u64,
     /// Commits without an answer, oldest first.
     pub commits: VecDeque<PendingCommit>,
     /// The last step known to be complete in every region.
@@ -101,6 +108,13 @@ pub(super) struct PendingOperation {
 pub(super) struct PendingCommit {
     pub step: Step,
     pub answer: oneshot::Sender<Result<(), Failure>>,
+}
+
+/// A request to the store without an answer. Its place is free once it is answered.
+#[derive(Debug)]
+pub(super) struct PendingStoreRequest {
+    pub answer: oneshot::Sender<StoreAnswer>,
+    pub _place: OwnedSemaphorePermit,
 }
 
 /// The receivers of an operation that was begun.
@@ -259,6 +273,11 @@ impl Connection {
                 state.answer_commit(step, Ok(()));
             }
             RankEvent::CommitFailed { step, failure } => state.answer_commit(step, Err(failure)),
+            RankEvent::StoreAnswered { number, answer } => {
+                if let Some(pending) = state.store_requests.remove(&number) {
+                    let _ = pending.answer.send(answer);
+                }
+            }
         }
         drop(state);
         self.changed.notify_waiters();
@@ -282,6 +301,8 @@ impl Connection {
         for commit in std::mem::take(&mut state.commits) {
             let _ = commit.answer.send(Err(lost_connection_failure(why)));
         }
+        // Their callers see that no answer comes any more.
+        state.store_requests.clear();
         drop(state);
         self.settled.send_replace(true);
         self.changed.notify_waiters();

@@ -34,6 +34,7 @@ mod commit;
 mod connection;
 mod operation;
 mod slots;
+mod store;
 mod tensor;
 
 pub use attach::{
@@ -46,4 +47,5 @@ pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
 pub use operation::Operation;
 pub use slots::ArenaBuffer;
+pub use store::{STORE_TIMEOUT, Store, StoreError};
 pub use tensor::{ArenaFull, Tensor};

@@ -11,6 +11,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::mesh::ConnectionReport;
+use hier_collectives::store::JobStore;
 use tracing::{info, warn};
 use units::TimeNs;
 
@@ -48,6 +49,7 @@ impl Engine {
         self.shared.peers.send_connection_reports();
         let Some(graph) = self.shared.peers.take_connections() else { return };
         self.for_each_session(now, |session, now| session.handle_connections(&graph, why, now));
+        self.for_each_store(now, JobStore::handle_connections);
         self.jobs.values_mut().for_each(|job| job.stragglers.set_connections(&graph));
         for line in self.outages.follow(&self.fabric, &graph, why, now) {
             let link = line.link();

@@ -26,6 +26,7 @@ use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::operation::Operation;
 use hier_collectives::session::Session;
+use hier_collectives::store::JobStore;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,7 +150,11 @@ impl Engine {
         };
         let mut burst = 0;
         loop {
-            let deadlines = [self.session_deadline(), self.shared.peers.connection_deadline()];
+            let deadlines = [
+                self.session_deadline(),
+                self.store_deadline(),
+                self.shared.peers.connection_deadline(),
+            ];
             let due = deadlines.into_iter().flatten().fold(timers.links, TimeNs::min);
             let due = due.min(timers.gauges);
             let event = tokio::select! {
@@ -208,6 +213,11 @@ impl Engine {
         self.jobs.values().filter_map(|job| job.session.poll_timeout()).min()
     }
 
+    /// Returns the earliest time at which a store wants to be called.
+    fn store_deadline(&self) -> Option<TimeNs> {
+        self.jobs.values().filter_map(|job| job.store.poll_timeout()).min()
+    }
+
     /// Runs the periodic work and the timeouts of sessions that are due by now.
     fn run_due_timers(&mut self, timers: &mut Timers) {
         let now = self.shared.host.now();
@@ -231,6 +241,9 @@ impl Engine {
         if self.session_deadline().is_some_and(|deadline| deadline <= now) {
             self.for_each_session(now, Session::handle_timeout);
             self.report_if_drained();
+        }
+        if self.store_deadline().is_some_and(|deadline| deadline <= now) {
+            self.for_each_store(now, JobStore::handle_timeout);
         }
     }
 
@@ -260,6 +273,14 @@ impl Engine {
     ) {
         for job in self.jobs.values_mut() {
             handle(&mut job.session, now);
+            job.perform_actions(&self.shared);
+        }
+    }
+
+    /// Calls `handle` with every store, and performs the actions that follow.
+    pub(super) fn for_each_store(&mut self, now: TimeNs, handle: impl Fn(&mut JobStore, TimeNs)) {
+        for job in self.jobs.values_mut() {
+            handle(&mut job.store, now);
             job.perform_actions(&self.shared);
         }
     }

@@ -95,6 +95,7 @@ impl Engine {
         job.session.handle_start(now);
         let graph = Arc::clone(self.shared.peers.graph());
         job.session.handle_late_start(&graph, now);
+        job.store.handle_connections(now);
         job.stragglers.set_connections(&graph);
         job.perform_actions(&self.shared);
         self.jobs.insert(job.group, job);

@@ -11,6 +11,7 @@ use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::link_message::RateOverrideMessage;
 use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::store::JobStore;
 use hier_collectives::topology::LinkState;
 use tracing::info;
 use units::{BitRate, TimeNs};
@@ -102,6 +103,7 @@ impl Engine {
             // Messages on the way over the former control channel arrive late, so they have no
             // effect.
             self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+            self.for_each_store(now, JobStore::handle_connections);
         }
         let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();

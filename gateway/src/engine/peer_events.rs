@@ -12,6 +12,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{Discard, PeerError};
+use hier_collectives::store::JobStore;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use units::TimeNs;
 
@@ -151,6 +152,7 @@ impl Engine {
         self.follow_connections(why, now);
         if !lost.last_lane && lost.control_messages {
             self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+            self.for_each_store(now, JobStore::handle_connections);
         }
     }
 

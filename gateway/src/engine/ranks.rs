@@ -36,6 +36,14 @@ impl AttachedRanks {
         self.attached.keys().copied()
     }
 
+    /// Queues an event for the trainer of an attachment, if it is the current one of its rank.
+    pub fn notify_attachment(&self, attachment: AttachmentId, event: RankEvent) {
+        let current = self.attached.values().find(|(current, _)| *current == attachment);
+        if let Some((_, events)) = current {
+            events.send(event);
+        }
+    }
+
     /// Queues an event of a collective or epoch for a rank's trainer, if the rank is attached.
     pub fn notify(&self, rank: RankId, event: RankEvent) {
         if let Some((_, events)) = self.attached.get(&rank) {

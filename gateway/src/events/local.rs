@@ -4,8 +4,10 @@ use super::ids::AttachmentId;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Commit, Post, RankEvent};
+use hier_collectives::store::StoreRequest;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
+use units::Span;
 
 /// An event that a trainer's task sends to the engine.
 #[derive(Debug)]
@@ -51,6 +53,23 @@ pub enum LocalEvent {
         /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
         permit: OwnedSemaphorePermit,
     },
+    /// A rank has a request to the job's store.
+    Store {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The rank's number for the request.
+        number: u64,
+        /// The longest time until the answer.
+        timeout: Span,
+        /// The request.
+        request: Box<StoreRequest>,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
     /// A rank's connection is gone.
     Detach {
         /// The job's group.
@@ -69,6 +88,7 @@ impl LocalEvent {
             Self::Attach { group, .. }
             | Self::Post { group, .. }
             | Self::Commit { group, .. }
+            | Self::Store { group, .. }
             | Self::Detach { group, .. } => *group,
         }
     }

@@ -10,20 +10,23 @@ use hier_collectives::codec::{
 use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
+use hier_collectives::store::{StoreRequest, read_store_answer, write_store_answer};
 use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 3: version of the wire format between trainer and gateway, which both ends send when attaching.
-pub const LOCAL_VERSION: u16 = 3;
+/// 4: version of the wire format between trainer and gateway, which both ends send when attaching.
+pub const LOCAL_VERSION: u16 = 4;
 /// 64 KiB: the longest message between trainer and gateway, without its length field. Messages with
 /// the longest names, failure texts and counts of 4,000 ranks by pair fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
+/// 128 requests: the most of one rank to its job's store that may wait at once.
+pub const STORE_REQUESTS_MAX: usize = 128;
 /// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
 /// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
 pub const PIECE_BYTES_MAX: u32 = 1 << 18;
@@ -59,6 +62,15 @@ pub enum Request {
         offset: u64,
         /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
         bytes: u32,
+    },
+    /// Read or change the job's store.
+    Store {
+        /// The trainer's number for the request, which the answer repeats.
+        number: u64,
+        /// The longest time until the answer.
+        timeout: Span,
+        /// The request.
+        request: StoreRequest,
     },
 }
 
@@ -164,6 +176,12 @@ impl Request {
                 write_u64(&mut out, *offset);
                 write_u32(&mut out, *bytes);
             }
+            Self::Store { number, timeout, request } => {
+                out.push(14);
+                write_u64(&mut out, *number);
+                write_u64(&mut out, timeout.ns());
+                request.write_to(&mut out);
+            }
         }
         out
     }
@@ -192,6 +210,11 @@ impl Request {
             5 => Self::ContributionPiece {
                 offset: reader.read_u64()?,
                 bytes: read_local_piece_length(&mut reader)?,
+            },
+            14 => Self::Store {
+                number: reader.read_u64()?,
+                timeout: Span::from_ns(reader.read_u64()?),
+                request: StoreRequest::read_from(&mut reader)?,
             },
             _ => return Err(DecodeError::Unknown("request")),
         };
@@ -266,6 +289,11 @@ impl Response {
                 out.push(9);
                 write_text(&mut out, why);
             }
+            Self::Event(RankEvent::StoreAnswered { number, answer }) => {
+                out.push(19);
+                write_u64(&mut out, *number);
+                write_store_answer(answer, &mut out);
+            }
             Self::ResultPiece { sequence, offset, bytes } => {
                 out.push(10);
                 write_u64(&mut out, sequence.0);
@@ -335,6 +363,10 @@ impl Response {
                 offset: reader.read_u64()?,
                 bytes: read_local_piece_length(&mut reader)?,
             },
+            19 => {
+                let (number, answer) = (reader.read_u64()?, read_store_answer(&mut reader)?);
+                Self::Event(RankEvent::StoreAnswered { number, answer })
+            }
             _ => return Err(DecodeError::Unknown("response")),
         };
         reader.check_end(response)

@@ -8,7 +8,9 @@ use super::attachments::RankReservation;
 use super::event_writer::EventWriter;
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{TrainerStream, Transport};
-use super::protocol::{LOCAL_VERSION, POSTS_MAX, Request, Response, read_local_message};
+use super::protocol::{
+    LOCAL_VERSION, POSTS_MAX, Request, Response, STORE_REQUESTS_MAX, read_local_message,
+};
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
 use super::slots::{PostSlots, RankPlace, SlotsInUse};
@@ -29,7 +31,7 @@ use units::Span;
 /// cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
 /// 1,024 events: the most of one rank that may wait to be written to its trainer, three for each
-/// post, and epochs. When the queue is full, the trainer is disconnected.
+/// post, answers of the store, and epochs. When the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
 /// and "contribution free" of one collective.
@@ -43,6 +45,21 @@ pub(super) struct Attachment {
     pub id: AttachmentId,
     pub arena: Arc<Arena>,
     pub transport: Transport,
+}
+
+/// The requests of a trainer that were taken and have not ended.
+#[derive(Debug)]
+struct RequestsUnderWay {
+    slots: SlotsInUse,
+    /// The requests to the store that may be added.
+    store: Semaphore,
+}
+
+impl Default for RequestsUnderWay {
+    /// Makes the requests of a trainer that has just attached: none.
+    fn default() -> Self {
+        Self { slots: SlotsInUse::default(), store: Semaphore::new(STORE_REQUESTS_MAX) }
+    }
 }
 
 /// The parts of the gateway that a trainer's task uses.
@@ -65,7 +82,7 @@ pub(super) async fn serve_trainer(
     let id = attachment.id;
     let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
     let overflowed = CancellationToken::new();
-    let slots = SlotsInUse::default();
+    let under_way = RequestsUnderWay::default();
     let welcome = Response::Attached {
         version: LOCAL_VERSION,
         world_size: context.spec.world_size,
@@ -83,15 +100,15 @@ pub(super) async fn serve_trainer(
         () = context.shutdown.cancelled() => trainer_shutdown_refusal(),
         () = overflowed.cancelled() => trainer_detached_refusal("it does not read its events"),
         () = wait_until_trainer_job_removed(context.spec, group) => trainer_job_removed_refusal(),
-        refusal = write_trainer_events(&mut rank_events, &mut writer, &slots) => refusal,
-        refusal = read_trainer_requests(&context, &attachment, reader, &slots) => refusal,
+        refusal = write_trainer_events(&mut rank_events, &mut writer, &under_way) => refusal,
+        refusal = read_trainer_requests(&context, &attachment, reader, &under_way) => refusal,
     };
     debug!("rank {rank}: {refusal}");
     let refusal = Response::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
-            queue_trainer_event(event, &mut writer, &slots).await?;
+            queue_trainer_event(event, &mut writer, &under_way).await?;
         }
         writer.queue(&refusal);
         writer.flush().await?;
@@ -139,7 +156,7 @@ async fn read_trainer_requests(
     context: &TrainerContext<'_>,
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn TrainerStream>>,
-    slots: &SlotsInUse,
+    under_way: &RequestsUnderWay,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
@@ -159,13 +176,15 @@ async fn read_trainer_requests(
         if let Request::ContributionPiece { offset, bytes } = request {
             let arrived = match &mut pieces {
                 None => Err(Refusal::bad_request("a piece, though the arena is shared")),
-                Some(pieces) => match slots.locate_piece(&attachment.arena, offset, bytes) {
-                    Ok(place) => {
-                        let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
-                        pieces.receive(&mut reader, bytes, put).await.map_err(trainer_gone)
+                Some(pieces) => {
+                    match under_way.slots.locate_piece(&attachment.arena, offset, bytes) {
+                        Ok(place) => {
+                            let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
+                            pieces.receive(&mut reader, bytes, put).await.map_err(trainer_gone)
+                        }
+                        Err(why) => Err(Refusal::bad_request(why)),
                     }
-                    Err(why) => Err(Refusal::bad_request(why)),
-                },
+                }
             };
             match arrived {
                 Ok(()) => continue,
@@ -182,6 +201,17 @@ async fn read_trainer_requests(
             Request::Commit(commit) => {
                 LocalEvent::Commit { group, rank, attachment: id, commit, permit }
             }
+            Request::Store { number, timeout, request } => {
+                let Ok(place) = under_way.store.try_acquire() else {
+                    let why =
+                        format!("more than {STORE_REQUESTS_MAX} requests to the store at once");
+                    return Refusal::bad_request(why);
+                };
+                // It is given back with the answer.
+                place.forget();
+                let request = Box::new(request);
+                LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
+            }
             Request::Post { .. } if !attachment.arena.is_whole() => {
                 return Refusal::bad_request(
                     "memory of the arena was given back while it was attached: a hole was \
@@ -195,7 +225,7 @@ async fn read_trainer_requests(
                     is_streamed && is_result_sent_in_pieces(post.descriptor.pattern, rank);
                 let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
                 let reserved = located.and_then(|located| {
-                    slots.reserve_slots(post.sequence, &located, streams_result)?;
+                    under_way.slots.reserve_slots(post.sequence, &located, streams_result)?;
                     Ok(located)
                 });
                 let PostSlots { contribution, result } = match reserved {
@@ -231,12 +261,12 @@ fn trainer_gone(error: io::Error) -> Refusal {
 async fn write_trainer_events(
     rank_events: &mut mpsc::Receiver<RankEvent>,
     writer: &mut EventWriter,
-    slots: &SlotsInUse,
+    under_way: &RequestsUnderWay,
 ) -> Refusal {
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
     while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
         for event in batch.drain(..) {
-            if let Err(error) = queue_trainer_event(event, writer, slots).await {
+            if let Err(error) = queue_trainer_event(event, writer, under_way).await {
                 return trainer_gone(error);
             }
         }
@@ -255,17 +285,18 @@ async fn write_trainer_events(
 async fn queue_trainer_event(
     event: RankEvent,
     writer: &mut EventWriter,
-    slots: &SlotsInUse,
+    under_way: &RequestsUnderWay,
 ) -> io::Result<()> {
     match &event {
         RankEvent::ResultReady { sequence, .. } => {
-            if let Some(result) = slots.streamed_result(*sequence) {
+            if let Some(result) = under_way.slots.streamed_result(*sequence) {
                 writer.send_result(*sequence, &result).await?;
             }
         }
         RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {
-            slots.free_slots(*sequence);
+            under_way.slots.free_slots(*sequence);
         }
+        RankEvent::StoreAnswered { .. } => under_way.store.add_permits(1),
         _ => {}
     }
     writer.queue(&Response::Event(event));

@@ -8,6 +8,7 @@ pub use failure::{Failure, FailureCode};
 
 use crate::descriptor::{Counts, Descriptor};
 use crate::ids::{Epoch, Sequence, Step};
+use crate::store::StoreAnswer;
 use units::{Span, TimeNs};
 
 /// A rank's request for one collective.
@@ -92,6 +93,13 @@ pub enum RankEvent {
         step: Step,
         /// The reason, and the steps that each region completed.
         failure: Failure,
+    },
+    /// The job's store has answered a request of the rank.
+    StoreAnswered {
+        /// The rank's number for the request.
+        number: u64,
+        /// The answer.
+        answer: StoreAnswer,
     },
 }
 

@@ -4,6 +4,7 @@ use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
 use crate::size_class::SizeClass;
+use crate::store::StoreViolation;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
@@ -307,6 +308,9 @@ pub enum PeerError {
         /// The number that is allowed.
         limit: usize,
     },
+    /// The message breaks a rule of the job's store.
+    #[error("store: {0}")]
+    Store(#[from] StoreViolation),
     /// A number is so large that nobody reaches it by counting.
     #[error("epoch {epoch}, collective {next}: nobody has come that far")]
     Uncountable {

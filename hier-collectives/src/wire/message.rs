@@ -5,6 +5,7 @@ use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
+use crate::store::StoreMessage;
 use crate::topology::LinkState;
 use std::ops::Range;
 use std::sync::Arc;
@@ -177,4 +178,6 @@ pub enum Message {
         /// Boot id of the sender.
         boot: BootId,
     },
+    /// A message about the job's store, which no epoch concerns.
+    Store(Box<StoreMessage>),
 }

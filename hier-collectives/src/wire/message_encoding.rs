@@ -7,6 +7,7 @@ use crate::descriptor::{AgreedCounts, Descriptor, read_counts, write_counts};
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
+use crate::store::StoreMessage;
 use crate::topology::LinkState;
 use std::ops::Range;
 
@@ -105,6 +106,7 @@ impl Message {
                 job.write_to(out);
             }
             Self::Unserved { boot } => write_u64(out, boot.0),
+            Self::Store(message) => message.write_to(out),
             _ => {}
         }
     }
@@ -131,6 +133,7 @@ impl Message {
             Self::Moving { .. } => 17,
             Self::Serves { .. } => 18,
             Self::Unserved { .. } => 19,
+            Self::Store(_) => 32,
         }
     }
 
@@ -233,6 +236,7 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             Message::Serves { boot: BootId(reader.read_u64()?), job: JobFacts::read_from(reader)? }
         }
         19 => Message::Unserved { boot: BootId(reader.read_u64()?) },
+        32 => Message::Store(Box::new(StoreMessage::read_from(reader)?)),
         _ => return Err(DecodeError::Unknown("message")),
     })
 }

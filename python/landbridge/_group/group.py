@@ -17,11 +17,12 @@ from .._exchange import exchange_integers
 from .._memory import arrays
 from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
-from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
+from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation, StoreCall
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
-from .._protocol.wire import Request
+from .._protocol.wire import Request, StoreRequest
+from .._store import STORE_ANSWER_DELAY_MAX_S, Store
 from .attachment import GatewayAttachment
 from .blocks import BlockCollectives
 
@@ -471,6 +472,25 @@ class Group(BlockCollectives):
         raised. It is ``None`` when no step is known, as after all gateways were started again.
         """
         return self._state.committed
+
+    @property
+    def store(self) -> Store:
+        """The store of the job: keys, counters and queues that all ranks share."""
+        return Store(self)
+
+    def _call_store(self, request: bytes, timeout_ns: int) -> Any:
+        """Sends a request to the store, and returns the answer. Raises as ``StoreCall.wait``."""
+        self._check_may_wait()
+        call = StoreCall(self)
+
+        def register_call() -> tuple[Connection, Request]:
+            """Registers the call, and returns the connection and the request to send."""
+            connection, number = self._state.register_store_call(call)
+            return connection, StoreRequest(number, timeout_ns, request)
+
+        with self._posting:
+            self._register_and_send(register_call)
+        return call.wait(timeout_ns / 1e9 + STORE_ANSWER_DELAY_MAX_S)
 
     def batch_share(self, global_batch: int, limits: Sequence[int] | None = None) -> int:
         """Returns this rank's samples of a global batch; see ``batch_shares``."""

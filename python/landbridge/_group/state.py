@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._operation import Commit, Operation, Timing
+from .._operation import Commit, Operation, StoreCall, Timing
 from .._protocol.connection import Connection
+from .._protocol.store import decode_answer
 from .._protocol.wire import (
     CommitFailed,
     Committed,
@@ -23,11 +24,14 @@ from .._protocol.wire import (
     Failed,
     Response,
     ResultReady,
+    StoreAnswered,
 )
 from .._waiting import Latch
 
 #: 64 steps: the most of one rank that may wait to be committed at once; docs/protocol.md section 5.
 COMMITS_MAX = 64
+#: 128 requests: the most of one rank to the store that may wait at once; docs/protocol.md section 7.
+STORE_CALLS_MAX = 128
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
@@ -72,11 +76,14 @@ class GroupState:
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
         #: A signal may interrupt that, so they stay here until it is done.
-        self._leaving: set[Operation | Commit] = set()
+        self._leaving: set[Operation | Commit | StoreCall] = set()
         #: The number of threads that wait for a change.
         self._waiting = 0
         #: Commits under way, by step.
         self.commits: dict[int, Commit] = {}
+        #: Requests to the store under way, by number.
+        self.store_calls: dict[int, StoreCall] = {}
+        self._next_store_call = 0
         #: The last step known to be complete in every region.
         self.committed: int | None = None
         #: The reason why there is no connection, or `None`.
@@ -116,7 +123,7 @@ class GroupState:
     @property
     def expects_messages(self) -> bool:
         """Whether a thread waits for a message of the gateway or a request is under way."""
-        return bool(self.entries or self.commits or self._waiting)
+        return bool(self.entries or self.commits or self.store_calls or self._waiting)
 
     def check_usable(self) -> None:
         """Raises ``GatewayLost``, ``EpochEnded`` or ``Closed`` when nothing can be posted."""
@@ -164,6 +171,22 @@ class GroupState:
             covered, self._uncommitted = self._uncommitted, None
             assert self.connection is not None
             return self.connection, self.epoch if covered is None else covered
+
+    def register_store_call(self, call: StoreCall) -> tuple[Connection, int]:
+        """Notes a request to the store, and returns the connection and the number for it. Waits while
+        ``STORE_CALLS_MAX`` are under way. Raises ``StoreDisconnected`` or ``Closed``."""
+        with self._lock:
+            self._wait_for_change(
+                lambda: len(self.store_calls) < STORE_CALLS_MAX or self.ended is not None, None
+            )
+            if self.closed:
+                raise errors.Closed("the group was closed")
+            if self.ended is not None:
+                raise errors.StoreDisconnected(_store_lost_text(self.ended))
+            number, self._next_store_call = self._next_store_call, self._next_store_call + 1
+            self.store_calls[number] = call
+            assert self.connection is not None
+            return self.connection, number
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Waits until a predicate of this state is true. Returns whether it was by ``deadline``, in
@@ -220,6 +243,11 @@ class GroupState:
             self._finish_commit(response.step, None)
         elif isinstance(response, CommitFailed):
             self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
+        elif isinstance(response, StoreAnswered):
+            call = self.store_calls.get(response.number)
+            if call is not None:
+                call._set_answer(decode_answer(response.answer))
+                self._finish_store_call(response.number, None)
 
     def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
         """Returns whether a collective is under way whose result has at least ``end`` bytes."""
@@ -262,6 +290,9 @@ class GroupState:
                 self._finish_leaving(leaving, errors.GatewayLost(text))
             for step in sorted(self.commits):
                 self._finish_commit(step, errors.GatewayLost(text))
+            for number in sorted(self.store_calls):
+                failure = errors.StoreDisconnected(_store_lost_text(self.ended))
+                self._finish_store_call(number, failure)
             for sequence in sorted(self.entries):
                 self._finish_collective(sequence, errors.GatewayLost(text))
 
@@ -283,6 +314,7 @@ class GroupState:
         # Nothing is finished here: the outcome is unknown, the callbacks are for the parent
         # process, and threads that do not exist here may have held the locks.
         self.entries, self.commits, self._leaving = {}, {}, set()
+        self.store_calls = {}
         self.shut_down_connection()
 
     def _make_locks(self) -> None:
@@ -360,15 +392,28 @@ class GroupState:
             del self.commits[step]
         self._finish_leaving(commit, failure)
 
-    def _finish_leaving(
-        self, leaving: Operation | Commit, failure: errors.CollectiveFailed | None
-    ) -> None:
-        """Finishes an operation or a commit that is no longer under way. It is called again after
+    def _finish_store_call(self, number: int, failure: errors.StoreDisconnected | None) -> None:
+        """Ends the request to the store of this number. It does nothing for one that has ended."""
+        with self._lock:
+            call = self.store_calls.get(number)
+            if call is None:
+                return
+            self._leaving.add(call)
+            del self.store_calls[number]
+        self._finish_leaving(call, failure)
+
+    def _finish_leaving(self, leaving: Operation | Commit | StoreCall, failure: Any) -> None:
+        """Finishes an operation, a commit or a call that is no longer under way. It is called again after
         an interruption."""
         leaving._finish(failure)
         with self._lock:
             self._leaving.discard(leaving)
             self._changed.notify_all()
+
+
+def _store_lost_text(reason: str) -> str:
+    """Returns the text of a ``StoreDisconnected`` error with this reason."""
+    return f"{reason}; a change may have been made; `recover` attaches again"
 
 
 def _gateway_lost_text(reason: str) -> str:

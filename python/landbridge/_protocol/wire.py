@@ -14,8 +14,8 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: 3: version of the local protocol between trainer and gateway, which both must speak.
-LOCAL_PROTOCOL_VERSION = 3
+#: 4: version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 4
 #: 64 KiB: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 64 << 10
 #: 256 KiB: the most bytes of one piece of a contribution or result.
@@ -91,6 +91,10 @@ class _CountsField(NamedTuple):
     max_lists: int
 
 
+class _RestField(NamedTuple):
+    """The mark of a message's last field, which holds all bytes that are left."""
+
+
 #: The type of a message's field of 8 bits without sign, with its ``struct`` character.
 U8 = Annotated[int, "B"]
 #: The type of a message's field of 16 bits without sign, with its ``struct`` character.
@@ -121,6 +125,8 @@ Sizes = Annotated[tuple[int, ...], _SizesField(SHAPE_MAX_DIMENSIONS)]
 #: The type of a message's last field, which holds the counts of a collective's blocks: no list where
 #: all blocks are alike, one list by rank, or the lists to and from each rank.
 CountLists = Annotated[tuple[tuple[int, ...], ...], _CountsField(2)]
+#: The type of a message's last field, which another module encodes.
+Rest = Annotated[bytes, _RestField()]
 #: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
 FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
 
@@ -179,6 +185,14 @@ class ContributionPiece(NamedTuple):
     def is_valid(self) -> bool:
         """Returns whether the piece is neither empty nor too long."""
         return 0 < self.nbytes <= PIECE_MAX_BYTES
+
+
+class StoreRequest(NamedTuple):
+    """Reads or changes the store of the job; ``store.py`` encodes what is asked."""
+
+    number: U64
+    timeout_ns: U64
+    request: Rest
 
 
 class Attached(NamedTuple):
@@ -273,7 +287,14 @@ class ResultPiece(NamedTuple):
         return 0 < self.nbytes <= PIECE_MAX_BYTES
 
 
-Request = Union[Attach, Post, Detach, Commit, ContributionPiece]
+class StoreAnswered(NamedTuple):
+    """The store of the job has answered a request; ``store.py`` decodes the answer."""
+
+    number: U64
+    answer: Rest
+
+
+Request = Union[Attach, Post, Detach, Commit, ContributionPiece, StoreRequest]
 Response = Union[
     Attached,
     Refused,
@@ -285,6 +306,7 @@ Response = Union[
     CommitFailed,
     EpochAwaited,
     ResultPiece,
+    StoreAnswered,
 ]
 #: The type of the messages of a ``MessageCodec``.
 M = TypeVar("M")
@@ -302,6 +324,8 @@ class _MessageLayout:
         ] = []
         # The mark of the counts that are the last field, or `None`.
         self._counts: _CountsField | None = None
+        # Whether the last field has all bytes that are left.
+        self._has_rest = False
         codes = ">"
         enums: list[Any] = []
         hints = get_type_hints(cls, include_extras=True)
@@ -309,6 +333,9 @@ class _MessageLayout:
             kind, mark = hint.__origin__, hint.__metadata__[0]
             if isinstance(mark, _CountsField):
                 self._counts = mark
+                continue
+            if isinstance(mark, _RestField):
+                self._has_rest = True
                 continue
             if isinstance(mark, (_TextField, _SizesField)):
                 self._parts.append((struct.Struct(codes), tuple(enums), mark))
@@ -320,7 +347,7 @@ class _MessageLayout:
             self._parts.append((struct.Struct(codes), tuple(enums), None))
         # One struct packs a whole message of fixed fields alone.
         has_more = any(after for _, _, after in self._parts)
-        has_more = has_more or self._counts is not None
+        has_more = has_more or self._counts is not None or self._has_rest
         self._whole = None if has_more else struct.Struct(f">B{codes[1:]}")
         # One packs a whole post too, up to its counts, whose only other field is its shape: posts are
         # frequent. The list has the struct of each number of sizes.
@@ -359,6 +386,8 @@ class _MessageLayout:
             if isinstance(after, _TextField):
                 out += _encode_text(message[at], after)
                 at += 1
+        if self._has_rest:
+            out += message[at]
         return bytes(out)
 
     def decode(self, data: bytes) -> Any:
@@ -385,6 +414,9 @@ class _MessageLayout:
         if self._counts is not None:
             counts, at = _decode_counts(data, at, self._counts)
             values.append(counts)
+        if self._has_rest:
+            values.append(data[at:])
+            at = len(data)
         if at != len(data):
             raise DecodeError("bytes follow the last field")
         message = self.cls(*values)
@@ -502,7 +534,8 @@ class MessageCodec(Generic[M]):
 
 #: The codec of messages from a trainer to its gateway, with the wire code of each message.
 REQUESTS: MessageCodec[Request] = MessageCodec(
-    "request", {1: Attach, 2: Post, 3: Detach, 4: Commit, 5: ContributionPiece}
+    "request",
+    {1: Attach, 2: Post, 3: Detach, 4: Commit, 5: ContributionPiece, 14: StoreRequest},
 )
 #: The codec of messages from a gateway to a trainer, with the wire code of each message.
 RESPONSES: MessageCodec[Response] = MessageCodec(
@@ -518,6 +551,7 @@ RESPONSES: MessageCodec[Response] = MessageCodec(
         8: CommitFailed,
         9: EpochAwaited,
         10: ResultPiece,
+        19: StoreAnswered,
     },
 )
 

@@ -31,6 +31,9 @@ def message_of(line):
         fields["token"] = bytes.fromhex(fields["token"])
     if "shape" in fields:
         fields["shape"] = tuple(fields["shape"])
+    for name in ("request", "answer"):
+        if name in fields:
+            fields[name] = bytes.fromhex(fields[name])
     if "counts" in fields:
         fields["counts"] = tuple(tuple(counts) for counts in fields["counts"])
     return classes[line["message"]](**fields)

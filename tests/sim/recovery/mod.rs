@@ -9,3 +9,4 @@ mod lane_failures;
 mod link_outages;
 mod plan_changes;
 mod rate_changes;
+mod stores;

@@ -13,7 +13,8 @@ use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
 use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, Token, read_local_message, write_local_message,
+    self, LOCAL_VERSION, Request, Response, STORE_REQUESTS_MAX, Token, read_local_message,
+    write_local_message,
 };
 use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
@@ -24,7 +25,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tls::trainer_tls_distrust;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
@@ -324,6 +325,7 @@ fn start_connection(
         handover: Arc::clone(&arena.handover),
         requests,
         state: Mutex::default(),
+        store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
         changed: Notify::new(),
         settled: watch::Sender::new(false),
         over: over.clone(),

@@ -1,4 +1,4 @@
-//! Performs the actions that a job's session asks for.
+//! Performs the actions that a job's session and its store ask for.
 //!
 //! Messages and segments go to peers, events to trainers' tasks. Reductions and copies run on the
 //! compute threads unless they are short, plans on a blocking thread; each reports back with an
@@ -15,7 +15,9 @@ use hier_collectives::ids::Sequence;
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{Action, SessionNote, TaskId};
+use hier_collectives::store::{StoreAction, StoreCaller};
 use hier_collectives::topology::Fabric;
+use hier_collectives::wire::Message;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
@@ -29,12 +31,25 @@ pub(crate) struct EngineShared {
 }
 
 impl Job {
-    /// Performs every action that the session asks for.
+    /// Performs every action that the session and the store ask for.
     pub fn perform_actions(&mut self, shared: &EngineShared) {
         loop {
             self.metrics.set_scratch_bytes(self.buffers.scratch_bytes());
-            let Some(action) = self.session.poll_action() else { return };
+            let Some(action) = self.session.poll_action() else { break };
             self.perform_action(action, shared);
+        }
+        while let Some(action) = self.store.poll_action() {
+            match action {
+                StoreAction::Message { to, message } => {
+                    let message = Message::Store(Box::new(message));
+                    shared.peers.send_job_message(to, self.group, &message);
+                }
+                StoreAction::Answer { caller, answer } => {
+                    let StoreCaller { attachment, number } = caller;
+                    let event = RankEvent::StoreAnswered { number, answer };
+                    self.ranks.notify_attachment(attachment, event);
+                }
+            }
         }
     }
 

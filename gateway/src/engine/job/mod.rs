@@ -22,6 +22,7 @@ use awaited_epoch::AwaitedEpoch;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
+use hier_collectives::store::{JobStore, StoreCaller};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,8 @@ pub(super) struct Job {
     /// The job's name.
     pub name: String,
     pub session: Session,
+    /// The keys that the job's ranks share.
+    pub store: JobStore,
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
     /// The work that the job has done here since the gateway's start.
@@ -102,6 +105,7 @@ impl Job {
             name,
             facts,
             boot: config.boot,
+            store: JobStore::new(Arc::clone(fabric), me, config.boot),
             session: Session::new(config),
             buffers: BufferTable::new(metrics.mapped.clone()),
             metrics,
@@ -172,7 +176,14 @@ impl Job {
                     self.session.handle_commit(rank, commit, now);
                 }
             }
+            LocalEvent::Store { rank, attachment, number, timeout, request, .. } => {
+                if self.ranks.is_current_attachment(rank, attachment) {
+                    let caller = StoreCaller { attachment, number };
+                    self.store.handle_request(caller, *request, timeout, now);
+                }
+            }
             LocalEvent::Detach { rank, attachment, .. } => {
+                self.store.handle_detach(attachment, now);
                 if self.ranks.detach(rank, attachment) {
                     if let Some(suppressed) = self.attach_lines.permit(now) {
                         info!(
@@ -245,6 +256,15 @@ impl Job {
         message: Message,
         now: TimeNs,
     ) -> Result<(), PeerError> {
+        let message = match message {
+            Message::Store(message) => {
+                return Ok(self.store.handle_message(from, *message, now)?);
+            }
+            message => message,
+        };
+        if message == Message::Repeat {
+            self.store.handle_connections(now);
+        }
         if let Message::Grant { sequence, tree, limit, .. } = &message {
             let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
             let below = SegmentKey { sequence, tree, segment };

@@ -1,0 +1,4 @@
+//! Target of `fuzz::store::store_answer`; without `cargo fuzz` it replays the files on its command line.
+#![cfg_attr(fuzzing, no_main)]
+
+fuzz::fuzz_main!(fuzz::store::store_answer);

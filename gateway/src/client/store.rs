@@ -1,0 +1,308 @@
+//! The store of the job: keys, counters and queues that all ranks share.
+
+use super::client_handle::Client;
+use super::connection::{Connection, PendingStoreRequest};
+use crate::local::protocol::Request;
+use hier_collectives::store::{
+    StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery, StoreRequest,
+    StoreRequestError,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use units::Span;
+
+/// 5 min: how long a request to the store waits by default, as the stores of PyTorch do.
+pub const STORE_TIMEOUT: Span = Span::from_secs(300);
+/// 2 s: the longest delay between the timeout of a request and the answer of a running gateway.
+const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
+
+/// The store of the job that a client is attached to. Clones share the client's connection.
+///
+/// Every gateway of the job holds all of it. A change is made once all of them hold it. Reads are
+/// answered by the gateway of this rank, as if all requests of all ranks came one after the other.
+#[derive(Debug, Clone)]
+pub struct Store {
+    client: Client,
+    timeout: Span,
+}
+
+/// Why a request to the store has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store answered: the time was over, too many requests wait, or the change was refused.
+    #[error("{0}")]
+    Failed(#[from] StoreFailure),
+    /// The request is too long. Nothing was sent.
+    #[error("{0}")]
+    Request(#[from] StoreRequestError),
+    /// The connection to the gateway ended. A change may have been made.
+    #[error("{0}; a change may have been made")]
+    Disconnected(String),
+}
+
+impl Client {
+    /// Returns the store of the job, with [`STORE_TIMEOUT`].
+    pub fn store(&self) -> Store {
+        Store { client: self.clone(), timeout: STORE_TIMEOUT }
+    }
+}
+
+impl Store {
+    /// Returns the same store with another timeout for each request.
+    pub fn with_timeout(&self, timeout: Span) -> Self {
+        Self { client: self.client.clone(), timeout }
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.multi_set([(key, value)]).await
+    }
+
+    /// Gives keys their values, all at once.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn multi_set<'a>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<(), StoreError> {
+        let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.to_vec()));
+        self.command(StoreCommand::Set(pairs.collect())).await.map(|_| ())
+    }
+
+    /// Returns the value of a key, once it has one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
+        self.multi_get([key]).await.map(first_value)
+    }
+
+    /// Returns the values of keys at one moment, once all of them have one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn multi_get<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.query(StoreQuery::Get(store_keys(keys))).await.map(values_of)
+    }
+
+    /// Adds to the number that is the value of a key, 0 at first. Returns the sum.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn add(&self, key: &str, amount: i64) -> Result<i64, StoreError> {
+        self.command(StoreCommand::Add { key: key.into(), amount }).await.map(number_of)
+    }
+
+    /// Gives a key the value `desired` if its value is `expected`; an empty `expected` also stands
+    /// for a key without a value. Returns the value that the key has then, or `expected` if it has
+    /// none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn compare_set(
+        &self,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
+        let (expected, desired) = (expected.to_vec(), desired.to_vec());
+        let command = StoreCommand::CompareSet { key: key.into(), expected, desired };
+        self.command(command).await.map(values_of).map(first_value)
+    }
+
+    /// Appends bytes to the value of a key, which is empty at first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn append(&self, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let command = StoreCommand::Append { key: key.into(), bytes: bytes.to_vec() };
+        self.command(command).await.map(|_| ())
+    }
+
+    /// Waits until all keys exist, with a value or a queue.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn wait<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), StoreError> {
+        self.query(StoreQuery::Wait(store_keys(keys))).await.map(|_| ())
+    }
+
+    /// Returns whether all keys exist now, with a value or a queue.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn check<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) -> Result<bool, StoreError> {
+        let outcome = self.query(StoreQuery::Check(store_keys(keys))).await?;
+        Ok(outcome == StoreOutcome::Flag(true))
+    }
+
+    /// Removes a key with its value and its queue. Returns whether it existed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn delete_key(&self, key: &str) -> Result<bool, StoreError> {
+        let outcome = self.command(StoreCommand::Delete(key.into())).await?;
+        Ok(outcome == StoreOutcome::Flag(true))
+    }
+
+    /// Returns the number of keys.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn num_keys(&self) -> Result<i64, StoreError> {
+        self.query(StoreQuery::Count).await.map(number_of)
+    }
+
+    /// Returns the keys with a prefix, in order. Keys that come or go meanwhile may be missing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn list_keys(&self, prefix: &str) -> Result<Vec<StoreKey>, StoreError> {
+        let mut listed: Vec<StoreKey> = Vec::new();
+        loop {
+            let after = listed.last().cloned().unwrap_or_default();
+            let query = StoreQuery::List { prefix: prefix.into(), after };
+            match self.query(query).await? {
+                StoreOutcome::Keys { keys, is_last } => {
+                    listed.extend(keys);
+                    if is_last {
+                        return Ok(listed);
+                    }
+                }
+                _ => return Ok(listed),
+            }
+        }
+    }
+
+    /// Adds an item at the end of the queue of a key. Returns the length of the queue.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn queue_push(&self, key: &str, item: &[u8]) -> Result<i64, StoreError> {
+        let command = StoreCommand::Push { key: key.into(), item: item.to_vec() };
+        self.command(command).await.map(number_of)
+    }
+
+    /// Takes the first item of the queue of a key, once there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn queue_pop(&self, key: &str) -> Result<Vec<u8>, StoreError> {
+        let deadline = Instant::now() + self.timeout.duration();
+        loop {
+            if let Some(item) = self.queue_try_pop(key).await? {
+                return Ok(item);
+            }
+            // Another rank may take the item before this one.
+            let left = deadline.saturating_duration_since(Instant::now());
+            let query = StoreQuery::QueueLength { key: key.into(), least: 1 };
+            self.request(StoreRequest::Query(query), left).await?;
+        }
+    }
+
+    /// Takes the first item of the queue of a key, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn queue_try_pop(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let outcome = self.command(StoreCommand::Pop(key.into())).await?;
+        Ok(values_of(outcome).into_iter().next())
+    }
+
+    /// Returns the number of items in the queue of a key.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn queue_len(&self, key: &str) -> Result<i64, StoreError> {
+        let query = StoreQuery::QueueLength { key: key.into(), least: 0 };
+        self.query(query).await.map(number_of)
+    }
+
+    /// Sends a command, and waits for its outcome.
+    async fn command(&self, command: StoreCommand) -> Result<StoreOutcome, StoreError> {
+        self.request(StoreRequest::Command(command), self.timeout.duration()).await
+    }
+
+    /// Sends a query, and waits for its answer.
+    async fn query(&self, query: StoreQuery) -> Result<StoreOutcome, StoreError> {
+        self.request(StoreRequest::Query(query), self.timeout.duration()).await
+    }
+
+    /// Sends a request, and waits for its answer.
+    async fn request(
+        &self,
+        request: StoreRequest,
+        timeout: Duration,
+    ) -> Result<StoreOutcome, StoreError> {
+        request.check()?;
+        let connection: &Connection = &self.client.connection;
+        let ended = || {
+            let why = connection.lock_state().ended.clone();
+            StoreError::Disconnected(why.unwrap_or_else(|| "the connection ended".to_owned()))
+        };
+        let place = Arc::clone(&connection.store_places).acquire_owned().await;
+        let place = place.map_err(|_| ended())?;
+        let permit = connection.requests.reserve().await.map_err(|_| ended())?;
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut state = connection.lock_state();
+            if let Some(why) = &state.ended {
+                return Err(StoreError::Disconnected(why.clone()));
+            }
+            let number = state.next_store_request;
+            state.next_store_request += 1;
+            state.store_requests.insert(number, PendingStoreRequest { answer, _place: place });
+            let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+            permit.send(Request::Store { number, timeout: timeout_ns, request });
+        }
+        match tokio::time::timeout(timeout + ANSWER_DELAY_MAX.duration(), answered).await {
+            Ok(answer) => Ok(answer.map_err(|_| ended())??),
+            Err(_) => {
+                let text = "the gateway does not answer; is it stopped, or its host overloaded?";
+                let (code, text) = (StoreFailureCode::Unconfirmed, text.to_owned());
+                Err(StoreFailure { code, text }.into())
+            }
+        }
+    }
+}
+
+/// Makes keys of their texts.
+fn store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
+    keys.into_iter().map(StoreKey::from).collect()
+}
+
+/// Returns the values of an outcome.
+fn values_of(outcome: StoreOutcome) -> Vec<Vec<u8>> {
+    match outcome {
+        StoreOutcome::Values(values) => values,
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the first of some values.
+fn first_value(values: Vec<Vec<u8>>) -> Vec<u8> {
+    values.into_iter().next().unwrap_or_default()
+}
+
+/// Returns the number of an outcome.
+fn number_of(outcome: StoreOutcome) -> i64 {
+    match outcome {
+        StoreOutcome::Number(number) => number,
+        _ => 0,
+    }
+}

@@ -1,0 +1,340 @@
+//! The store of one job at one gateway: requests and messages in, messages and answers out.
+
+use super::replication::{
+    STORE_LEADER, StoreLeader, StoreMessage, StorePromise, StoreReplica, StoreViolation,
+};
+use super::request::{StoreAnswer, StoreRequest};
+use super::requests::{StoreCaller, StoreRequests};
+use super::state::StoreEntry;
+use crate::ids::{BootId, GatewayId};
+use crate::topology::Fabric;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+/// 1 s: the first time after which messages without an answer are repeated, for those that are lost
+/// although nobody noticed.
+const REPEAT_AFTER_MIN: Span = Span::from_secs(1);
+/// 128 s: the longest time after which messages are repeated, twice the longest round trip. The time
+/// doubles each time.
+const REPEAT_AFTER_MAX: Span = Span::from_secs(128);
+
+/// An action of a store that the gateway carries out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreAction {
+    /// Send a message to another gateway of the job.
+    Message {
+        /// The gateway.
+        to: GatewayId,
+        /// The message.
+        message: StoreMessage,
+    },
+    /// Answer a request of a trainer.
+    Answer {
+        /// The request.
+        caller: StoreCaller,
+        /// The answer.
+        answer: StoreAnswer,
+    },
+}
+
+/// The store of a job at one gateway.
+#[derive(Debug)]
+pub struct JobStore {
+    fabric: Arc<Fabric>,
+    me: GatewayId,
+    boot: BootId,
+    replica: StoreReplica,
+    /// The leader, at the first gateway.
+    leader: Option<StoreLeader>,
+    requests: StoreRequests,
+    repeat: RepeatTimer,
+    actions: VecDeque<StoreAction>,
+}
+
+/// The time at which messages without an answer are repeated.
+#[derive(Debug, Default)]
+struct RepeatTimer {
+    due: Option<TimeNs>,
+    /// The time that was waited before the last repeat.
+    waited: Span,
+}
+
+impl RepeatTimer {
+    /// Runs while something is awaited.
+    fn follow(&mut self, is_waiting: bool, now: TimeNs) {
+        if !is_waiting {
+            *self = Self::default();
+        } else if self.due.is_none() {
+            self.begin(now);
+        }
+    }
+
+    /// Returns whether messages are to be repeated now.
+    fn is_over(&mut self, now: TimeNs) -> bool {
+        let is_over = self.due.is_some_and(|due| due <= now);
+        if is_over {
+            self.begin(now);
+        }
+        is_over
+    }
+
+    /// Begins to wait, twice as long as before.
+    fn begin(&mut self, now: TimeNs) {
+        self.waited = (self.waited + self.waited).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX);
+        self.due = Some(now + self.waited);
+    }
+}
+
+impl JobStore {
+    /// Makes the store of a gateway that was just started.
+    pub fn new(fabric: Arc<Fabric>, me: GatewayId, boot: BootId) -> Self {
+        let others = fabric.gateway_ids().filter(|id| *id != me);
+        let leader = (me == STORE_LEADER).then(|| StoreLeader::new(boot, others));
+        Self {
+            me,
+            boot,
+            replica: StoreReplica::new(boot),
+            leader,
+            requests: StoreRequests::new(me, boot),
+            repeat: RepeatTimer::default(),
+            actions: VecDeque::new(),
+            fabric,
+        }
+    }
+
+    /// Returns the replica of this gateway.
+    pub fn replica(&self) -> &StoreReplica {
+        &self.replica
+    }
+
+    /// Removes and returns the next action.
+    pub fn poll_action(&mut self) -> Option<StoreAction> {
+        self.actions.pop_front()
+    }
+
+    /// Returns the time at which [`JobStore::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<TimeNs> {
+        [self.requests.deadline(), self.repeat.due].into_iter().flatten().min()
+    }
+
+    /// Takes a request of a trainer, which is within the limits.
+    pub fn handle_request(
+        &mut self,
+        caller: StoreCaller,
+        request: StoreRequest,
+        timeout: Span,
+        now: TimeNs,
+    ) {
+        let refused = self.requests.add(caller, request, timeout, now);
+        self.answer(refused);
+        if self.replica.state().is_none() {
+            match &mut self.leader {
+                Some(leader) => leader.wake(&mut self.replica),
+                None if self.repeat.due.is_none() => self.announce(),
+                None => {}
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// Forgets the requests of a trainer whose connection is gone.
+    pub fn handle_detach(&mut self, attachment: u64, now: TimeNs) {
+        self.requests.forget(attachment);
+        self.go_on(now);
+    }
+
+    /// Takes a change of connections, or the loss of messages: other gateways may have missed
+    /// messages, or may have been started anew.
+    pub fn handle_connections(&mut self, now: TimeNs) {
+        match &mut self.leader {
+            Some(leader) => leader.probe_all(&mut self.replica),
+            None if self.replica.state().is_some() || !self.requests.is_empty() => self.announce(),
+            None => {}
+        }
+        self.requests.repeat_commands();
+        self.repeat = RepeatTimer::default();
+        self.go_on(now);
+    }
+
+    /// Repeats messages that were not answered, and answers requests whose time is over.
+    pub fn handle_timeout(&mut self, now: TimeNs) {
+        if self.requests.deadline().is_some_and(|deadline| deadline <= now) {
+            let has_state = self.replica.state().is_some();
+            let expired = self.requests.expire(&self.awaited_names(), has_state, now);
+            self.answer(expired);
+        }
+        if self.repeat.is_over(now) {
+            self.requests.repeat_commands();
+            match &mut self.leader {
+                Some(leader) => {
+                    let lagging = leader.lagging(&self.replica);
+                    leader.probe(&lagging, &mut self.replica);
+                }
+                None => self.announce(),
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// Takes a message of another gateway.
+    ///
+    /// # Errors
+    /// [`StoreViolation`]: the message is against the rules and had no effect.
+    pub fn handle_message(
+        &mut self,
+        from: GatewayId,
+        message: StoreMessage,
+        now: TimeNs,
+    ) -> Result<(), StoreViolation> {
+        let handled = if self.leader.is_some() {
+            self.handle_follower_message(from, message)
+        } else if from == STORE_LEADER {
+            self.handle_leader_message(message)
+        } else {
+            Err(StoreViolation("a store message between two gateways that do not lead"))
+        };
+        self.go_on(now);
+        handled
+    }
+
+    /// Takes a message at the leader.
+    fn handle_follower_message(
+        &mut self,
+        from: GatewayId,
+        message: StoreMessage,
+    ) -> Result<(), StoreViolation> {
+        let Self { leader: Some(leader), replica, .. } = self else { return Ok(()) };
+        match message {
+            StoreMessage::Present { .. } => leader.handle_present(from, replica),
+            StoreMessage::Command { boot, number, below, command } => {
+                let entry = StoreEntry { origin: from, boot, number, below, command };
+                leader.handle_command(from, entry, replica);
+            }
+            StoreMessage::Promise { asked, probe, boot, promised, held } => {
+                let promise = StorePromise { asked, probe, boot, promised, held };
+                leader.handle_promise(from, promise, replica);
+            }
+            StoreMessage::Held { boot, version } => {
+                leader.handle_held(from, boot, version, replica);
+            }
+            StoreMessage::Fetch { to, version, offset } if to == self.boot => {
+                leader.handle_fetch(from, version, offset);
+            }
+            StoreMessage::Piece { to, version, offset, total, bytes } if to == self.boot => {
+                return leader.handle_piece(from, version, (offset, total), &bytes, replica);
+            }
+            StoreMessage::Fetch { .. } | StoreMessage::Piece { .. } => {}
+            StoreMessage::Prepare { .. }
+            | StoreMessage::Offer { .. }
+            | StoreMessage::Append { .. }
+            | StoreMessage::Commit { .. } => {
+                return Err(StoreViolation("a message of the leader of a store from another"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a message of the leader.
+    fn handle_leader_message(&mut self, message: StoreMessage) -> Result<(), StoreViolation> {
+        let replica = &mut self.replica;
+        let answers = match message {
+            StoreMessage::Prepare { ballot, probe } => vec![replica.handle_prepare(ballot, probe)],
+            StoreMessage::Offer { to, version, content } if to == self.boot => {
+                replica.handle_offer(version, content)
+            }
+            StoreMessage::Piece { to, version, offset, total, bytes } if to == self.boot => {
+                replica.handle_piece(version, (offset, total), &bytes)?
+            }
+            StoreMessage::Fetch { to, version, offset } if to == self.boot => {
+                replica.handle_fetch(version, offset).into_iter().collect()
+            }
+            StoreMessage::Append { to, version, commit, entry } if to == self.boot => {
+                replica.handle_append(version, commit, entry).into_iter().collect()
+            }
+            StoreMessage::Commit { to, version } if to == self.boot => {
+                replica.handle_commit(version);
+                vec![]
+            }
+            // It was meant for an earlier start of this gateway.
+            StoreMessage::Offer { .. }
+            | StoreMessage::Piece { .. }
+            | StoreMessage::Fetch { .. }
+            | StoreMessage::Append { .. }
+            | StoreMessage::Commit { .. } => vec![],
+            StoreMessage::Present { .. }
+            | StoreMessage::Command { .. }
+            | StoreMessage::Promise { .. }
+            | StoreMessage::Held { .. } => {
+                return Err(StoreViolation("a message to the leader of a store from the leader"));
+            }
+        };
+        self.actions.extend(answers.into_iter().map(to_leader));
+        Ok(())
+    }
+
+    /// Tells the leader that this gateway holds a state or has requests.
+    fn announce(&mut self) {
+        let present = StoreMessage::Present { boot: self.boot };
+        self.actions.push_back(to_leader(present));
+    }
+
+    /// Gives commands to the leader, answers what is known, and collects messages.
+    fn go_on(&mut self, now: TimeNs) {
+        loop {
+            let answers = self.requests.follow(&self.replica);
+            let has_answers = !answers.is_empty();
+            self.answer(answers);
+            let due = self.requests.take_due_commands();
+            if due.is_empty() && !has_answers {
+                break;
+            }
+            for entry in due {
+                match &mut self.leader {
+                    Some(leader) => leader.append(entry, &mut self.replica),
+                    None => {
+                        let StoreEntry { boot, number, below, command, .. } = entry;
+                        let command = StoreMessage::Command { boot, number, below, command };
+                        self.actions.push_back(to_leader(command));
+                    }
+                }
+            }
+        }
+        let is_waiting = match &mut self.leader {
+            Some(leader) => {
+                let messages = leader.take_messages().into_iter();
+                self.actions
+                    .extend(messages.map(|(to, message)| StoreAction::Message { to, message }));
+                leader.is_waiting(&self.replica)
+            }
+            None => self.requests.is_waiting_for_gateways(&self.replica),
+        };
+        self.repeat.follow(is_waiting, now);
+    }
+
+    /// Queues answers for the trainers.
+    fn answer(&mut self, answers: impl IntoIterator<Item = (StoreCaller, StoreAnswer)>) {
+        let answers = answers.into_iter();
+        self.actions.extend(answers.map(|(caller, answer)| StoreAction::Answer { caller, answer }));
+    }
+
+    /// Returns the names of the gateways that the store waits for, as far as this one knows.
+    fn awaited_names(&self) -> String {
+        let awaited = match &self.leader {
+            Some(leader) => leader.lagging(&self.replica),
+            None if self.requests.is_waiting_for_gateways(&self.replica) => vec![STORE_LEADER],
+            None => vec![],
+        };
+        let names = awaited.iter().map(|id| format!("gateway {}", self.fabric.gateway(*id).name));
+        let names: Vec<String> = names.collect();
+        match (names.is_empty(), self.me == STORE_LEADER) {
+            (false, false) => format!("{} or those that it waits for", names.join(", ")),
+            _ => names.join(", "),
+        }
+    }
+}
+
+/// Makes the action that sends a message to the leader.
+fn to_leader(message: StoreMessage) -> StoreAction {
+    StoreAction::Message { to: STORE_LEADER, message }
+}

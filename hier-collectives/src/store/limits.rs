@@ -1,0 +1,27 @@
+//! The limits of a job's store. A request beyond one is refused, and changes nothing.
+
+/// 1,024 bytes: the longest key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// 48 KiB: the longest value, and the longest item of a queue. It fits a message of a trainer.
+pub const VALUE_BYTES_MAX: usize = 48 << 10;
+/// 56 KiB: the most bytes of keys and values in one request or answer, for the same reason.
+/// Tested by `requests_at_the_limits_fit_a_local_message`.
+pub const REQUEST_BYTES_MAX: usize = 56 << 10;
+/// 1,024 keys: the most in one request.
+pub const REQUEST_KEYS_MAX: usize = 1024;
+/// 65,536 keys: the most in one store.
+pub const KEYS_MAX: usize = 1 << 16;
+/// 16 MiB: the most bytes in one store, with those that each key and item count in addition.
+pub const STORE_BYTES_MAX: u64 = 16 << 20;
+/// 64 bytes: the bytes that each key and each item count in addition, for the memory that they take.
+pub const ITEM_OVERHEAD_BYTES: u64 = 64;
+/// 16,384 requests: the most of one job that wait at one gateway.
+pub const WAITING_REQUESTS_MAX: usize = 1 << 14;
+/// 64 commands: the most of one gateway on their way at a time. Later ones wait at that gateway.
+pub const COMMAND_WINDOW: u64 = 64;
+/// 32 MiB: the longest snapshot. It has the bytes of the store, and outcomes of commands.
+pub const SNAPSHOT_BYTES_MAX: usize = 32 << 20;
+/// 64 KiB: the bytes of one piece of a snapshot, so that other messages pass between pieces.
+pub const PIECE_BYTES: usize = 64 << 10;
+/// 16 pieces: the most that a gateway has asked for and not got.
+pub const PIECES_ASKED_MAX: usize = 16;

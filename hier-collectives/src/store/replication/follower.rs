@@ -1,0 +1,90 @@
+//! Another gateway, as the leader of a store knows it.
+
+use super::ballot::StoreVersion;
+use crate::ids::BootId;
+use std::sync::Arc;
+
+/// Another gateway of the job.
+#[derive(Debug)]
+pub(super) struct StoreFollower {
+    /// The number of the last question to it. Answers to earlier ones may be of an earlier start.
+    pub probe: u64,
+    /// The start that it named and that the last question is to confirm.
+    pub named: Option<BootId>,
+    pub phase: FollowerPhase,
+}
+
+/// How far a gateway is on the way to the leader's state.
+///
+/// `Unknown -> Promised -> Offered -> Following`. A new ballot, and another start of the gateway,
+/// lead back to `Unknown` and `Promised`.
+#[derive(Debug)]
+pub(super) enum FollowerPhase {
+    /// Nothing is known of its present start.
+    Unknown,
+    /// It takes no earlier ballot, and holds this state.
+    Promised {
+        /// Its start.
+        boot: BootId,
+        /// Its state.
+        held: Option<StoreVersion>,
+    },
+    /// It was offered the leader's state.
+    Offered {
+        /// Its start.
+        boot: BootId,
+        /// The number of entries in the offered state.
+        index: u64,
+        /// The snapshot, unless the gateway has the same state under an earlier ballot.
+        snapshot: Option<Arc<Vec<u8>>>,
+    },
+    /// It holds the leader's state up to an entry.
+    Following {
+        /// Its start.
+        boot: BootId,
+        /// The number of entries that it holds.
+        held: u64,
+    },
+}
+
+impl StoreFollower {
+    /// Makes a gateway of which nothing is known.
+    pub fn new() -> Self {
+        Self { probe: 0, named: None, phase: FollowerPhase::Unknown }
+    }
+
+    /// Returns the start of the gateway, if it is known.
+    pub fn boot(&self) -> Option<BootId> {
+        match &self.phase {
+            FollowerPhase::Unknown => None,
+            FollowerPhase::Promised { boot, .. }
+            | FollowerPhase::Offered { boot, .. }
+            | FollowerPhase::Following { boot, .. } => Some(*boot),
+        }
+    }
+
+    /// Returns the state that a gateway holds which has promised.
+    pub fn promised_state(&self) -> Option<StoreVersion> {
+        match &self.phase {
+            FollowerPhase::Promised { held, .. } => *held,
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the leader's entries that the gateway holds.
+    pub fn held_index(&self) -> Option<u64> {
+        match &self.phase {
+            FollowerPhase::Following { held, .. } => Some(*held),
+            _ => None,
+        }
+    }
+
+    /// Returns the first entry that may have to be sent to the gateway, less one.
+    pub fn needed_from(&self) -> Option<u64> {
+        match &self.phase {
+            FollowerPhase::Following { held, .. } => Some(*held),
+            FollowerPhase::Offered { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
+}

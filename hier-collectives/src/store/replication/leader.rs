@@ -1,0 +1,419 @@
+//! The leader of a store: the first gateway, which makes the one order of its commands.
+//!
+//! ```text
+//! Asleep --request, or a gateway with one or with a state--> Preparing
+//! Preparing --all gateways have promised; the latest state is at hand--> Leading
+//! Preparing, Leading --a gateway knows a greater ballot--> Preparing
+//! ```
+
+use super::ballot::{StoreBallot, StoreVersion};
+use super::follower::{FollowerPhase, StoreFollower};
+use super::message::{StoreMessage, StoreViolation};
+use super::replica::{StoreReplica, snapshot_piece};
+use crate::ids::{BootId, GatewayId};
+use crate::store::limits::COMMAND_WINDOW;
+use crate::store::state::{StoreEntry, StoreState};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The gateway that leads every store: the first of the fabric.
+pub const STORE_LEADER: GatewayId = GatewayId(0);
+
+/// The leader of a store.
+#[derive(Debug)]
+pub struct StoreLeader {
+    ballot: StoreBallot,
+    phase: LeaderPhase,
+    followers: BTreeMap<GatewayId, StoreFollower>,
+    /// The version that the state had before this ballot.
+    content: Option<StoreVersion>,
+    /// The entries that some gateway may lack, up to the last.
+    log: VecDeque<StoreEntry>,
+    /// The last snapshot that was offered, and its number of entries.
+    snapshot: Option<(u64, Arc<Vec<u8>>)>,
+    /// Messages to send.
+    messages: Vec<(GatewayId, StoreMessage)>,
+}
+
+/// The answer of a gateway to a question of the leader.
+#[derive(Debug, Clone, Copy)]
+pub struct StorePromise {
+    /// The ballot of the question.
+    pub asked: StoreBallot,
+    /// The number of the question.
+    pub probe: u64,
+    /// The start of the gateway.
+    pub boot: BootId,
+    /// The greatest ballot that the gateway knows.
+    pub promised: StoreBallot,
+    /// The state that the gateway holds.
+    pub held: Option<StoreVersion>,
+}
+
+/// The work of the leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeaderPhase {
+    /// Nobody uses the store.
+    Asleep,
+    /// It asks all gateways for promises, and then fetches the latest state from one.
+    Preparing {
+        /// The gateway from which it fetches.
+        source: Option<GatewayId>,
+    },
+    /// It takes commands.
+    Leading,
+}
+
+impl StoreLeader {
+    /// Makes the leader of a store with these other gateways.
+    pub fn new(boot: BootId, others: impl Iterator<Item = GatewayId>) -> Self {
+        Self {
+            ballot: StoreBallot { number: 1, boot },
+            phase: LeaderPhase::Asleep,
+            followers: others.map(|id| (id, StoreFollower::new())).collect(),
+            content: None,
+            log: VecDeque::new(),
+            snapshot: None,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Removes and returns the messages to send.
+    pub fn take_messages(&mut self) -> Vec<(GatewayId, StoreMessage)> {
+        std::mem::take(&mut self.messages)
+    }
+
+    /// Begins to lead if the store sleeps: somebody uses it.
+    pub fn wake(&mut self, replica: &mut StoreReplica) {
+        if self.phase == LeaderPhase::Asleep {
+            self.begin_ballot(replica);
+        }
+    }
+
+    /// Whether it waits for messages of other gateways.
+    pub fn is_waiting(&self, replica: &StoreReplica) -> bool {
+        self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
+    }
+
+    /// Returns the gateways that lack entries, or of which too little is known.
+    pub fn lagging(&self, replica: &StoreReplica) -> Vec<GatewayId> {
+        let last = replica.version().map(|version| version.index);
+        let lags = |follower: &StoreFollower| match self.phase {
+            LeaderPhase::Preparing { .. } => follower.boot().is_none(),
+            _ => follower.held_index() != last,
+        };
+        let lagging: Vec<_> =
+            self.followers.iter().filter(|(_, other)| lags(other)).map(|(id, _)| *id).collect();
+        match self.phase {
+            LeaderPhase::Preparing { source: Some(source) } if lagging.is_empty() => vec![source],
+            _ => lagging,
+        }
+    }
+
+    /// Asks all gateways how far they are, since messages or starts of gateways may be lost.
+    pub fn probe_all(&mut self, replica: &mut StoreReplica) {
+        if self.phase == LeaderPhase::Asleep {
+            return;
+        }
+        let all: Vec<GatewayId> = self.followers.keys().copied().collect();
+        self.probe(&all, replica);
+    }
+
+    /// Asks these gateways how far they are, and asks for missing pieces of a snapshot.
+    pub fn probe(&mut self, gateways: &[GatewayId], replica: &mut StoreReplica) {
+        for id in gateways {
+            let Some(follower) = self.followers.get_mut(id) else { continue };
+            follower.probe += 1;
+            let (ballot, probe) = (self.ballot, follower.probe);
+            self.messages.push((*id, StoreMessage::Prepare { ballot, probe }));
+        }
+        replica.forget_asked_pieces();
+        self.fetch(replica);
+    }
+
+    /// Hears that a gateway uses the store, or misses messages.
+    pub fn handle_present(&mut self, from: GatewayId, replica: &mut StoreReplica) {
+        if self.phase == LeaderPhase::Asleep {
+            self.wake(replica);
+        } else {
+            self.probe(&[from], replica);
+        }
+    }
+
+    /// Takes a command of a gateway's present start, unless it was taken before.
+    pub fn handle_command(
+        &mut self,
+        from: GatewayId,
+        entry: StoreEntry,
+        replica: &mut StoreReplica,
+    ) {
+        self.wake(replica);
+        let Some(follower) = self.followers.get_mut(&from) else { return };
+        if follower.boot() == Some(entry.boot) {
+            self.append(entry, replica);
+        } else if follower.named != Some(entry.boot) {
+            // Asked once: the answers to earlier questions would be void.
+            follower.named = Some(entry.boot);
+            self.probe(&[from], replica);
+        }
+    }
+
+    /// Adds a command to the order if it leads, and sends it to all gateways.
+    pub fn append(&mut self, entry: StoreEntry, replica: &mut StoreReplica) {
+        let is_new = replica
+            .state()
+            .is_some_and(|state| state.is_new(entry.origin, entry.boot, entry.number));
+        // A gateway repeats the commands that find no room.
+        let has_room = self.log.len() < (self.followers.len() + 1) * COMMAND_WINDOW as usize;
+        if self.phase != LeaderPhase::Leading || !is_new || !has_room {
+            return;
+        }
+        let Some(version) = replica.append(&entry) else { return };
+        self.log.push_back(entry);
+        let following = self.followers.iter().filter(|(_, other)| other.held_index().is_some());
+        let following: Vec<GatewayId> = following.map(|(id, _)| *id).collect();
+        following.into_iter().for_each(|id| self.send_entries(id, version.index, replica));
+        self.advance_commit(replica);
+    }
+
+    /// Takes the answer of a gateway to the last question.
+    pub fn handle_promise(
+        &mut self,
+        from: GatewayId,
+        promise: StorePromise,
+        replica: &mut StoreReplica,
+    ) {
+        let StorePromise { asked, probe, boot, promised, held } = promise;
+        if promised > self.ballot {
+            self.ballot.number = promised.number + 1;
+            return self.begin_ballot(replica);
+        }
+        let Some(follower) = self.followers.get_mut(&from) else { return };
+        // The answer to an earlier question may be of an earlier start.
+        let is_current = probe == follower.probe && asked == self.ballot && promised == asked;
+        if !is_current || self.phase == LeaderPhase::Asleep {
+            return;
+        }
+        if self.phase != LeaderPhase::Leading {
+            follower.phase = FollowerPhase::Promised { boot, held };
+            return self.choose_state(replica);
+        }
+        let last = replica.version().map_or(0, |version| version.index);
+        match held.filter(|held| held.ballot == self.ballot && held.index <= last) {
+            Some(StoreVersion { index, .. }) => {
+                self.follow(from, boot, index, replica);
+                self.advance_commit(replica);
+            }
+            None => self.offer(from, boot, held, replica),
+        }
+    }
+
+    /// Learns which state a gateway holds.
+    pub fn handle_held(
+        &mut self,
+        from: GatewayId,
+        boot: BootId,
+        version: StoreVersion,
+        replica: &mut StoreReplica,
+    ) {
+        let last = replica.version().map_or(0, |version| version.index);
+        let StoreVersion { ballot, index } = version;
+        if self.phase != LeaderPhase::Leading || ballot != self.ballot || index > last {
+            return;
+        }
+        let Some(follower) = self.followers.get_mut(&from) else { return };
+        if follower.boot() != Some(boot) {
+            return;
+        }
+        match &mut follower.phase {
+            FollowerPhase::Following { held, .. } => *held = index.max(*held),
+            FollowerPhase::Offered { index: offered, .. } if index >= *offered => {
+                self.follow(from, boot, index, replica);
+            }
+            _ => return,
+        }
+        self.advance_commit(replica);
+    }
+
+    /// Sends a piece of the snapshot that a gateway was offered.
+    pub fn handle_fetch(&mut self, from: GatewayId, version: StoreVersion, offset: u32) {
+        let Some(follower) = self.followers.get(&from) else { return };
+        let FollowerPhase::Offered { boot, index, snapshot: Some(snapshot) } = &follower.phase
+        else {
+            return;
+        };
+        if version == (StoreVersion { ballot: self.ballot, index: *index })
+            && let Some(piece) = snapshot_piece(snapshot, *boot, version, offset)
+        {
+            self.messages.push((from, piece));
+        }
+    }
+
+    /// Takes a piece of the state that this gateway fetches.
+    ///
+    /// # Errors
+    /// [`StoreViolation`]: the piece fits no snapshot.
+    pub fn handle_piece(
+        &mut self,
+        from: GatewayId,
+        version: StoreVersion,
+        place: (u32, u32),
+        bytes: &[u8],
+        replica: &mut StoreReplica,
+    ) -> Result<(), StoreViolation> {
+        if self.phase != (LeaderPhase::Preparing { source: Some(from) }) {
+            return Ok(());
+        }
+        match replica.take_piece(version, place, bytes)? {
+            Some(state) => {
+                replica.install(state, version);
+                self.choose_state(replica);
+            }
+            None => self.fetch(replica),
+        }
+        Ok(())
+    }
+
+    /// Begins a ballot: asks all gateways for promises.
+    fn begin_ballot(&mut self, replica: &mut StoreReplica) {
+        self.ballot.number = self.ballot.number.max(replica.promised().number + 1);
+        replica.promise(self.ballot);
+        self.phase = LeaderPhase::Preparing { source: None };
+        self.followers.values_mut().for_each(|other| other.phase = FollowerPhase::Unknown);
+        self.log.clear();
+        self.snapshot = None;
+        self.probe_all(replica);
+        self.choose_state(replica);
+    }
+
+    /// Takes the latest state once all gateways have promised: leads with it if it is at hand, and
+    /// fetches it otherwise.
+    fn choose_state(&mut self, replica: &mut StoreReplica) {
+        if self.followers.values().any(|follower| follower.boot().is_none()) {
+            return;
+        }
+        let states = self.followers.iter().map(|(id, other)| (other.promised_state(), *id));
+        let latest = states.max_by_key(|(held, _)| *held);
+        match latest {
+            Some((Some(version), source)) if Some(version) > replica.version() => {
+                self.phase = LeaderPhase::Preparing { source: Some(source) };
+                replica.begin_fetch(version);
+                self.fetch(replica);
+            }
+            _ => self.lead(replica),
+        }
+    }
+
+    /// Asks for pieces of the state that this gateway fetches.
+    fn fetch(&mut self, replica: &mut StoreReplica) {
+        let LeaderPhase::Preparing { source: Some(source) } = self.phase else { return };
+        let Some(boot) = self.followers.get(&source).and_then(StoreFollower::boot) else { return };
+        let requests = replica.fetch_requests(boot).into_iter();
+        self.messages.extend(requests.map(|request| (source, request)));
+    }
+
+    /// Leads with the state at hand, which is empty if no gateway holds any.
+    fn lead(&mut self, replica: &mut StoreReplica) {
+        self.content = replica.version();
+        let index = self.content.map_or(0, |content| content.index);
+        let version = StoreVersion { ballot: self.ballot, index };
+        match self.content {
+            Some(_) => replica.relabel(version),
+            None => replica.install(StoreState::default(), version),
+        }
+        self.phase = LeaderPhase::Leading;
+        let promised: Vec<_> = self
+            .followers
+            .iter()
+            .filter_map(|(id, other)| Some((*id, other.boot()?, other.promised_state())))
+            .collect();
+        for (id, boot, held) in promised {
+            self.offer(id, boot, held, replica);
+        }
+        self.advance_commit(replica);
+    }
+
+    /// Offers a gateway the present state, or repeats the offer that it has.
+    fn offer(
+        &mut self,
+        to: GatewayId,
+        boot: BootId,
+        held: Option<StoreVersion>,
+        replica: &StoreReplica,
+    ) {
+        let (Some(version), Some(state)) = (replica.version(), replica.state()) else { return };
+        let Some(follower) = self.followers.get_mut(&to) else { return };
+        let known = match &follower.phase {
+            FollowerPhase::Offered { boot: known, index, .. } if *known == boot => Some(*index),
+            _ => None,
+        };
+        let index = known.unwrap_or(version.index);
+        if known.is_none() {
+            // Entries were added to the content unless the numbers are equal.
+            let is_content = |held: StoreVersion| Some(held) == self.content && held.index == index;
+            let snapshot = (!held.is_some_and(is_content)).then(|| match &self.snapshot {
+                Some((of, snapshot)) if *of == index => Arc::clone(snapshot),
+                _ => Arc::new(state.encode()),
+            });
+            if let Some(snapshot) = &snapshot {
+                self.snapshot = Some((index, Arc::clone(snapshot)));
+            }
+            follower.phase = FollowerPhase::Offered { boot, index, snapshot };
+        }
+        let has_content = matches!(follower.phase, FollowerPhase::Offered { snapshot: None, .. });
+        let content = self.content.filter(|_| has_content);
+        let version = StoreVersion { index, ..version };
+        self.messages.push((to, StoreMessage::Offer { to: boot, version, content }));
+    }
+
+    /// Notes that a gateway holds the first `held` entries, and sends it what it lacks.
+    fn follow(&mut self, id: GatewayId, boot: BootId, held: u64, replica: &StoreReplica) {
+        let Some(follower) = self.followers.get_mut(&id) else { return };
+        follower.phase = FollowerPhase::Following { boot, held };
+        self.send_entries(id, held + 1, replica);
+        if let Some(version) = replica.committed() {
+            self.messages.push((id, StoreMessage::Commit { to: boot, version }));
+        }
+    }
+
+    /// Sends a gateway the entries from number `from` on.
+    fn send_entries(&mut self, to: GatewayId, from: u64, replica: &StoreReplica) {
+        let (Some(version), Some(committed)) = (replica.version(), replica.committed()) else {
+            return;
+        };
+        let Some(boot) = self.followers.get(&to).and_then(StoreFollower::boot) else { return };
+        let first = version.index + 1 - self.log.len() as u64;
+        for (index, entry) in (first..).zip(&self.log).filter(|(index, _)| *index >= from) {
+            let version = StoreVersion { index, ..version };
+            let (commit, entry) = (committed.index, entry.clone());
+            self.messages.push((to, StoreMessage::Append { to: boot, version, commit, entry }));
+        }
+    }
+
+    /// Notes which entries all gateways hold, tells the gateways, and forgets what none lacks.
+    fn advance_commit(&mut self, replica: &mut StoreReplica) {
+        let (Some(version), Some(before)) = (replica.version(), replica.committed()) else {
+            return;
+        };
+        let mut held = self.followers.values().map(StoreFollower::held_index);
+        let all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
+        replica.advance_commit(all.unwrap_or(0));
+        let needed = self.followers.values().filter_map(StoreFollower::needed_from);
+        let needed = needed.fold(version.index, u64::min);
+        while version.index - (self.log.len() as u64) < needed {
+            self.log.pop_front();
+        }
+        if self.followers.values().all(|follower| follower.held_index().is_some()) {
+            self.snapshot = None;
+        }
+        let Some(committed) = replica.committed().filter(|committed| *committed != before) else {
+            return;
+        };
+        for (id, follower) in &self.followers {
+            if let FollowerPhase::Following { boot, .. } = follower.phase {
+                let commit = StoreMessage::Commit { to: boot, version: committed };
+                self.messages.push((*id, commit));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+"""Requests to the store and its answers, compared with the bytes of the daemon's codec."""
+
+import pytest
+
+from conftest import read_golden
+from landbridge import errors
+from landbridge._protocol import store
+from landbridge._protocol.wire import DecodeError
+
+LINES = [line for line in read_golden("local_protocol.jsonl") if "message" in line]
+KEY = "straße".encode()
+BOTH = [KEY, b"b"]
+REQUESTS = [
+    store.encode_set([(KEY, b"value"), (b"b", b"")]),
+    store.encode_add(KEY, -2),
+    store.encode_compare_set(KEY, b"", bytes((0, 255))),
+    store.encode_delete(KEY),
+    store.encode_append(KEY, b"more"),
+    store.encode_push(KEY, b"item"),
+    store.encode_pop(KEY),
+    store.encode_get(BOTH),
+    store.encode_wait(BOTH),
+    store.encode_check(BOTH),
+    store.encode_count(),
+    store.encode_list(b"a/", b"a/b"),
+    store.encode_queue_length(KEY, 1),
+]
+ANSWERS = [
+    None,
+    True,
+    -5,
+    [b"value", b""],
+    store.ListedKeys([KEY], False),
+    *(store.StoreFailure(code, f"gateway straße {code}") for code in store.StoreFailureCode),
+]
+
+
+def fields_of(message, name):
+    """Returns a field of all messages of a kind, in the order of their numbers."""
+    found = [line["fields"] for line in LINES if line["message"] == message]
+    return [bytes.fromhex(f[name]) for f in sorted(found, key=lambda f: f["number"])]
+
+
+def test_requests_have_the_daemons_bytes():
+    assert fields_of("StoreRequest", "request") == REQUESTS
+
+
+def test_the_daemons_answers_are_decoded():
+    answers = fields_of("StoreAnswered", "answer")
+    assert [store.decode_answer(data) for data in answers] == ANSWERS
+    for data in answers:
+        for end in range(len(data)):
+            with pytest.raises(DecodeError):
+                store.decode_answer(data[:end])
+        with pytest.raises(DecodeError):
+            store.decode_answer(data + b"x")
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda: store.encode_get([]),
+        lambda: store.encode_get([b"k"] * 1025),
+        lambda: store.encode_delete(b""),
+        lambda: store.encode_delete(b"k" * 1025),
+        lambda: store.encode_append(b"k", b"v" * (store.VALUE_MAX_BYTES + 1)),
+        lambda: store.encode_compare_set(b"k", b"v" * 30_000, b"v" * 30_000),
+        lambda: store.encode_list(b"k" * 1025, b""),
+    ],
+)
+def test_requests_beyond_a_limit_are_not_sent(encode):
+    with pytest.raises(errors.ConfigError, match="not"):
+        encode()
