@@ -13,7 +13,7 @@ from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from .._quantities import round_bytes
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree, StateNotTransferred
-from ._sync import (
+from ._module_sync import (
     check_overwritable,
     names_digest,
     parameters_digest,

@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
     resume,
     sync_module,
 )
-from landbridge.torch._sync import names_digest  # noqa: E402
+from landbridge.torch._module_sync import names_digest  # noqa: E402
 
 
 @pytest.fixture
