@@ -64,13 +64,13 @@ def check_collective_arguments(
 
 
 def check_integer_argument(name: str, value: Any, limit: int) -> int:
-    """Returns the argument ``value`` as an integer from 0 to ``limit - 1``. A truth value is none.
+    """Returns the argument ``value`` as an integer from 0 to ``limit - 1``.
 
     Raises:
         ConfigError: The value is no such integer.
     """
     try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
+        number = int(operator.index(value))
     except TypeError:
         number = -1
     if not 0 <= number < limit:
@@ -84,7 +84,7 @@ def describe_argument(value: Any) -> str:
     try:
         return reprlib.repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits.
-        return "of thousands of digits"
+        return "a number of thousands of digits"
 
 
 def check_timeout_argument(timeout: Any) -> int:

@@ -6,16 +6,19 @@ gateway, the job and the rank, and reads the job's token.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import pwd
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._memory.limits import describe_limit_error, is_limit
+from .._arguments import describe_argument
+from .._protocol.credential_file import read_credential_file
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
-from ..errors import ConfigError, LimitReached
+from ..errors import ConfigError
 from .program import read_config
 
 #: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
@@ -138,16 +141,25 @@ def parse_bytes(quantity: int | str) -> int:
     """Returns a number of bytes, from an integer or a text such as ``"256 MiB"``.
 
     Raises:
-        ConfigError: The text is no number with a unit.
+        ConfigError: The text is no number with a unit, or the number is above 8 EiB.
     """
-    if isinstance(quantity, int) and not isinstance(quantity, bool):
-        return quantity
+    if not isinstance(quantity, (str, bool)):
+        with contextlib.suppress(TypeError):
+            return _check_size(operator.index(quantity))
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _BYTES_PER_UNIT:
         units = ", ".join(_BYTES_PER_UNIT)
         raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, such as 256 MiB")
-    return int(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
+    return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
+
+
+def _check_size(nbytes: float) -> int:
+    """Returns a number of bytes as an integer. Raises ``ConfigError`` above 8 EiB, which no system
+    has."""
+    if nbytes >= 1 << 63:
+        raise ConfigError(f"{describe_argument(nbytes)} bytes: accepted: less than 8 EiB")
+    return int(nbytes)
 
 
 def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
@@ -177,12 +189,7 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
 
 def read_token(path: Path) -> bytes:
     """Returns the bytes of a token file, which holds hexadecimal digits."""
-    try:
-        text = path.read_bytes().strip(_TOKEN_SPACE)
-    except OSError as error:
-        if is_limit(error):
-            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    text = read_credential_file(path).strip(_TOKEN_SPACE)
     if not _TOKEN_TEXT.fullmatch(text):
         digits = 2 * TOKEN_BYTES
         raise ConfigError(

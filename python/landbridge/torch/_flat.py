@@ -68,7 +68,7 @@ class FlatGrads:
         Args:
             module: The module whose parameters are trained.
             group: The ranks that average. The default is the only group of this process.
-            weight: The weight of this rank in the average, such as its number of samples.
+            weight: The weight of this rank in the average, as for ``Group.all_reduce``.
             bucket_bytes: The most bytes of gradients that are averaged together.
             timeout: How long to wait for the other ranks' gradients, in seconds.
 

@@ -98,6 +98,7 @@ def test_different_weights_after_the_same_step_raise(groups):
         norm = torch.nn.BatchNorm1d(2)
         norm.running_mean.fill_(group.rank)
         assert resume(group, 3, norm) == 3
+        assert type(resume(group, True, norm)) is int
         return texts
 
     for parameters, kinds in call_for_all(groups, step):
