@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._arguments import describe_argument
 from .._protocol.credential_file import read_credential_file
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
@@ -154,12 +153,12 @@ def parse_bytes(quantity: int | str) -> int:
     return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
 
 
-def _check_size(nbytes: float) -> int:
+def _check_size(size: float) -> int:
     """Returns a number of bytes as an integer. Raises ``ConfigError`` above 8 EiB, which no system
     has."""
-    if nbytes >= 1 << 63:
-        raise ConfigError(f"{describe_argument(nbytes)} bytes: accepted: less than 8 EiB")
-    return int(nbytes)
+    if size >= 1 << 63:
+        raise ConfigError("a size of 8 EiB or more: accepted: sizes below that")
+    return int(size)
 
 
 def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:

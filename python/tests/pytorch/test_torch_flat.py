@@ -230,7 +230,7 @@ def test_gradients_that_are_written_in_place_are_averaged(groups):
     assert call_for_all(groups, step) == [([1.5] * 5, [3.0] * 4)] * 2
 
 
-def test_a_gradient_that_is_written_while_it_is_sent_is_named(groups):
+def test_a_gradient_that_is_written_while_sent_is_named(groups):
     """As when gradients are clipped before `wait`: other ranks got them as they were, or torn."""
 
     def step(group):
