@@ -6,12 +6,17 @@ on which a number has no post.
 
 from __future__ import annotations
 
-import math
 import operator
+import reprlib
 from typing import Any, NamedTuple
 
 from ._protocol.descriptor import CollectiveKind, Op
 from .errors import ConfigError
+
+
+#: 1e290: the largest weight of a rank in an average. Gateways refuse a larger one, so that the sum
+#: of all ranks' weights is finite.
+_WEIGHT_MAX = 1e290
 
 
 class CollectiveOptions(NamedTuple):
@@ -65,12 +70,21 @@ def check_integer_argument(name: str, value: Any, limit: int) -> int:
         ConfigError: The value is no such integer.
     """
     try:
-        number = operator.index(value)
+        number = int(operator.index(value))
     except TypeError:
         number = -1
     if not 0 <= number < limit:
-        raise ConfigError(f"{name} {value!r}: accepted: whole numbers from 0 to {limit - 1}")
+        text = f"accepted: whole numbers from 0 to {limit - 1}"
+        raise ConfigError(f"{name} {describe_argument(value)}: {text}")
     return number
+
+
+def describe_argument(value: Any) -> str:
+    """Returns an argument as Python writes it, shortened in the middle where it is long."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits.
+        return "a number of thousands of digits"
 
 
 def check_timeout_argument(timeout: Any) -> int:
@@ -84,17 +98,19 @@ def check_timeout_argument(timeout: Any) -> int:
     except (TypeError, ValueError, OverflowError):  # Not a number, NaN or infinite.
         number = -1
     if not 0 <= number < 1 << 64:
-        raise ConfigError(f"timeout {timeout!r}: accepted: seconds, from 0 to 1.8e10")
+        text = "accepted: seconds, from 0 to 1.8e10"
+        raise ConfigError(f"timeout {describe_argument(timeout)}: {text}")
     return number
 
 
 def _check_weight_argument(weight: Any) -> float:
-    """Returns the argument ``weight``, a rank's weight in an average, as a finite float of at least
-    0. Raises ``ConfigError`` if it is none."""
+    """Returns the argument ``weight``, a rank's weight in an average, as a float from 0 to 1e290.
+    Raises ``ConfigError`` if it is none."""
     try:
         number = float(weight)
     except (TypeError, ValueError, OverflowError):
         number = -1.0
-    if not 0 <= number < math.inf:
-        raise ConfigError(f"weight {weight!r}: accepted: finite numbers of at least 0")
+    if not 0 <= number <= _WEIGHT_MAX:
+        text = f"accepted: numbers from 0 to {_WEIGHT_MAX}"
+        raise ConfigError(f"weight {describe_argument(weight)}: {text}")
     return number

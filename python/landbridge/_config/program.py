@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
+from .._protocol.credential_file import check_regular_file
 from ..errors import ConfigError, LimitReached
 
+#: The version of the JSON that this package reads.
+_ANSWER_VERSION = 1
+#: The fields of the JSON that this package reads, with their types, by the name of their list.
+_ANSWER_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "gateways": {"gateway": (str,), "socket": (str,), "user": (str, type(None)), "ca": (str,)},
+    "jobs": {"job": (str,), "token": (str,)},
+    "ranks": {"region": (str,), "gateway": (str, type(None)), "speed": (int, float)},
+}
 #: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
 _READ_TIMEOUT_S = 60.0
 
@@ -36,7 +45,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigError: The file has faults, as ``landbridge check`` prints them, or there is no
-            program that could read it.
+            program of this release that could read it.
         LimitReached: A limit of the system leaves this process no descriptor, or no room for
             another process.
     """
@@ -49,6 +58,8 @@ def read_config(path: Path) -> dict[str, Any]:
                 "package's environment nor on the PATH; install the wheel, or set LANDBRIDGE_BIN "
                 "to its path"
             )
+        if path.exists() and not path.is_dir():
+            check_regular_file(path)  # The program would wait at a pipe.
         done = subprocess.run(
             # In one word, because a path may begin with a hyphen.
             [program, "config", f"--config={path}", "--json"],
@@ -65,22 +76,42 @@ def read_config(path: Path) -> dict[str, Any]:
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
     said = done.stderr.decode("utf-8", "replace").strip()
-    if done.returncode != 0:
-        if "unrecognized subcommand" in said:
-            said = (
-                f"{path}: {program} is of another release and cannot read it for this package; "
-                "install both from one wheel"
-            )
-        if done.returncode < 0:
-            # The system ends programs for which a limit on memory leaves no room.
-            text = f"{path}: {program} was ended by signal {-done.returncode}"
-            raise LimitReached(f"{text}; limits of this process: {name_thread_limits()}")
+    other_release = (
+        f"{path}: {program} is of another release and cannot read it for this package; install "
+        "both from one wheel"
+    )
+    if "unrecognized subcommand" in said:
+        raise ConfigError(other_release)
+    if done.returncode < 0:
+        # The system ends programs for which a limit on memory leaves no room.
+        text = f"{path}: {program} was ended by signal {-done.returncode}"
+        raise LimitReached(f"{text}; limits of this process: {name_thread_limits()}")
+    if done.returncode > 0:
         raise ConfigError(said or f"{path}: {program} ended with code {done.returncode}")
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
-        raise ConfigError(f"{path}: {program} gave no answer: {error}") from error
+        # A process that ignores SIGCHLD is told the code 0 of every program.
+        raise ConfigError(said or f"{path}: {program} gave no answer: {error}") from error
+    if not _is_known_answer(answer):
+        raise ConfigError(other_release)
     return answer
+
+
+def _is_known_answer(answer: Any) -> bool:
+    """Returns whether an answer of the program has what this package reads."""
+    if not isinstance(answer, dict) or answer.get("version") != _ANSWER_VERSION:
+        return False
+    for name, fields in _ANSWER_FIELDS.items():
+        entries = answer.get(name)
+        if not entries or not isinstance(entries, list):
+            return False
+        for entry in entries:
+            if not isinstance(entry, dict):
+                return False
+            if any(not isinstance(entry.get(field), kinds) for field, kinds in fields.items()):
+                return False
+    return True
 
 
 def _find_installed_program() -> str | None:

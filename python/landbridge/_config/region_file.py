@@ -6,16 +6,18 @@ gateway, the job and the rank, and reads the job's token.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import pwd
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._memory.limits import describe_limit_error, is_limit
+from .._protocol.credential_file import read_credential_file
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
-from ..errors import ConfigError, LimitReached
+from ..errors import ConfigError
 from .program import read_config
 
 #: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
@@ -138,16 +140,25 @@ def parse_bytes(quantity: int | str) -> int:
     """Returns a number of bytes, from an integer or a text such as ``"256 MiB"``.
 
     Raises:
-        ConfigError: The text is no number with a unit.
+        ConfigError: The text is no number with a unit, or the number is above 8 EiB.
     """
-    if isinstance(quantity, int) and not isinstance(quantity, bool):
-        return quantity
+    if not isinstance(quantity, (str, bool)):
+        with contextlib.suppress(TypeError):
+            return _check_size(operator.index(quantity))
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _BYTES_PER_UNIT:
         units = ", ".join(_BYTES_PER_UNIT)
         raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, such as 256 MiB")
-    return int(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
+    return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
+
+
+def _check_size(size: float) -> int:
+    """Returns a number of bytes as an integer. Raises ``ConfigError`` above 8 EiB, which no system
+    has."""
+    if size >= 1 << 63:
+        raise ConfigError("a size of 8 EiB or more: accepted: sizes below that")
+    return int(size)
 
 
 def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
@@ -178,15 +189,13 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
 def read_token(path: Path, job: str | None = None) -> bytes:
     """Returns the bytes of the token file of a job, which holds hexadecimal digits."""
     try:
-        text = path.read_bytes().strip(_TOKEN_SPACE)
-    except FileNotFoundError as error:
+        text = read_credential_file(path).strip(_TOKEN_SPACE)
+    except ConfigError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         owner = "" if job is None else f" of job {job}"
         remedy = "copy it from the host that ran `landbridge certs`"
         raise ConfigError(f"token file {path}{owner} does not exist; {remedy}") from error
-    except OSError as error:
-        if is_limit(error):
-            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not _TOKEN_TEXT.fullmatch(text):
         digits = 2 * TOKEN_BYTES
         raise ConfigError(

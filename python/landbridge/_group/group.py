@@ -222,7 +222,8 @@ class Group(BlockCollectives):
             op: The reduction: ``avg`` of floats alone; ``sum``, ``min``, ``max`` and ``prod``;
                 ``band``, ``bor`` and ``bxor`` of integers and bool. Integers wrap. As in NumPy, the
                 sum of bool is their logical or and the product their logical and.
-            weight: The weight of this rank in an average, such as its number of samples.
+            weight: The weight of this rank in an average, such as its number of samples, up to
+                1e290. One of 0 leaves its array out. Where all weights are 0 the result is NaN.
             out: An array for the result, of the same kind, dtype and shape. It may be ``array``
                 itself. The default is a new array.
             dtype: ``"bf16"`` for an array of 16-bit integers that hold bf16.

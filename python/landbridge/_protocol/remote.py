@@ -85,6 +85,7 @@ def attach_remote_rank(
 
     Raises:
         ConfigError: A file of the CA or of a certificate cannot be used.
+        LimitReached: This process has no descriptor left to read one.
         NoGateway: No gateway answers, or the connection ended without an answer.
         UntrustedSocket: Whoever answers proves no gateway's name, or refuses this trainer's
             certificate.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import errors
+from .credential_file import read_credential_file
 
 #: The protocol (ALPN) of trainers' connections, with its version.
 _ALPN = "landbridge-attach/1"
@@ -76,6 +77,7 @@ def load_tls_context(gateway: TlsGateway) -> ssl.SSLContext:
 
     Raises:
         ConfigError: A file cannot be used.
+        LimitReached: This process has no descriptor or no memory left.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -83,18 +85,36 @@ def load_tls_context(gateway: TlsGateway) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols([_ALPN])
+    # A file may have comments in any encoding around its certificates.
+    certificates = read_credential_file(gateway.ca).decode("latin-1").encode("ascii", "replace")
     try:
-        context.load_verify_locations(cafile=str(gateway.ca))
-    except OSError as error:
+        context.load_verify_locations(cadata=certificates.decode("ascii"))
+    except (OSError, ValueError) as error:
         raise errors.ConfigError(f"{gateway.ca}: no certificate of a CA: {error}") from error
     if gateway.identity is not None:
-        certificate, key = gateway.identity
-        try:
-            context.load_cert_chain(str(certificate), str(key))
-        except OSError as error:
-            text = f"{certificate} and {key}: no certificate with its key: {error}"
-            raise errors.ConfigError(text) from error
+        _load_identity(context, *gateway.identity)
     return context
+
+
+def _load_identity(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Loads the certificate of this trainer and its key. Raises ``ConfigError`` for files that
+    cannot be used, among them a key that asks for a pass phrase."""
+
+    def refuse_pass_phrase() -> str:
+        """Keeps OpenSSL from asking at the terminal."""
+        text = f"{key}: the key is encrypted; accepted: a PEM key without a pass phrase"
+        raise errors.ConfigError(f"{text}, which only this user can read")
+
+    # OpenSSL reads the files itself, and would wait at a pipe.
+    for path in (certificate, key):
+        read_credential_file(path)
+    try:
+        context.load_cert_chain(str(certificate), str(key), refuse_pass_phrase)
+    except errors.ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        text = f"{certificate} and {key}: no certificate with its key: {error}"
+        raise errors.ConfigError(text) from error
 
 
 class TlsChannel:

@@ -14,9 +14,9 @@ only through their gateways.
 
 from ._flat import FlatGrads
 from ._hook import State, all_reduce_hook
+from ._module_sync import check_module, module_digest, sync_module
 from ._resume import resume
 from ._sampler import UnevenSampler
-from ._sync import check_module, module_digest, sync_module
 
 __all__ = [
     "FlatGrads",

@@ -39,7 +39,9 @@ class FlatGrads:
 
     The arena holds each gradient twice: ``backward`` adds to one copy, and the average arrives in
     the other. From ``wait`` to ``zero`` the average is ``p.grad``; it may be clipped or written.
-    Call ``zero`` instead of ``optimizer.zero_grad``, which drops gradients by default.
+    Call ``zero`` instead of ``optimizer.zero_grad``, which drops gradients by default. Between
+    ``zero`` and ``wait`` write gradients in place: ``wait`` refuses another tensor in ``p.grad``,
+    and a gradient that was written after ``backward`` had posted it.
 
     When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After ``Group.recover``,
     and if ``resume`` continues with the same step, ``wait`` posts them again, so ``backward`` need
@@ -66,7 +68,7 @@ class FlatGrads:
         Args:
             module: The module whose parameters are trained.
             group: The ranks that average. The default is the only group of this process.
-            weight: The weight of this rank in the average, such as its number of samples.
+            weight: The weight of this rank in the average, as for ``Group.all_reduce``.
             bucket_bytes: The most bytes of gradients that are averaged together.
             timeout: How long to wait for the other ranks' gradients, in seconds.
 
@@ -85,6 +87,10 @@ class FlatGrads:
         self._sending = True
         # Whether `backward` failed while it posted a bucket.
         self._incomplete = False
+        # Whether `wait` was called since `zero`.
+        self._was_awaited = False
+        # The group's agreements at `zero`.
+        self._agreements = 0
         self._module, self._bucket_bytes = module, bucket_bytes
         self._buckets: list[_GradientBucket] = []
         # The parameters in the buckets, in the module's order: name, identity, shape and dtype.
@@ -115,8 +121,12 @@ class FlatGrads:
 
         Raises:
             ArenaFull, UnsupportedArray: A new parameter cannot be averaged, as in the constructor.
+            ConfigError: Weights were changed after ``backward`` without ``wait``. The next call
+                begins a step.
         """
-        self._next, self._incomplete = 0, False
+        self._check_awaited()
+        self._next, self._incomplete, self._was_awaited = 0, False, False
+        self._agreements = self.group._state.agreements
         self._follow_module()
         for bucket in self._buckets:
             bucket.zero_gradients()
@@ -129,15 +139,21 @@ class FlatGrads:
 
         Raises:
             ConfigError: ``backward`` has failed since ``zero``; or a parameter has a gradient
-                that was not averaged, because it was added or unfrozen since ``zero``.
+                that was not averaged, because it was added or unfrozen since ``zero``, or was
+                written after it had been sent.
+            UnsupportedArray: A gradient is not in the arena, because ``p.grad`` is another tensor
+                or ``None``.
             LandbridgeError: As ``Group.all_reduce``.
         """
+        self._was_awaited = True
         if self._incomplete:
             text = "`backward` failed, and its gradients are incomplete"
             raise ConfigError(f"{text}: begin the step again with `FlatGrads.zero`")
         if self._buckets and self._buckets[0].was_posted_before_recovery(self.group):
             # After a recovery all ranks post all buckets of the step again.
             self._next = 0
+        for index, bucket in enumerate(self._buckets):
+            bucket.check_gradients(is_sent=index < self._next)
         try:
             while self._next < len(self._buckets):
                 self._post_next_bucket()
@@ -205,6 +221,23 @@ class FlatGrads:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(handle))
         self._buckets = buckets
 
+    def _check_awaited(self) -> None:
+        """Raises ``ConfigError`` when weights were changed by gradients that were posted and never
+        awaited."""
+        was_awaited = self._was_awaited or self._incomplete
+        # After a recovery the weights may be those of another rank.
+        if was_awaited or self._agreements != self.group._state.agreements:
+            return
+        for bucket in self._buckets:
+            changed = bucket.find_changed_weight()
+            if changed is not None:
+                self._was_awaited = True
+                raise ConfigError(
+                    f"parameter `{changed}` was changed after `backward` without `FlatGrads.wait`, "
+                    "by gradients that are this rank's own: call `wait` before the optimizer's "
+                    "`step`, and make weights equal again with `sync_module`"
+                )
+
     def _check_all_averaged(self) -> None:
         """Raises ``ConfigError`` when a parameter outside the buckets has a gradient."""
         averaged = {identity for _, identity, _, _ in self._layout}
@@ -237,7 +270,7 @@ class FlatGrads:
         if not self._sending:
             self._incomplete = False
             return
-        bucket.missing.discard(id(parameter))
+        bucket.note_gradient(parameter)
         # Buckets are posted in their order, because all ranks must post in the same order.
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
             self._post_next_bucket()
@@ -255,11 +288,15 @@ class _GradientBucket:
     def __init__(
         self, group: Group, parameters: list[torch.nn.Parameter], names: list[str], index: int
     ) -> None:
-        self.parameters = parameters
+        self.parameters, self._names = parameters, names
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype
         self._flats = [group.empty(elements, dtype) for _ in range(2)]
         self._views = [_parameter_views(flat, parameters) for flat in self._flats]
+        # The address of each view. `p.grad.data = ...` gives the view itself other memory.
+        self._addresses = [[view.data_ptr() for view in views] for views in self._views]
+        # The index of each parameter in the bucket, by identity.
+        self._places = {id(parameter): at for at, parameter in enumerate(parameters)}
         shapes = [(name, tuple(p.shape)) for name, p in zip(names, parameters)]
         text = f"flat {index} {shapes}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -270,6 +307,12 @@ class _GradientBucket:
         # The group's agreements when the operation was posted.
         self._agreements = 0
         self._is_posted = False
+        # Whether `p.grad` are the averages.
+        self._is_averaged = False
+        # The version of the gradients when they were posted. PyTorch counts writes by it.
+        self._posted_version = 0
+        # The version of each parameter when its gradient was complete, by identity.
+        self._weight_versions: dict[int, int] = {}
         self.missing: set[int] = set()
 
     def zero_gradients(self) -> None:
@@ -280,7 +323,8 @@ class _GradientBucket:
             self._operation.wait_free()
         self._flats[self._own].zero_()
         self._set_parameter_gradients(self._own)
-        self._is_posted = False
+        self._is_posted = self._is_averaged = False
+        self._weight_versions = {}
         self.missing = {id(p) for p in self.parameters}
 
     def drop_gradients(self) -> None:
@@ -299,16 +343,51 @@ class _GradientBucket:
                 "a gradient was added to while it was being sent: call `backward` once after each "
                 "`FlatGrads.zero`, and earlier calls of the step inside `no_sync`"
             )
-        grad, flat = parameter.grad, self._flats[self._own]
-        if grad is None or grad.untyped_storage().data_ptr() != flat.untyped_storage().data_ptr():
+        self._check_in_arena(parameter)
+
+    def check_gradients(self, is_sent: bool) -> None:
+        """Raises an error if a gradient is not in the arena, or was written although the bucket is
+        sent. Averages may be written."""
+        if self._is_averaged:
+            return
+        for parameter in self.parameters:
+            self._check_in_arena(parameter)
+        if is_sent and self._flats[self._own]._version != self._posted_version:
+            raise ConfigError(
+                f"a gradient of {', '.join(self._names)} was written after `backward` had posted "
+                "it: scale or clip the averages after `FlatGrads.wait`, and begin the step again "
+                "with `FlatGrads.zero`"
+            )
+
+    def _check_in_arena(self, parameter: torch.Tensor) -> None:
+        """Raises ``UnsupportedArray`` unless the gradient of a parameter is the memory that is
+        posted."""
+        grad, address = parameter.grad, self._addresses[self._own][self._places[id(parameter)]]
+        is_strided = grad is not None and grad.layout is torch.strided
+        if grad is None or not is_strided or grad.data_ptr() != address or not grad.is_contiguous():
             raise UnsupportedArray(
                 "a gradient is not in the arena: begin a step with `FlatGrads.zero` in place of "
-                "`zero_grad`"
+                "`zero_grad`, and write gradients in place"
             )
+
+    def note_gradient(self, parameter: torch.Tensor) -> None:
+        """Notes that the gradient of a parameter is complete, and the weights it belongs to."""
+        self.missing.discard(id(parameter))
+        self._weight_versions[id(parameter)] = parameter._version
+
+    def find_changed_weight(self) -> str | None:
+        """Returns the name of a parameter that was written since its gradient was complete, or
+        ``None``."""
+        for name, parameter in zip(self._names, self.parameters):
+            noted = self._weight_versions.get(id(parameter))
+            if noted is not None and noted != parameter._version:
+                return name
+        return None
 
     def post_gradients(self, group: Group, weight: float, timeout: float) -> None:
         """Posts the all-reduce of the bucket's gradients."""
         self._is_posted, self._agreements = True, group._state.agreements
+        self._posted_version = self._flats[self._own]._version
         self._operation = group.all_reduce_async(
             self._flats[self._own],
             weight=weight,
@@ -332,10 +411,13 @@ class _GradientBucket:
 
     def show_averages(self) -> None:
         """Makes the averages the gradients of the bucket's parameters."""
+        self._is_averaged = True
         self._set_parameter_gradients(1 - self._own)
 
     def _set_parameter_gradients(self, which: int) -> None:
         """Makes one of the bucket's two tensors, by its index, the gradients of the parameters."""
+        if [view.data_ptr() for view in self._views[which]] != self._addresses[which]:
+            self._views[which] = _parameter_views(self._flats[which], self.parameters)
         for parameter, view in zip(self.parameters, self._views[which]):
             parameter.grad = view
 

@@ -8,16 +8,18 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._arguments import check_integer_argument
 from .._exchange import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from .._quantities import round_bytes
-from ..errors import CollectiveFailed, ConfigError, RanksDisagree, StateNotTransferred
-from ._sync import (
+from ..errors import CollectiveFailed, RanksDisagree, StateNotTransferred
+from ._module_sync import (
     check_overwritable,
+    load_module_state,
+    module_state,
     names_digest,
     parameters_digest,
-    module_without_ddp,
     sync_module,
 )
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors
@@ -48,8 +50,9 @@ def resume(
     Every rank calls it before its first step and after each ``recover``. A failure may reach one
     rank before the end of a step and another rank after it, and a rank that was started again has
     an old checkpoint or none. Ranks that are behind get the state of the first rank that is ahead,
-    which is right because every rank contributed to it. If no rank has finished a step, all get
-    the parameters and buffers of rank 0.
+    which is right because every rank contributed to it: of modules all parameters and buffers, also
+    non-persistent ones, and of others what ``state_dict`` returns. If no rank has finished a step,
+    all get the parameters and buffers of rank 0.
 
     It recovers from failures that happen meanwhile. States may hold tensors, numbers, texts,
     containers, and numbers and arrays of NumPy. Other objects must be declared on every rank with
@@ -77,12 +80,12 @@ def resume(
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
+        ConfigError: ``step`` is no whole number from 0 to 2^63 - 1.
         LandbridgeError: As ``Group.recover``.
     """
-    if not 0 <= step < 1 << 63:
-        raise ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
+    step = check_integer_argument("step", step, 1 << 63)
     check_overwritable(module)
-    parts = [module_without_ddp(module), *others]
+    parts = [module, *others]
     layout = names_digest(module, *(type(part).__qualname__ for part in others))
     deadline = time.monotonic() + timeout
 
@@ -173,12 +176,21 @@ def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
     never asked to."""
     if step:
         try:
-            check_training_state([part.state_dict() for part in parts])
+            check_training_state(_state_of_parts(parts))
         except UnpackableValue as problem:
             return _IS_UNSENDABLE, str(problem)
         except Exception as error:  # A part of the caller failed; perhaps nobody needs its state.
             return _IS_UNSENDABLE, f"`state_dict` raised {type(error).__name__}: {error}"
     return _IS_SENDABLE, ""
+
+
+def _state_of_parts(parts: list[Any]) -> list[Any]:
+    """Returns the state of the module, the optimizer and each other part. That of a module has all
+    of its buffers."""
+    return [
+        module_state(part) if isinstance(part, torch.nn.Module) else part.state_dict()
+        for part in parts
+    ]
 
 
 def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> None:
@@ -204,7 +216,7 @@ def _broadcast_training_state(
     trouble: Exception | None = None
     if group.rank == root:
         try:
-            state = encode_training_state([part.state_dict() for part in parts])
+            state = encode_training_state(_state_of_parts(parts))
         except Exception as error:  # The others are told first.
             trouble = error
     length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root, timeout=timeout)
@@ -238,7 +250,10 @@ def _load_training_state(parts: list[Any], state: io.BytesIO) -> Exception | Non
     try:
         loaded = decode_training_state(state)
         for part, part_state in zip(parts, loaded):
-            part.load_state_dict(part_state)
+            if isinstance(part, torch.nn.Module):
+                load_module_state(part, part_state)
+            else:
+                part.load_state_dict(part_state)
     except Exception as error:
         return error
     return None

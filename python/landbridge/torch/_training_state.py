@@ -9,9 +9,11 @@ rank waits for it.
 from __future__ import annotations
 
 import io
+import pickle
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,9 +25,13 @@ from ..errors import UnsupportedArray
 _MARK = "\0landbridge"
 #: Exact types that `torch.load` takes as they are.
 _PLAIN_TYPES = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, bytearray}
-    | {torch.Size, torch.dtype, torch.device, torch.layout, Counter}
+    {type(None), bool, float, complex, str, bytes, bytearray}
+    | {torch.Size, torch.dtype, torch.device, torch.layout}
 )
+#: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses those of 256 bytes.
+_PLAIN_INTEGER_BITS_MAX = 2_000
+#: A class that `torch.load` refuses, in the text of its error.
+_REFUSED_CLASS = re.compile(r"(?:GLOBAL|function|class) ([\w.]+) was not an allowed global")
 #: The factories that a `defaultdict` may have, by name.
 _FACTORIES: dict[str, Any] = {
     made.__name__: made for made in (bool, int, float, complex, str, bytes, list, dict, set, tuple)
@@ -44,14 +50,26 @@ def encode_training_state(state: Any) -> io.BytesIO:
 
 
 def decode_training_state(data: io.BytesIO) -> Any:
-    """Returns the state that the bytes hold, with every value of its old type, on the CPU."""
+    """Returns the state that the bytes hold, with every value of its old type, on the CPU. Raises
+    ``UnpackableValue`` for a class that this process does not take."""
     data.seek(0)
-    return _unpack(torch.load(data, map_location="cpu", weights_only=True))
+    try:
+        packed = torch.load(data, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # Its own text is about files, and has escape codes of a terminal.
+        found = _REFUSED_CLASS.search(str(error))
+        what = f"an object of {found.group(1)}" if found else "an object"
+        text = f"it holds {what} that this rank does not take: declare its class on every rank"
+        raise UnpackableValue(f"{text} with `torch.serialization.add_safe_globals`") from error
+    return _unpack(packed)
 
 
 def check_training_state(state: Any) -> None:
     """Raises ``UnpackableValue`` for a state that cannot be packed. It copies no tensor."""
-    _pack(state, "", copies=False)
+    try:
+        _pack(state, "", copies=False)
+    except RecursionError as error:
+        raise UnpackableValue("it holds itself, or is nested too deep") from error
 
 
 def _pack(value: Any, way: str, copies: bool = True) -> Any:
@@ -66,21 +84,23 @@ def _pack(value: Any, way: str, copies: bool = True) -> Any:
     if isinstance(value, torch.Tensor):
         _check_tensor(value, way)
         return value
-    if kind in _PLAIN_TYPES:
+    if kind is int and value.bit_length() > _PLAIN_INTEGER_BITS_MAX:
+        return (_MARK, "int", hex(value))
+    if kind is int or kind in _PLAIN_TYPES:
         return value
     if kind in (list, tuple):
         packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
         # A tuple of the caller that begins with the mark is packed once more.
         is_marked = kind is tuple and packed[:1] == [_MARK] and type(value[0]) is str
         return (_MARK, "tuple", packed) if is_marked else kind(packed)
-    if kind in (dict, OrderedDict):
-        return kind(_pack_items(value, way, copies))
+    if kind in (dict, OrderedDict, Counter):
+        return (_MARK, kind.__name__, _pack_items(value, way, copies))
     if kind is defaultdict:
         factory = value.default_factory
         name = None if factory is None else getattr(factory, "__name__", "")
         if name is not None and _FACTORIES.get(name) is not factory:
             raise UnpackableValue(f"{way or 'it'} is a defaultdict whose factory is {factory!r}")
-        return (_MARK, "defaultdict", name, dict(_pack_items(value, way, copies)))
+        return (_MARK, "defaultdict", name, _pack_items(value, way, copies))
     if kind is deque:
         packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
         return (_MARK, "deque", value.maxlen, packed)
@@ -97,14 +117,23 @@ def _check_tensor(tensor: torch.Tensor, way: str) -> None:
     except UnsupportedArray as error:
         raise UnpackableValue(str(error)) from error
     kind = type(tensor)
-    if kind not in (torch.Tensor, torch.nn.Parameter) and kind not in _user_safe_types():
+    if kind in _user_safe_types():
+        return
+    if kind not in (torch.Tensor, torch.nn.Parameter):
         raise UnpackableValue(f"{way or 'it'} is of type {kind.__qualname__}")
+    for name, value in vars(tensor).items():
+        # They are sent beside the tensor as they are.
+        if type(value) not in (int, *_PLAIN_TYPES):
+            text = f"the attribute {name} of {way or 'it'} is of type {type(value).__qualname__}"
+            raise UnpackableValue(text)
 
 
-def _pack_items(value: Any, way: str, copies: bool) -> Iterable[tuple[Any, Any]]:
-    """Yields the packed keys and values of a dictionary."""
-    for key, item in value.items():
-        yield _pack(key, f"{way} key {key!r}", copies), _pack(item, f"{way}[{key!r}]", copies)
+def _pack_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any]]:
+    """Returns the packed keys and values of a dictionary. A packed key may have no hash."""
+    return [
+        (_pack(key, f"{way} key {key!r}", copies), _pack(item, f"{way}[{key!r}]", copies))
+        for key, item in value.items()
+    ]
 
 
 def _pack_by_library(value: Any, way: str, copies: bool) -> Any:
@@ -145,8 +174,6 @@ def _unpack(value: Any) -> Any:
     kind = type(value)
     if kind is list:
         return [_unpack(item) for item in value]
-    if kind in (dict, OrderedDict):
-        return kind((_unpack(key), _unpack(item)) for key, item in value.items())
     if kind is not tuple:
         return value
     if len(value) > 1 and type(value[0]) is str and value[0] == _MARK:
@@ -159,7 +186,27 @@ def _unpack_tuple(packed: list[Any]) -> Any:
     return tuple(_unpack(item) for item in packed)
 
 
-def _unpack_defaultdict(name: str | None, items: dict[Any, Any]) -> Any:
+def _unpack_integer(text: str) -> Any:
+    """Returns a long integer."""
+    return int(text, 16)
+
+
+def _unpack_dict(items: list[Any]) -> Any:
+    """Returns a ``dict``."""
+    return dict(_unpack(items))
+
+
+def _unpack_ordered_dict(items: list[Any]) -> Any:
+    """Returns an ``OrderedDict``."""
+    return OrderedDict(_unpack(items))
+
+
+def _unpack_counter(items: list[Any]) -> Any:
+    """Returns a ``Counter``."""
+    return Counter(dict(_unpack(items)))
+
+
+def _unpack_defaultdict(name: str | None, items: list[Any]) -> Any:
     """Returns a ``defaultdict``."""
     return defaultdict(None if name is None else _FACTORIES[name], _unpack(items))
 
@@ -189,6 +236,10 @@ def _unpack_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) ->
 
 _UNPACKERS: dict[str, Callable[..., Any]] = {
     "tuple": _unpack_tuple,
+    "int": _unpack_integer,
+    "dict": _unpack_dict,
+    "OrderedDict": _unpack_ordered_dict,
+    "Counter": _unpack_counter,
     "defaultdict": _unpack_defaultdict,
     "deque": _unpack_deque,
     "set": _unpack_set,

@@ -50,6 +50,11 @@ def test_an_average_counts_ranks_by_their_weight(groups):
         ),
     )
     assert all((result == 1.5).all() for result in results)
+    ones = numpy.ones(10, "float32")
+    results = call_for_all(groups, lambda group: group.all_reduce(ones, weight=0))
+    assert all(numpy.isnan(result).all() for result in results), "nobody counts"
+    results = call_for_all(groups, lambda group: group.all_reduce(ones, weight=1e290))
+    assert all((result == 1).all() for result in results)
 
 
 def test_the_result_goes_where_it_is_wanted(groups):
@@ -417,6 +422,8 @@ def test_a_wait_may_end_before_the_collective(groups):
         ({"timeout": 2e10}, landbridge.ConfigError, "timeout 20000000000.0: accepted"),
         ({"weight": None}, landbridge.ConfigError, "weight None: accepted"),
         ({"weight": -1.0}, landbridge.ConfigError, "weight"),
+        ({"weight": 1e291}, landbridge.ConfigError, r"weight 1e\+291: accepted: .*0 to 1e\+290"),
+        ({"weight": 10**400}, landbridge.ConfigError, "^weight .{,80}accepted"),
         ({"weight": float("nan")}, landbridge.ConfigError, "weight"),
         ({"out": numpy.ones(3, "float32")}, landbridge.UnsupportedArray, r"shape \(3,\)"),
         ({"out": numpy.ones(2, "float64")}, landbridge.UnsupportedArray, "f64"),

@@ -1,15 +1,27 @@
 """Ranks that attach over TLS, as from another host, beside ranks that share memory."""
 
 import contextlib
+import os
 
 import pytest
 
 import landbridge
 from conftest import call_for_all, exit_code_of_fork
 from landbridge._local_regions import LocalRegions, _find_free_port_block
+from landbridge._protocol.tls import TlsGateway, load_tls_context
 
 numpy = pytest.importorskip("numpy")
 
+#: A key whose pass phrase nobody knows.
+ENCRYPTED_KEY = """
+-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhjpMYEfFXUtAICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEH9RwzkzVlI21aiq+4sD6JkEgZDr
+Dlp0qAk4AW6B6GUBHUaraT2KnzDiOUfiyHD6Lc/0qBKcqesNJB+XfrTLXjyBuEAx
+6giOeQt1b9r4CvXEcHJwLAKwONQc/tbY35TptHLLldZL8GMA2sM+Ma25yIOhd+7v
+djipVCjARUdzPpmmRbivzLxLRP+b4nXAObnC1f8InsgNFffyjClEk+GYLKcUMm8=
+-----END ENCRYPTED PRIVATE KEY-----
+"""
 #: Several pieces of f32, of which the last is short.
 ELEMENTS = 300_007
 
@@ -140,9 +152,10 @@ def test_no_token_goes_to_a_gateway_without_its_name(serving, tmp_path):
 def test_arguments_that_do_not_fit_are_refused(serving):
     regions, addresses = serving
     for options, words in (
-        ({"ca": "/nowhere/ca.pem"}, "no certificate of a CA"),
+        ({"ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem: cannot be read: .*No such file"),
+        ({"ca": regions.folder / "keys/train.token"}, "train.token: no certificate of a CA"),
         ({"token": "/nowhere/train.token"}, "/nowhere/train.token of job train does not exist"),
-        ({"identity": ("/nowhere/a.pem", "/nowhere/a.key")}, "no certificate with its key"),
+        ({"identity": ("/nowhere/a.pem", "/nowhere/a.key")}, "/nowhere/a.pem: cannot be read"),
         ({"token": None}, "needed: `rank`, `job`, `ca` and `token`"),
     ):
         with pytest.raises(landbridge.ConfigError, match=words):
@@ -155,6 +168,36 @@ def test_arguments_that_do_not_fit_are_refused(serving):
     config = regions.region_file("east")
     with pytest.raises(landbridge.ConfigError, match="accepted with an address only"):
         landbridge.connect(config=config, rank=0, ca="ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("pipe", "pipe: cannot be read: not a regular file"),
+        ("locked.key", "locked.key: the key is encrypted; accepted: a PEM key without a pass"),
+        ("keys/west-0.key", "west-0.key: no certificate with its key"),
+        ("keys/train.token", "train.token: no certificate with its key"),
+    ],
+)
+def test_a_key_that_cannot_be_read_at_once_is_refused(serving, tmp_path, file, words):
+    """Neither does OpenSSL ask the terminal for a pass phrase, nor wait at a pipe."""
+    regions, addresses = serving
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "locked.key").write_text(ENCRYPTED_KEY)
+    folder = regions.folder if "/" in file else tmp_path
+    identity = (regions.folder / "keys/east-0.pem", folder / file)
+    with pytest.raises(landbridge.ConfigError, match=words):
+        connect(regions, addresses["east"], 0, identity=identity)
+
+
+def test_a_ca_file_may_have_comments_and_other_blocks(serving, tmp_path):
+    keys = serving[0].folder / "keys"
+    mixed = tmp_path / "ca.pem"
+    blocks = ("# CA of Zürich\n".encode(), (keys / "ca.key").read_bytes())
+    mixed.write_bytes(b"\xff\n".join((*blocks, (keys / "ca.pem").read_bytes())))
+    for ca in (keys / "ca.pem", mixed):
+        context = load_tls_context(TlsGateway("host", 1, ca))
+        assert len(context.get_ca_certs()) == 1
 
 
 def test_a_trainer_shows_its_certificate_where_it_is_wanted():

@@ -13,6 +13,7 @@ from landbridge import errors
 from landbridge._config import program, region_file
 from landbridge._local_regions import LocalRegions
 from landbridge._memory import arena, limits
+from landbridge._protocol import credential_file
 from landbridge._quantities import round_both
 
 MIB = 1 << 20
@@ -243,6 +244,7 @@ def test_an_arena_at_the_edge_of_a_cgroup_ends_nobody(below_kib, cgroup):
     script = f"""
 import landbridge
 from landbridge._memory import arena, limits
+from landbridge._protocol import credential_file
 nbytes = limits.tightest_limit().available - ({below_kib} << 10)
 try:
     made = arena.Arena(nbytes)
@@ -319,6 +321,6 @@ def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
     def refuse(_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(credential_file, "check_regular_file", refuse)
     with pytest.raises(errors.LimitReached, match="ulimit -n"):
         region_file.read_token(tmp_path / "train.token")

@@ -1,7 +1,11 @@
 """Region files: the program reads them, and this package has no reader of its own."""
 
+import json
+import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import landbridge
 from landbridge._config import program, region_file
 from landbridge._config.region_file import RankChoice
+from landbridge._protocol.tls import TlsGateway, load_tls_context
 
 ROOT = Path(__file__).parents[3]
 REGION = """
@@ -44,6 +49,8 @@ rate = "1 Gbit/s"
 rtt = "10 ms"
 """
 BOM = "\ufeff"
+#: Limit on the time in which a file is refused, in seconds; nobody writes to the pipes.
+AT_ONCE_S = 20
 
 
 @pytest.fixture
@@ -189,6 +196,36 @@ def test_a_missing_token_is_named_once_with_its_job(region):
     assert str(raised.value) == text + "`landbridge certs`"
 
 
+def assert_refused_at_once(read_file, words):
+    """Asserts that a file is refused by its name before anybody could have written to a pipe."""
+    begun = time.monotonic()
+    with pytest.raises(landbridge.ConfigError, match=words):
+        read_file()
+    assert time.monotonic() - begun < AT_ONCE_S
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "long", "missing"])
+def test_nobody_waits_for_a_file_that_is_no_regular_file(region, kind):
+    path = region.parent / "train.token"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "long":
+        path.write_bytes(b"0" * ((1 << 20) + 1))
+    words = "train.token.*(not a regular file|longer than 1 MiB|No such file|does not exist)"
+    assert_refused_at_once(lambda: read(region), words)
+    assert_refused_at_once(lambda: load_tls_context(TlsGateway("host", 1, path)), words)
+
+
+def test_a_pipe_in_place_of_the_region_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "east.toml")
+    assert_refused_at_once(lambda: read(tmp_path / "east.toml"), "east.toml: .*not a regular file")
+
+
 @pytest.mark.parametrize(("line", "user"), [("", None), ('user = "root"', 0), ('user = "7"', 7)])
 def test_the_user_of_a_gateway_has_a_number(region, line, user):
     region.write_text(REGION.replace("[job", f"{line}\n[job"))
@@ -217,6 +254,53 @@ def test_a_missing_program_is_named_with_the_remedy(region, monkeypatch):
         landbridge.connect(config=region, rank=0)
 
 
+def test_a_reason_is_told_where_sigchld_is_ignored(tmp_path):
+    """The system then tells this process the code 0 of every program."""
+    path = tmp_path / "nowhere.toml"
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(landbridge.ConfigError, match="nowhere.toml: cannot be read"):
+            landbridge.connect(config=path, rank=0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def answer_of_other_program(region, monkeypatch, answer):
+    """Makes a program that answers so the one that reads config files."""
+    other = region.parent / "program"
+    other.write_text(f"#!/bin/sh\ncat <<'EOF'\n{json.dumps(answer)}\nEOF\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("LANDBRIDGE_BIN", str(other))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: answer.update(version=2),
+        lambda answer: answer.pop("version"),
+        lambda answer: answer.pop("ranks"),
+        lambda answer: answer.update(ranks=[]),
+        lambda answer: answer.update(jobs={"train": 1}),
+        lambda answer: answer["jobs"][0].pop("token"),
+        lambda answer: answer["gateways"].append(None),
+        lambda answer: answer["gateways"][0].update(user=7),
+        lambda answer: answer["ranks"][1].update(speed="fast"),
+    ],
+)
+def test_an_answer_of_another_release_is_refused(region, monkeypatch, change):
+    answer = program.read_config(region)
+    with monkeypatch.context() as patch:
+        answer_of_other_program(region, patch, answer)
+        assert read(region)[0].job == "train"
+        change(answer)
+        answer_of_other_program(region, patch, answer)
+        with pytest.raises(landbridge.ConfigError, match="of another release.*from one wheel"):
+            read(region)
+        answer_of_other_program(region, patch, [answer])
+        with pytest.raises(landbridge.ConfigError, match="of another release.*from one wheel"):
+            read(region)
+
+
 def test_an_unknown_rank_is_refused_before_connecting(region):
     with pytest.raises(landbridge.ConfigError, match="rank 3: the fabric has ranks 0 to 2"):
         landbridge.connect(config=region, rank=3)
@@ -235,14 +319,28 @@ def test_a_gateway_that_is_not_there_is_named(region):
         landbridge.connect(config=region, rank=0, arena=4096, timeout=0.3)
 
 
+class Indexed:
+    """An integer of another library, such as one of NumPy."""
+
+    def __index__(self):
+        return 9
+
+
 @pytest.mark.parametrize(
-    ("text", "nbytes"), [(7, 7), ("256 MiB", 256 << 20), ("1.5KiB", 1536), ("2 GB", 2 * 10**9)]
+    ("text", "nbytes"),
+    [(7, 7), (Indexed(), 9), ("256 MiB", 256 << 20), ("1.5KiB", 1536), ("2 GB", 2 * 10**9)],
 )
 def test_quantities_of_bytes(text, nbytes):
     assert region_file.parse_bytes(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "256", "1 MB/s", "-1 B", "1 mib"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "256", "1 MB/s", "-1 B", "1 mib", 1.5, True, None, 1 << 63, "9" * 400 + " B"),
+        pytest.param(10**5000, id="long"),
+    ],
+)
 def test_invalid_quantities_are_refused(text):
     with pytest.raises(landbridge.ConfigError, match="accepted"):
         region_file.parse_bytes(text)

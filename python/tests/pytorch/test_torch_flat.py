@@ -167,6 +167,125 @@ def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted
     assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
+def replace_gradients(model):
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 2.0)
+
+
+def double_gradients(model):
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad * 2
+
+
+def give_other_memory(model):
+    for parameter in model.parameters():
+        parameter.grad.data = parameter.grad * 2
+
+
+def drop_a_gradient(model):
+    model.also_used.grad = None
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize(
+    "change", [replace_gradients, double_gradients, give_other_memory, drop_a_gradient]
+)
+def test_a_gradient_outside_of_the_arena_makes_wait_raise(change, is_sent):
+    """The gateway gets what lies in the arena, so another tensor would be lost without a word."""
+    with stand_in_gateway.lone_group() as (group, gateway):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        if is_sent:
+            model(1.0).backward()
+        change(model)
+        for _ in range(2):
+            with pytest.raises(landbridge.UnsupportedArray, match="a gradient is not in the arena"):
+                grads.wait()
+        posts = [gateway.receive() for _ in range(is_sent)]
+        assert not gateway.has_request(), "no bucket with other values is sent"
+        gateway.send(*map(stand_in_gateway.ready, posts), *map(stand_in_gateway.free, posts))
+        grads.zero()
+        model(1.0).backward()
+        assert model.also_used.grad.tolist() == [1] * 4
+
+
+def test_gradients_that_are_written_in_place_are_averaged(groups):
+    def step(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, timeout=60)
+        losses = torch.autograd.grad(model(group.rank + 1.0), [model.used, model.also_used])
+        model.used.grad.copy_(losses[0])
+        model.also_used.grad.add_(losses[1] * 2)
+        grads.wait()
+        first = model.used.grad.tolist(), model.also_used.grad.tolist()
+        # The averages are the caller's, who may put others in their place.
+        give_other_memory(model)
+        grads.wait()
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        assert model.used.grad.tolist() == model.also_used.grad.tolist() + [1.5]
+        return first
+
+    assert call_for_all(groups, step) == [([1.5] * 5, [3.0] * 4)] * 2
+
+
+def test_a_gradient_that_is_written_while_sent_is_named(groups):
+    """As when gradients are clipped before `wait`: other ranks got them as they were, or torn."""
+
+    def step(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        model(group.rank + 1.0).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        with pytest.raises(landbridge.ConfigError, match="also_used was written after `backward`"):
+            grads.wait()
+        return model.used.grad.tolist()
+
+    assert len(call_for_all(groups, step)) == 2
+
+
+def test_a_step_without_wait_is_noticed_at_the_next(groups):
+    def step(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, timeout=60)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        # None of these trains on what was to be averaged.
+        with grads.no_sync():
+            model(1.0).backward()
+            optimizer.step()
+        grads.zero()
+        model(1.0).backward()
+        grads.wait()
+        optimizer.step()
+        grads.zero()
+        model(1.0).backward()
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        optimizer.step()
+        with pytest.raises(landbridge.ConfigError, match="without `FlatGrads.wait`.*sync_module"):
+            grads.zero()
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        return model.used.grad.tolist()
+
+    assert call_for_all(groups, step) == [[1.5] * 5] * 2
+
+
+def test_weights_that_a_recovery_changed_are_no_step_without_wait(groups):
+    def step(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, timeout=60)
+        model(1.0).backward()
+        group.recover(timeout=60)
+        with torch.no_grad():
+            model.used.add_(1)
+        grads.zero()
+
+    assert call_for_all(groups, step) == [None] * 2
+
+
 def two_layers():
     """Returns two linear layers, of which only the second is trained."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))

@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
     resume,
     sync_module,
 )
-from landbridge.torch._sync import names_digest  # noqa: E402
+from landbridge.torch._module_sync import names_digest  # noqa: E402
 
 
 @pytest.fixture
@@ -98,6 +98,7 @@ def test_different_weights_after_the_same_step_raise(groups):
         norm = torch.nn.BatchNorm1d(2)
         norm.running_mean.fill_(group.rank)
         assert resume(group, 3, norm) == 3
+        assert type(resume(group, True, norm)) is int
         return texts
 
     for parameters, kinds in call_for_all(groups, step):

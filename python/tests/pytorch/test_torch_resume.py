@@ -4,11 +4,13 @@ import contextlib
 import random
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
+from typing import NamedTuple
 
 import numpy
 import pytest
 
 import landbridge
+import stand_in_gateway
 from conftest import call_for_all
 from landbridge._local_regions import LocalRegions
 
@@ -34,6 +36,27 @@ class Subclass(torch.Tensor):
     """A tensor of a class that no other rank knows."""
 
 
+class Pair(NamedTuple):
+    """A tuple of a class that no other rank knows."""
+
+    one: int
+    other: int
+
+
+def marked_tensor():
+    """Returns a tensor with an attribute that no other rank knows."""
+    tensor = torch.ones(2)
+    tensor.owner = Unknown()
+    return tensor
+
+
+def nested_lists():
+    """Returns a list that holds itself."""
+    outer = []
+    outer.append(outer)
+    return outer
+
+
 def values_of_all_kinds():
     """Returns values that training states hold, by name."""
     generator = numpy.random.default_rng(1)
@@ -49,7 +72,9 @@ def values_of_all_kinds():
         "recent": deque([1, 2, 3], 3),
         "sets": [{1, 2}, frozenset([3])],
         "texts": ["ä", b"bytes", bytearray(b"more")],
-        "counts": Counter("abracadabra"),
+        "counts": Counter({numpy.int64(3): numpy.float32(2), "a": 1}),
+        "long": [1 << 200, -(1 << 5000)],
+        "no text keys": {frozenset([1]): 1, ("\0landbridge", "tuple", 1): 2, (1, numpy.int8(2)): 3},
         "ordered": OrderedDict(b=1, a=2),
         "marked": ("\0landbridge", "numpy", "<f4"),
         numpy.int64(7): (1, (2, [3])),
@@ -95,11 +120,24 @@ def test_states_arrive_with_all_their_types():
         ([torch.ones(3, device="meta")], r"\[0\] is on meta and has no memory"),
         ({"f": torch.ones(2).to_sparse()}, r"\['f'\] has the layout torch.sparse_coo"),
         ([torch.ones(2).as_subclass(Subclass)], r"\[0\] is of type Subclass"),
+        ({"f": marked_tensor()}, r"the attribute owner of \['f'\] is of type Unknown"),
+        (Counter({Pair(1, 2): 3}), r" key Pair\(one=1, other=2\) is of type Pair"),
+        (nested_lists(), r"it holds itself, or is nested too deep"),
     ],
 )
 def test_values_that_cannot_be_sent_are_named(value, way):
     with pytest.raises(UnpackableValue, match=way):
         check_training_state(value)
+
+
+def test_a_class_that_this_rank_does_not_take_is_named():
+    with torch.serialization.safe_globals([Unknown]):
+        data = encode_training_state({"f": Unknown()})
+    with pytest.raises(UnpackableValue) as caught:
+        decode_training_state(data)
+    text = str(caught.value)
+    assert "an object of test_torch_resume.Unknown that this rank does not take" in text
+    assert "\x1b" not in text and "\n" not in text
 
 
 class Part:
@@ -172,6 +210,69 @@ def test_a_rank_that_cannot_load_tells_all_others(two_groups):
     assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
     assert "rank 1 cannot send or load" in str(outcomes[0])
     assert "not for this test" in str(outcomes[1])
+
+
+class BufferedLayer(torch.nn.Linear):
+    """A layer with buffers, of which its state dict leaves some out, and a version."""
+
+    _version = 2
+
+    def __init__(self, value):
+        super().__init__(2, 2)
+        self.register_buffer("kept", torch.full((2,), value))
+        self.register_buffer("seen", torch.full((), value), persistent=False)
+        inner = torch.nn.Linear(2, 2)
+        inner.register_buffer("turned", torch.full((3, 2), value).t(), persistent=False)
+        self.inner = inner
+        #: The version of the state that was loaded last.
+        self.loaded = None
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *more):
+        self.loaded = local_metadata.get("version")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *more)
+
+
+def test_all_buffers_reach_the_rank_behind(two_groups):
+    """Of the model and of another module, which would differ without a word until the end."""
+    modules = [BufferedLayer(5.0), BufferedLayer(0.0)]
+    averages = [BufferedLayer(7.0), BufferedLayer(0.0)]
+
+    def resume_one(rank):
+        return resume(two_groups[rank], 5 - 5 * rank, modules[rank], averages[rank])
+
+    assert outcomes_of_all(two_groups, resume_one) == [5, 5]
+    for first, second in (modules, averages):
+        assert module_digest(first) == module_digest(second)
+        assert second.loaded == 2
+    assert modules[1].seen == 5 and averages[1].inner.turned.tolist() == [[7.0] * 3] * 2
+
+
+def test_other_buffers_of_another_module_raise_on_all_ranks(two_groups):
+    parts = [BufferedLayer(5.0), BufferedLayer(0.0)]
+    parts[1].register_buffer("seen", torch.zeros(3), persistent=False)
+    outcomes = resume_each(two_groups, parts, [3, 1])
+    assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
+    assert "buffers outside of the state dict differ" in str(outcomes[1])
+    assert parts[1].kept.tolist() == [0, 0], "nothing was overwritten"
+
+
+def test_a_scheduler_with_numpy_milestones_reaches_the_rank_behind(two_groups):
+    def scheduler():
+        optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+        milestones = numpy.linspace(10, 100, 4).astype(int)
+        return torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones)
+
+    parts = [scheduler(), scheduler()]
+    parts[0].milestones[numpy.int64(7)] += 1
+    assert resume_each(two_groups, parts, [3, 1]) == [3, 3]
+    assert_same(parts[0].milestones, parts[1].milestones)
+
+
+@pytest.mark.parametrize("step", [0.0, "0", None, -1, 1 << 63, pytest.param(10**5000, id="long")])
+def test_a_step_that_is_no_number_of_steps_is_refused(step):
+    with stand_in_gateway.lone_group() as (group, _):
+        with pytest.raises(landbridge.ConfigError, match="^step .{,80}: accepted: whole numbers"):
+            resume(group, step, torch.nn.Linear(1, 1))
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -92,6 +94,40 @@ def check_overwritable(module: torch.nn.Module) -> None:
     be overwritten."""
     for name, tensor in _named_tensors(module):
         check_writable_plain_tensor(torch, tensor, f"`{name}` of the module")
+
+
+def module_state(module: torch.nn.Module) -> dict[str, Any]:
+    """Returns all that another rank needs to make its module equal: the state dict, its versions,
+    and the parameters and buffers that are not in it, such as non-persistent buffers."""
+    module = module_without_ddp(module)
+    state = module.state_dict()
+    rest = {name: tensor.detach() for name, tensor in _tensors_beside(module, state)}
+    # An attribute of the dictionary, by which modules know states of older releases.
+    return {"state": state, "versions": getattr(state, "_metadata", None), "rest": rest}
+
+
+def load_module_state(module: torch.nn.Module, other: dict[str, Any]) -> None:
+    """Loads what ``module_state`` returned on another rank. Raises ``RuntimeError`` where the
+    modules differ."""
+    module = module_without_ddp(module)
+    rest, own = other["rest"], dict(_tensors_beside(module, other["state"]))
+    shapes = {name: tensor.shape for name, tensor in rest.items()}
+    if shapes != {name: tensor.shape for name, tensor in own.items()}:
+        raise RuntimeError(f"buffers outside of the state dict differ: {list(rest)}, {list(own)}")
+    state: Any = OrderedDict(other["state"])
+    state._metadata = other["versions"]
+    module.load_state_dict(state)
+    with torch.no_grad():
+        for name, tensor in rest.items():
+            own[name].copy_(tensor)
+
+
+def _tensors_beside(
+    module: torch.nn.Module, state: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the name and the tensor of each parameter and buffer that a state dict leaves out."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return ((name, tensor) for name, tensor in named if name not in state)
 
 
 def module_without_ddp(module: torch.nn.Module) -> torch.nn.Module:
