@@ -12,6 +12,7 @@ only through their gateways.
 ``examples/two_regions.py`` is a complete training script with recovery.
 """
 
+from ._c10d import init_process_group, register_backend
 from ._flat import FlatGrads
 from ._hook import State, all_reduce_hook
 from ._resume import resume
@@ -24,7 +25,11 @@ __all__ = [
     "UnevenSampler",
     "all_reduce_hook",
     "check_module",
+    "init_process_group",
     "module_digest",
+    "register_backend",
     "resume",
     "sync_module",
 ]
+
+register_backend()
