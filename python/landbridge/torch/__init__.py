@@ -14,6 +14,7 @@ only through their gateways.
 
 from ._c10d import init_process_group, register_backend
 from ._flat import FlatGrads
+from ._fsdp import fsdp_hook
 from ._hook import State, all_reduce_hook
 from ._resume import resume
 from ._sampler import UnevenSampler
@@ -25,6 +26,7 @@ __all__ = [
     "UnevenSampler",
     "all_reduce_hook",
     "check_module",
+    "fsdp_hook",
     "init_process_group",
     "module_digest",
     "register_backend",

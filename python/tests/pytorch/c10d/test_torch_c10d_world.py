@@ -1,5 +1,6 @@
 """The c10d backend over two sites: every collective, and training by scripts that change a word."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,27 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         "import torch\n": "import torch\nimport landbridge.torch\n",
     }
     with started_trainers(regions, changed_script(tmp_path, changed)) as trainers:
+        assert_like_one_process(results_of(trainers), reference)
+
+
+def test_sharded_modules_average_over_sites_by_their_hook(reference):
+    with contextlib.ExitStack() as stack:
+        jobs = ("train-0", "train-1")
+        regions = stack.enter_context(LocalRegions(ranks=(1, 1), jobs=jobs))
+        trainers = []
+        for site, region in enumerate(("east", "west")):
+            port = free_port()
+            for local_rank in range(2):
+                variables = {
+                    "LANDBRIDGE_CONFIG": str(regions.region_file(region)),
+                    "RANK": str(local_rank),
+                    "WORLD_SIZE": "2",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                }
+                trainer = Trainer([str(HERE / "fsdp_script.py"), str(site)], variables)
+                stack.callback(trainer.kill)
+                trainers.append(trainer)
         assert_like_one_process(results_of(trainers), reference)
 
 
