@@ -74,7 +74,7 @@ class ExchangeWork(Work):
         # No limit is zero in c10d.
         seconds = timeout.total_seconds() if timeout else 0.0
         if not self._done.wait(seconds if seconds > 0 else None):
-            raise errors.WaitTimeout(f"a collective has not ended after {seconds} s")
+            raise errors.WaitTimeout("a collective has not ended in the time of this wait")
         if self._failure is not None:
             raise self._failure
         return True

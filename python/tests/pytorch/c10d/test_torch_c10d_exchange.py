@@ -7,6 +7,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, call_for_all, wait_until
+from landbridge._operation import Operation
 
 torch = pytest.importorskip("torch")
 
@@ -142,7 +143,7 @@ def test_callbacks_that_wait_for_another_collective_are_refused(two_groups):
     works[1].wait()
 
 
-def test_a_closed_exchange_ends_what_was_called_and_takes_no_more(two_groups):
+def test_a_closed_exchange_ends_its_calls_and_takes_no_more(two_groups):
     def check(member):
         tensor = torch.ones(3)
         member.allreduce([tensor], options())
@@ -182,3 +183,37 @@ def test_tensors_with_gaps_or_lazy_values_get_their_results(two_groups):
         assert negative.tolist() == [-2.0, -2.0]
 
     call_for_all(members_of(two_groups), check)
+
+
+def ended_operation():
+    """Returns an operation whose result has come."""
+    operation = Operation(None, None)
+    operation._finish(None)
+    return operation
+
+
+def test_a_piece_without_room_waits_for_pieces_before_it():
+    """Results that are not copied yet hold the arena, when the gateway has done everything."""
+    told = []
+    group = SimpleNamespace(barrier_async=lambda **given: told.append(given), close=list)
+    exchange = Exchange(group, 64)
+    first, attempts = Operation(None, None), []
+
+    def begin():
+        attempts.append(exchange._pieces_under_way)
+        if len(attempts) == 1:
+            first._finish(None)
+            raise landbridge.ArenaFull("of this test")
+        return ended_operation()
+
+    def post_two(post):
+        post(lambda: first)
+        post(begin)
+
+    assert exchange.start_call([], post_two).wait()
+    assert attempts == [1, 0] and not told
+    attempts.clear()
+    with pytest.raises(landbridge.ArenaFull):
+        exchange.start_call([], lambda post: post(begin)).wait()
+    assert attempts == [0] and len(told) == 1
+    exchange.close()

@@ -1,6 +1,7 @@
 """The c10d backend over two sites: every collective, and training by scripts that change a word."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
     }
     with started_trainers(regions, changed_script(tmp_path, changed)) as trainers:
         assert_like_one_process(results_of(trainers), reference)
+
+
+def test_a_trainer_that_ends_is_named_by_all_others(tmp_path):
+    step = "        optimizer.step()\n"
+    changed = {'"gloo"': '"landbridge"', step: f"{step}        rank == 3 and os._exit(3)\n"}
+    script = changed_script(tmp_path, changed)
+    with LocalRegions(ranks=(2, 2)) as regions:
+        with started_trainers(regions, script, one_world=True) as trainers:
+            for trainer in trainers[:3]:
+                assert re.search(r"landbridge\.[\w.]+: .*rank 3", trainer.fail())
 
 
 def test_sharded_modules_average_over_sites_by_their_hook(reference):
