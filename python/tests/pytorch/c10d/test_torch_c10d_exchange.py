@@ -185,9 +185,9 @@ def test_tensors_with_gaps_or_lazy_values_get_their_results(two_groups):
     call_for_all(members_of(two_groups), check)
 
 
-def ended_operation():
-    """Returns an operation whose result has come."""
-    operation = Operation(None, None)
+def end_operation(operation):
+    """Ends an operation, and returns it."""
+    operation._set_outcome(None, None)
     operation._finish(None)
     return operation
 
@@ -202,9 +202,9 @@ def test_a_piece_without_room_waits_for_pieces_before_it():
     def begin():
         attempts.append(exchange._pieces_under_way)
         if len(attempts) == 1:
-            first._finish(None)
+            end_operation(first)
             raise landbridge.ArenaFull("of this test")
-        return ended_operation()
+        return end_operation(Operation(None, None))
 
     def post_two(post):
         post(lambda: first)
