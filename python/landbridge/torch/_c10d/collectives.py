@@ -301,10 +301,9 @@ class GroupCollectives:
         group, options = self._exchange.group, self._options(opts)
         step = self._block_step(source)
         for begin, out in block_pieces(blocks, step):
-            lengths = [piece.numel() for piece in out]
-            counts = None if len(set(lengths)) == 1 else lengths
             mine = source[begin : begin + step]
-            post(functools.partial(group.all_gather_async, mine, counts=counts, out=out, **options))
+            # The list of results says how long each block is.
+            post(functools.partial(group.all_gather_async, mine, out=out, **options))
 
     def _post_all_to_all(
         self,

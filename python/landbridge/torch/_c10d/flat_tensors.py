@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..._memory.plain_memory import check_plain_tensor, has_lazy_values
+from ..._memory.plain_memory import check_plain_tensor
 
 
 class FlatTensor:
@@ -35,9 +35,7 @@ class FlatTensor:
         check_plain_tensor(torch, tensor, "the tensor of a collective")
         self.tensor = tensor.detach()
         plain = self.tensor
-        self._is_own_memory = (
-            plain.is_cpu and plain.is_contiguous() and not has_lazy_values(plain)
-        )
+        self._is_own_memory = plain.is_cpu and plain.is_contiguous()
         if self._is_own_memory:
             self.flat = plain.view(-1)
         elif is_read:
