@@ -94,6 +94,10 @@ class SiteFailed(LandbridgeError, ConnectionError):
     """
 
 
+class NotSupported(LandbridgeError, NotImplementedError):
+    """Something that the caller asked for does not exist yet. The text says what to do instead."""
+
+
 class StepsDiffer(LandbridgeError):
     """Ranks have finished different numbers of steps, so their weights differ.
 

@@ -12,7 +12,9 @@ only through their gateways.
 ``examples/two_regions.py`` is a complete training script with recovery.
 """
 
+from ._c10d import init_process_group, register_backend
 from ._flat import FlatGrads
+from ._fsdp import fsdp_hook
 from ._hook import State, all_reduce_hook
 from ._module_sync import check_module, module_digest, sync_module
 from ._resume import resume
@@ -24,7 +26,12 @@ __all__ = [
     "UnevenSampler",
     "all_reduce_hook",
     "check_module",
+    "fsdp_hook",
+    "init_process_group",
     "module_digest",
+    "register_backend",
     "resume",
     "sync_module",
 ]
+
+register_backend()

@@ -1,0 +1,176 @@
+"""The classes that c10d takes as a backend, and their registration.
+
+From PyTorch 2.14 on a backend is a subclass of c10d's ``Backend``; before that, of
+``ProcessGroup``. Both are ``GroupCollectives`` under the names that c10d calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from ... import errors
+from .collectives import GroupCollectives
+from .world import World, is_inside_site, join_world
+
+#: The name of the backend in ``init_process_group``.
+BACKEND_NAME = "landbridge"
+# Types of which PyTorch has other signatures in each version.
+_Backend: Any = c10d.Backend
+_ProcessGroup: Any = c10d.ProcessGroup
+
+
+class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
+    """A group across sites, for versions of PyTorch whose ``Backend`` has subclasses in Python."""
+
+    def __init__(self, world: World, ranks: Sequence[int], timeout: timedelta) -> None:
+        exchange = world.choose_exchange(ranks)
+        _Backend.__init__(self, exchange.group.rank, exchange.group.world_size)
+        self._world: World | None = world
+        self._options_of_c10d = _Backend.Options(BACKEND_NAME, timeout=timeout)
+        self.start_exchange(exchange, timeout)
+        world.retain()
+
+    @property
+    def options(self) -> Any:
+        """The options of the group, of which c10d asks the timeout."""
+        return self._options_of_c10d
+
+    def getBackendName(self) -> str:
+        """Returns the name of the backend."""
+        return BACKEND_NAME
+
+    def shutdown(self) -> None:
+        """Waits until all collectives have ended. The last group of the process detaches it."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.release()
+
+    def abort(self) -> None:
+        """Detaches this process. Everything under way fails."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.abort()
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Does nothing: the gateways number collectives."""
+
+
+class LandbridgeProcessGroup(GroupCollectives, _ProcessGroup):  # type: ignore[misc]
+    """A group across sites, for earlier versions of PyTorch."""
+
+    # Names of c10d at that time.
+    _allgather_base = GroupCollectives.all_gather_single
+    allgather_into_tensor_coalesced = GroupCollectives.all_gather_single_coalesced
+    _reduce_scatter_base = GroupCollectives.reduce_scatter_single
+    reduce_scatter_tensor_coalesced = GroupCollectives.reduce_scatter_single_coalesced
+    alltoall_base = GroupCollectives.all_to_all_single
+
+    def __init__(self, world: World, ranks: Sequence[int], timeout: timedelta) -> None:
+        exchange = world.choose_exchange(ranks)
+        self._place = exchange.group.rank, exchange.group.world_size
+        _ProcessGroup.__init__(self, *self._place)
+        self._world: World | None = world
+        self._names = {"group_name": "", "group_desc": ""}
+        self.start_exchange(exchange, timeout)
+        world.retain()
+
+    def rank(self) -> int:
+        """Returns the number of this process in the group."""
+        return self._place[0]
+
+    def size(self) -> int:
+        """Returns the number of processes of the group."""
+        return self._place[1]
+
+    getRank, getSize = rank, size
+
+    def getBackendName(self) -> str:
+        """Returns the name of the backend."""
+        return BACKEND_NAME
+
+    @property
+    def group_name(self) -> str:
+        """The name by which functional collectives find the group."""
+        return self._names["group_name"]
+
+    @property
+    def group_desc(self) -> str:
+        """The description of the group."""
+        return self._names["group_desc"]
+
+    def _set_group_name(self, name: str) -> None:
+        """Sets the name of the group."""
+        self._names["group_name"] = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        """Sets the description of the group."""
+        self._names["group_desc"] = desc
+
+    def getGroupName(self) -> str:
+        """Returns the name of the group, for c10d's own code."""
+        return self._names["group_name"]
+
+    def getGroupDesc(self) -> str:
+        """Returns the description of the group, for c10d's own code."""
+        return self._names["group_desc"]
+
+    setGroupName, setGroupDesc = _set_group_name, _set_group_desc
+
+    shutdown = LandbridgeBackend.shutdown
+    abort = LandbridgeBackend.abort
+
+
+def register_backend() -> None:
+    """Registers the backend ``landbridge`` with ``torch.distributed``. It may be called again.
+
+    PyTorch 2.15 calls it by an entry point when somebody names the backend; importing
+    ``landbridge.torch`` calls it as well.
+
+    Raises:
+        ConfigError: Another package has registered a backend of this name.
+    """
+    plugins = dist.Backend._plugins
+    known = plugins.get(BACKEND_NAME.upper())
+    if known is not None:
+        if known.creator_fn is not _create_backend:
+            text = f"another package has registered a backend `{BACKEND_NAME}`"
+            raise errors.ConfigError(f"{text}: {known.creator_fn.__module__}")
+        return
+    # The flight recorder asks each of these devices for its stream, and must find one.
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    dist.Backend.register_backend(BACKEND_NAME, _create_backend, extended_api=True, devices=devices)
+
+
+def _create_backend(options: Any, _: Any) -> Any:
+    """Returns the object that c10d asks a backend for: Gloo for a group inside one site, else a
+    group over the gateways. c10d calls it on the members of the group."""
+    is_default = not options.global_ranks_in_group
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    size = options.group_size if is_default else dist.get_world_size()
+    rank, timeout = ranks[options.group_rank], options.timeout
+    if is_inside_site(ranks, rank, size):
+        return dist.ProcessGroupGloo(
+            options.store, options.group_rank, options.group_size, timeout=timeout
+        )
+    world = join_world(rank, size, timeout.total_seconds())
+    kind: Any = LandbridgeBackend if _has_python_backends() else LandbridgeProcessGroup
+    return kind(world, ranks, timeout)
+
+
+def _has_python_backends() -> bool:
+    """Returns whether c10d's ``Backend`` may have subclasses in Python."""
+
+    class Probe(_Backend):  # type: ignore[misc]
+        """A subclass without methods."""
+
+    try:
+        Probe(0, 1)
+    except TypeError:
+        return False
+    return True

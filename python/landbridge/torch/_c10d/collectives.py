@@ -1,0 +1,371 @@
+"""The collectives of c10d, carried out by those of ``Group``.
+
+Each method has the name and the arguments of c10d's own and returns a work. Methods flatten tensors
+in the caller's thread. A long tensor is cut into pieces of one length on all ranks, because a
+piece has to fit into the arena.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from ... import errors
+from ..._operation import Operation
+from .exchange import BeginPiece, Exchange, ExchangeWork
+from .flat_tensors import FlatTensor, block_pieces, split_blocks
+
+#: The name that ``Group`` has for each reduction of c10d.
+_OP_NAMES = {
+    "SUM": "sum",
+    "AVG": "avg",
+    "PRODUCT": "prod",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "band",
+    "BOR": "bor",
+    "BXOR": "bxor",
+    # Each rank multiplies its own elements before they are added up.
+    "PREMUL_SUM": "sum",
+}
+
+
+class GroupCollectives:
+    """The collectives of one process group. The classes that c10d takes inherit from it."""
+
+    def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:
+        """Notes the exchange that carries out collectives, and the timeout of those that have
+        none."""
+        self._exchange = exchange
+        self._timeout = timeout
+
+    @property
+    def _world_size(self) -> int:
+        """The number of ranks of the process group."""
+        return self._exchange.group.world_size
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the timeout of collectives that have none of their own."""
+        self._timeout = timeout
+
+    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> ExchangeWork:
+        """Combines each tensor with those of all ranks, in place."""
+        op, start = _op_name(opts), self._exchange.group.all_reduce_async
+        return self._reduce_in_place(tensors, opts, functools.partial(start, op=op))
+
+    def allreduce_coalesced(
+        self, tensors: Sequence[torch.Tensor], opts: Any = None
+    ) -> ExchangeWork:
+        """Combines several tensors as ``allreduce`` does one."""
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> ExchangeWork:
+        """Combines a tensor with those of all ranks, in place on the root."""
+        root, start = opts.rootRank, self._exchange.group.reduce_async
+        begin = functools.partial(start, root=root, op=_op_name(opts))
+        return self._reduce_in_place(tensors, opts, begin)
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> ExchangeWork:
+        """Gives each tensor the elements of the root's."""
+        is_root = self._exchange.group.rank == opts.rootRank
+        flats = [FlatTensor(tensor, is_read=is_root) for tensor in tensors]
+        begin = functools.partial(self._exchange.group.broadcast_async, root=opts.rootRank)
+        return self._start_in_place(flats, opts, begin)
+
+    def allgather(
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
+    ) -> ExchangeWork:
+        """Gives every rank the tensors of all ranks. Their lengths may differ by rank."""
+        calls = [
+            ([FlatTensor(block, is_read=False) for block in blocks], _read(source))
+            for blocks, source in zip(outputs, inputs)
+        ]
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces of each tensor."""
+            for blocks, source in calls:
+                self._post_all_gather([block.flat for block in blocks], source.flat, opts, post)
+
+        return self._exchange.start_call([b for blocks, _ in calls for b in blocks], post_all)
+
+    def allgather_coalesced(
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = None,
+    ) -> ExchangeWork:
+        """Gathers several tensors as ``allgather`` does one. ``outputs`` has a list a rank."""
+        return self.allgather(list(zip(*outputs)), inputs, opts)
+
+    def all_gather_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> ExchangeWork:
+        """Gives every rank the tensors of all ranks, one behind the other."""
+        return self.all_gather_single_coalesced([output], [source], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> ExchangeWork:
+        """Gathers several tensors as ``all_gather_single`` does one."""
+        results = [FlatTensor(output, is_read=False) for output in outputs]
+        sources = [_read(source) for source in inputs]
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces of each tensor."""
+            for result, source in zip(results, sources):
+                blocks = split_blocks(result.flat, [source.flat.numel()] * self._world_size)
+                self._post_all_gather(blocks, source.flat, opts, post)
+
+        return self._exchange.start_call(results, post_all)
+
+    def reduce_scatter(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[Sequence[torch.Tensor]],
+        opts: Any = None,
+    ) -> ExchangeWork:
+        """Combines lists of a tensor for each rank, and gives each rank its own."""
+        sources = [[_read(block, opts).flat for block in blocks] for blocks in inputs]
+        return self._scatter_sums(outputs, sources, opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> ExchangeWork:
+        """Combines tensors of a block for each rank, and gives each rank its own."""
+        return self.reduce_scatter_single_coalesced([output], [source], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> ExchangeWork:
+        """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
+        sources = [
+            split_blocks(_read(source, opts).flat, [output.numel()] * self._world_size)
+            for output, source in zip(outputs, inputs)
+        ]
+        return self._scatter_sums(outputs, sources, opts)
+
+    def gather(
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any,
+    ) -> ExchangeWork:
+        """Gives the root the tensors of all ranks, which have one length."""
+        group, source, root = self._exchange.group, _read(inputs[0]), opts.rootRank
+        is_root = group.rank == root
+        blocks = [FlatTensor(block, is_read=False) for block in outputs[0]] if is_root else []
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces."""
+            step, options = self._block_step(source.flat), self._options(opts)
+            for begin, (mine,) in block_pieces([source.flat], step):
+                out = [block.flat[begin : begin + step] for block in blocks] or None
+                post(functools.partial(group.gather_async, mine, root, out=out, **options))
+
+        return self._exchange.start_call(blocks, post_all)
+
+    def scatter(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[Sequence[torch.Tensor]],
+        opts: Any,
+    ) -> ExchangeWork:
+        """Gives each rank its own tensor of the root's list. They have one length."""
+        group, root = self._exchange.group, opts.rootRank
+        result = FlatTensor(outputs[0], is_read=False)
+        blocks = [_read(block).flat for block in inputs[0]] if group.rank == root else []
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces."""
+            step, options = self._block_step(result.flat), self._options(opts)
+            for begin, (out,) in block_pieces([result.flat], step):
+                given = [block[begin : begin + step] for block in blocks] or out
+                post(functools.partial(group.scatter_async, given, root, out=out, **options))
+
+        return self._exchange.start_call([result], post_all)
+
+    def alltoall(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> ExchangeWork:
+        """Exchanges a tensor between all pairs of ranks. It has to fit into the arena."""
+        results = [FlatTensor(output, is_read=False) for output in outputs]
+        sources = [_read(source).flat for source in inputs]
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the exchange, whose pieces no rank could count alone."""
+            self._post_all_to_all([result.flat for result in results], sources, opts, post)
+
+        return self._exchange.start_call(results, post_all)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_split_sizes: Sequence[int] | None,
+        input_split_sizes: Sequence[int] | None,
+        opts: Any = None,
+    ) -> ExchangeWork:
+        """Exchanges rows of a tensor between all pairs of ranks. Without sizes all get as many."""
+        result, given = FlatTensor(output, is_read=False), _read(source)
+        received = self._block_lengths(output, output_split_sizes)
+        sent = self._block_lengths(source, input_split_sizes)
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the exchange, whose pieces no rank could count alone."""
+            blocks = split_blocks(result.flat, received)
+            self._post_all_to_all(blocks, split_blocks(given.flat, sent), opts, post)
+
+        return self._exchange.start_call([result], post_all)
+
+    def barrier(self, opts: Any = None) -> ExchangeWork:
+        """Waits until all ranks have come."""
+        begin = functools.partial(self._exchange.group.barrier_async, **self._options(opts))
+        return self._exchange.start_call([], lambda post: post(begin))
+
+    def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
+        """Waits until all ranks have come. Raises ``RanksTimedOut``, which names those that have
+        not, on all that have."""
+        self.barrier(opts).wait()
+
+    def send(self, tensors: Sequence[torch.Tensor], destination: int, tag: int) -> ExchangeWork:
+        """Raises ``NotSupported``: two ranks of different sites cannot send to each other yet."""
+        raise errors.NotSupported(f"send to rank {destination}: {_NO_POINT_TO_POINT}")
+
+    def recv(self, tensors: Sequence[torch.Tensor], source: int, tag: int) -> ExchangeWork:
+        """Raises ``NotSupported`` as ``send``."""
+        raise errors.NotSupported(f"receive from rank {source}: {_NO_POINT_TO_POINT}")
+
+    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> ExchangeWork:
+        """Raises ``NotSupported`` as ``send``."""
+        raise errors.NotSupported(f"receive from any rank: {_NO_POINT_TO_POINT}")
+
+    def _reduce_in_place(
+        self, tensors: Sequence[torch.Tensor], opts: Any, begin: Callable[..., Operation]
+    ) -> ExchangeWork:
+        """Starts a reduction of tensors in place, piece by piece."""
+        flats = [FlatTensor(tensor, is_read=True) for tensor in tensors]
+        factor = _premultiplier(opts)
+        if factor is not None:
+            for flat in flats:
+                flat.flat.mul_(factor)
+        return self._start_in_place(flats, opts, begin)
+
+    def _start_in_place(
+        self, flats: Sequence[FlatTensor], opts: Any, begin: Callable[..., Operation]
+    ) -> ExchangeWork:
+        """Starts a collective whose results replace the tensors, piece by piece."""
+        options = self._options(opts)
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces of each tensor."""
+            for flat in flats:
+                step = max(self._exchange.piece_bytes // flat.flat.element_size(), 1)
+                for _, (piece,) in block_pieces([flat.flat], step):
+                    post(functools.partial(begin, piece, out=piece, flat=True, **options))
+
+        return self._exchange.start_call(flats, post_all)
+
+    def _scatter_sums(
+        self, outputs: Sequence[torch.Tensor], sources: Sequence[list[torch.Tensor]], opts: Any
+    ) -> ExchangeWork:
+        """Starts reduce-scatters of blocks, piece by piece."""
+        group, op, options = self._exchange.group, _op_name(opts), self._options(opts)
+        results = [FlatTensor(output, is_read=False) for output in outputs]
+
+        def post_all(post: Callable[[BeginPiece], None]) -> None:
+            """Posts the pieces of each tensor."""
+            for result, blocks in zip(results, sources):
+                step = self._block_step(result.flat)
+                for begin, given in block_pieces(blocks, step):
+                    out = result.flat[begin : begin + step]
+                    start = group.reduce_scatter_async
+                    post(functools.partial(start, given, op, out=out, **options))
+
+        return self._exchange.start_call(results, post_all)
+
+    def _post_all_gather(
+        self,
+        blocks: Sequence[torch.Tensor],
+        source: torch.Tensor,
+        opts: Any,
+        post: Callable[[BeginPiece], None],
+    ) -> None:
+        """Posts the pieces of an all-gather."""
+        group, options = self._exchange.group, self._options(opts)
+        step = self._block_step(source)
+        for begin, out in block_pieces(blocks, step):
+            mine = source[begin : begin + step]
+            # The list of results says how long each block is.
+            post(functools.partial(group.all_gather_async, mine, out=out, **options))
+
+    def _post_all_to_all(
+        self,
+        results: Sequence[torch.Tensor],
+        sources: Sequence[torch.Tensor],
+        opts: Any,
+        post: Callable[[BeginPiece], None],
+    ) -> None:
+        """Posts an all-to-all of flat blocks."""
+        begin = functools.partial(
+            self._exchange.group.all_to_all_async,
+            list(sources),
+            send=[source.numel() for source in sources],
+            receive=[result.numel() for result in results],
+            out=list(results),
+            **self._options(opts),
+        )
+        post(begin)
+
+    def _block_lengths(self, tensor: torch.Tensor, sizes: Sequence[int] | None) -> list[int]:
+        """Returns the elements of each rank's block of a tensor, from its rows for each rank."""
+        if not sizes:
+            return [tensor.numel() // self._world_size] * self._world_size
+        row = tensor.numel() // tensor.shape[0] if tensor.shape[0] else 0
+        return [size * row for size in sizes]
+
+    def _block_step(self, block: torch.Tensor) -> int:
+        """Returns the elements of a block in one piece, which has a block for each rank."""
+        return max(self._exchange.piece_bytes // self._world_size // block.element_size(), 1)
+
+    def _options(self, opts: Any) -> dict[str, Any]:
+        """Returns the arguments that all collectives of ``Group`` take."""
+        timeout = getattr(opts, "timeout", None)
+        # One that is not set is negative.
+        given = timeout if timeout and timeout > timedelta() else self._timeout
+        return {"timeout": given.total_seconds()}
+
+
+#: The reason why two ranks cannot send to each other, and what to do.
+_NO_POINT_TO_POINT = (
+    "landbridge has no point-to-point calls between sites yet; use a collective such as "
+    "`all_to_all_single`, or a process group inside one site"
+)
+
+
+def _read(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:
+    """Returns a tensor to read, multiplied where the reduction asks for it."""
+    flat, factor = FlatTensor(tensor, is_read=True), _premultiplier(opts)
+    if factor is not None:
+        flat.flat = flat.flat * factor
+    return flat
+
+
+def _op_name(opts: Any) -> str:
+    """Returns the name that ``Group`` has for the reduction of some options: a sum by default."""
+    op = getattr(opts, "reduceOp", None)
+    return "sum" if op is None else _OP_NAMES[op.op.name]
+
+
+def _premultiplier(opts: Any) -> Any:
+    """Returns the number by which a reduction multiplies each contribution, or ``None``."""
+    op = getattr(opts, "reduceOp", None)
+    if op is None or op.op.name != "PREMUL_SUM":
+        return None
+    return op.__getstate__()[1]

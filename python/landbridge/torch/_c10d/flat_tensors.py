@@ -1,0 +1,75 @@
+"""Tensors as collectives take them: one dimension, contiguous, on the CPU.
+
+``collectives`` makes them in the thread that calls c10d, so that copies from a device follow that
+thread's stream. A tensor on a device is staged through host memory, which blocks the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ..._memory.plain_memory import check_plain_tensor
+
+
+class FlatTensor:
+    """A tensor as elements in one dimension on the CPU: its own memory where that is possible, else
+    a copy.
+
+    Attributes:
+        tensor: The tensor itself.
+        flat: Its elements in one dimension.
+    """
+
+    def __init__(self, tensor: torch.Tensor, *, is_read: bool) -> None:
+        """Notes the tensor, and copies its elements if its own memory cannot serve.
+
+        Args:
+            tensor: A dense tensor on any device.
+            is_read: Whether the collective reads the elements. A result alone needs no copy.
+
+        Raises:
+            UnsupportedArray: The tensor is no plain memory, such as a sparse one.
+        """
+        check_plain_tensor(torch, tensor, "the tensor of a collective")
+        self.tensor = tensor.detach()
+        plain = self.tensor
+        self._is_own_memory = plain.is_cpu and plain.is_contiguous()
+        if self._is_own_memory:
+            self.flat = plain.view(-1)
+        elif is_read:
+            # A copy from a device waits for the kernels before it on this thread's stream.
+            self.flat = plain.resolve_conj().resolve_neg().cpu().contiguous().view(-1)
+        else:
+            self.flat = torch.empty(plain.numel(), dtype=plain.dtype)
+            # Kernels that read the old elements must end before others are written.
+            _await_device(plain)
+
+    def copy_back(self) -> None:
+        """Copies the elements to the tensor, and waits until they are there."""
+        if self._is_own_memory:
+            return
+        with torch.inference_mode(self.tensor.is_inference()):
+            self.tensor.copy_(self.flat.view(self.tensor.shape))
+        _await_device(self.tensor)
+
+
+def split_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
+    """Returns the parts of a flat tensor that have these lengths, one behind the other."""
+    return list(torch.split(flat, list(lengths)))
+
+
+def block_pieces(
+    blocks: Sequence[torch.Tensor], step: int
+) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """Yields pieces of at most ``step`` elements of each of some flat tensors, with the place where
+    they begin. A tensor that has ended gives empty pieces."""
+    for begin in range(0, max((block.numel() for block in blocks), default=0), step):
+        yield begin, [block[begin : begin + step] for block in blocks]
+
+
+def _await_device(tensor: torch.Tensor) -> None:
+    """Waits until the device of a tensor has done everything that was asked of it."""
+    if not tensor.is_cpu:
+        torch.accelerator.synchronize(tensor.device)

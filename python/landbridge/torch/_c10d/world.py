@@ -1,0 +1,219 @@
+"""The ranks of this process's job, as its process groups see them.
+
+A process attaches once, by the environment or by ``init_process_group``. Its process groups share
+the attachment until the last of them is destroyed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ... import errors
+from ..._config.program import read_config
+from ..._exchange import exchange_integers
+from ..._group import Group, connect
+from .exchange import Exchange, choose_piece_bytes
+
+#: The variable of the environment with the path of the region file.
+CONFIG_VARIABLE = "LANDBRIDGE_CONFIG"
+
+
+class Attachment(NamedTuple):
+    """The arguments by which a process attaches to its gateway."""
+
+    #: The path of the region file.
+    config: Path
+    #: The name of the job, where the region file has several.
+    job: str | None
+    #: The address of a gateway on another host of the site.
+    address: str | None
+    #: The size of the memory for contributions and results.
+    arena: str
+
+    @staticmethod
+    def from_environment(variables: Mapping[str, str]) -> Attachment:
+        """Returns the arguments that the environment has.
+
+        Raises:
+            ConfigError: The environment names no region file.
+        """
+        config = variables.get(CONFIG_VARIABLE)
+        if not config:
+            text = f"no region file: set {CONFIG_VARIABLE} to its path"
+            raise errors.ConfigError(f"{text}, or call `landbridge.torch.init_process_group`")
+        return Attachment(
+            Path(config),
+            variables.get("LANDBRIDGE_JOB"),
+            variables.get("LANDBRIDGE_ADDRESS"),
+            variables.get("LANDBRIDGE_ARENA", "256 MiB"),
+        )
+
+    def connect_rank(self, rank: int, timeout_s: float) -> Group:
+        """Attaches a rank of the fabric; see ``landbridge.connect``."""
+        return connect(
+            self.address,
+            config=self.config,
+            rank=rank,
+            job=self.job,
+            arena=self.arena,
+            timeout=timeout_s,
+        )
+
+
+class World:
+    """All ranks of the job.
+
+    Attributes:
+        group: The ranks, by their numbers in the fabric.
+        regions: The region of each rank.
+        exchange: The collectives over all ranks.
+    """
+
+    def __init__(self, group: Group, timeout_s: float) -> None:
+        """Agrees with all ranks on the length of pieces.
+
+        Raises:
+            LandbridgeError: A rank did not come in time.
+        """
+        self.group = group
+        self.regions: Sequence[str] = group._location.regions
+        (arenas,) = exchange_integers(group, [group._arena.nbytes], timeout=timeout_s)
+        self.exchange = Exchange(group, choose_piece_bytes(arenas))
+        self._users = 0
+
+    def choose_exchange(self, ranks: Sequence[int]) -> Exchange:
+        """Returns the exchange that serves these ranks, of several regions.
+
+        Raises:
+            NotSupported: They are not all ranks of the job.
+        """
+        if list(ranks) == list(range(self.group.world_size)):
+            return self.exchange
+        raise errors.NotSupported(
+            f"a process group of the ranks {list(ranks)}: landbridge makes no groups of a part of "
+            "the ranks of several sites yet; use all ranks in their order, or ranks of one site"
+        )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a process group uses this world."""
+        return self._users > 0
+
+    def retain(self) -> None:
+        """Notes one more process group that uses this world."""
+        with _lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Notes that a process group was destroyed. The last one detaches the rank."""
+        with _lock:
+            self._users -= 1
+            is_last = self._users == 0
+            if is_last:
+                _forget_world(self)
+        if is_last:
+            self.exchange.close()
+
+    def abort(self) -> None:
+        """Detaches the rank at once, so that everything under way fails."""
+        with _lock:
+            _forget_world(self)
+        self.exchange.abort()
+
+
+_lock = threading.RLock()
+#: The world of this process, or none.
+_worlds: list[World] = []
+
+
+def _forget_world(world: World) -> None:
+    """Lets the next process group attach anew. The caller holds the lock."""
+    if world in _worlds:
+        _worlds.remove(world)
+
+
+def attach_world(attachment: Attachment, rank: int, timeout_s: float) -> World:
+    """Attaches this process as a rank of the fabric, and waits for all ranks.
+
+    Raises:
+        ConfigError: A process group of this process is attached already.
+        LandbridgeError: As ``landbridge.connect``.
+    """
+    with _lock:
+        if _worlds and _worlds[0].is_used:
+            raise errors.ConfigError(
+                "this process has process groups over landbridge already: call "
+                "`torch.distributed.destroy_process_group` first"
+            )
+        for unused in list(_worlds):
+            unused.abort()
+        group = attachment.connect_rank(rank, timeout_s)
+        try:
+            _worlds.append(World(group, timeout_s))
+        except BaseException:
+            group.close()
+            raise
+        return _worlds[0]
+
+
+def join_world(rank: int, size: int, timeout_s: float) -> World:
+    """Returns the world of this process, which it attaches to by the environment if it has not.
+
+    Args:
+        rank: The number that PyTorch has for this process in its world.
+        size: The number of processes of PyTorch's world.
+        timeout_s: How long to wait for the gateway and the other ranks, in seconds.
+
+    Raises:
+        ConfigError: The environment names no region file, or PyTorch and the fabric number ranks
+            in different ways.
+        LandbridgeError: As ``landbridge.connect``.
+    """
+    with _lock:
+        if _worlds:
+            return _worlds[0]
+        return attach_world(Attachment.from_environment(os.environ), rank, timeout_s)
+
+
+def is_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:
+    """Returns whether all of some ranks are in one region.
+
+    Args:
+        ranks: The ranks.
+        rank: The number that PyTorch has for this process in its world.
+        size: The number of processes of PyTorch's world.
+
+    Raises:
+        ConfigError: The environment names no region file, or PyTorch and the fabric number ranks
+            in different ways.
+    """
+    with _lock:
+        if _worlds:
+            world = _worlds[0]
+            regions, where = world.regions, "the fabric"
+            served = [world.group.rank]
+        else:
+            config = Attachment.from_environment(os.environ).config
+            fabric = read_config(config)
+            regions = [entry["region"] for entry in fabric["ranks"]]
+            gateways = {gateway["gateway"] for gateway in fabric["gateways"]}
+            served = [e["rank"] for e in fabric["ranks"] if e["gateway"] in gateways]
+            where = f"the fabric of {config}"
+    # Before anybody waits: a world that does not fit would never be complete.
+    if size != len(regions):
+        raise errors.ConfigError(
+            f"PyTorch has a world of {size} ranks, and {where} one of {len(regions)}: with a "
+            "`torchrun` for each site, call `landbridge.torch.init_process_group()` in place of "
+            "`torch.distributed.init_process_group`"
+        )
+    if rank not in served:
+        mine = ", ".join(map(str, served))
+        raise errors.ConfigError(
+            f"PyTorch calls this process rank {rank}, and in {where} it is one of {mine}: give "
+            "hosts their numbers in the order of the fabric's regions, as by `--node-rank`"
+        )
+    return len({regions[number] for number in ranks}) == 1

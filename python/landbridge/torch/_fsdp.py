@@ -1,0 +1,43 @@
+"""The all-reduce hook for FSDP2: each rank's shard of the gradients, averaged over sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .._group import Group, resolve_group
+from .._operation import DEFAULT_TIMEOUT_S
+from ._c10d.flat_tensors import FlatTensor
+
+
+def fsdp_hook(
+    group: Group | None = None, *, weight: float = 1.0, timeout: float = DEFAULT_TIMEOUT_S
+) -> Callable[[torch.Tensor], None]:
+    """Returns a hook for ``FSDPModule.set_all_reduce_hook``.
+
+    Each site has a process group of its own, in which ``fully_shard`` shards the model alike. The
+    fabric has one rank for each site, and each local rank ``i`` has a job of its own, such as
+    ``job=f"train-{i}"``, so that equal shards meet. Set the hook on each module that was sharded,
+    the root included.
+
+    Args:
+        group: The ranks that hold the same shard, one of each site. The default is the only group
+            of this process.
+        weight: The weight of this site in the average: 1, or its samples in a step.
+        timeout: How long to wait for the other sites' shards, in seconds.
+
+    Raises:
+        ConfigError: No group was given, and the process has none or several.
+    """
+    ranks = resolve_group(group)
+
+    def average_shard(gradients: torch.Tensor) -> None:
+        """Averages a shard over sites, in place. Raises as ``Group.all_reduce``."""
+        shard = FlatTensor(gradients, is_read=True)
+        ranks.all_reduce(
+            shard.flat, "avg", weight=weight, out=shard.flat, flat=True, timeout=timeout
+        )
+        shard.copy_back()
+
+    return average_shard

@@ -1,0 +1,219 @@
+"""The collectives of process groups in pieces, and their failures, over two ranks of this process."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+import landbridge
+from conftest import DEADLINE_S, call_for_all, wait_until
+from landbridge._operation import Operation
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+from landbridge.torch._c10d.collectives import GroupCollectives  # noqa: E402
+from landbridge.torch._c10d.exchange import Exchange, choose_piece_bytes  # noqa: E402
+
+
+class Member(GroupCollectives):
+    """One rank's part of a process group."""
+
+    def __init__(self, group, piece_bytes, timeout_s=DEADLINE_S):
+        self.rank = group.rank
+        self.exchange = Exchange(group, piece_bytes)
+        self.start_exchange(self.exchange, timedelta(seconds=timeout_s))
+
+
+@pytest.fixture(params=[64, 1 << 20], ids=["many pieces", "one piece"])
+def members(request, two_groups):
+    """Both ranks, whose pieces are short or long."""
+    return members_of(two_groups, request.param)
+
+
+def members_of(groups, piece_bytes=1 << 20, **more):
+    return [Member(group, piece_bytes, **more) for group in groups]
+
+
+def options(**given):
+    """Returns options of c10d, without a timeout of their own."""
+    reduction = dist.AllreduceOptions().reduceOp
+    return SimpleNamespace(**{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given})
+
+
+def row(member, count):
+    """Returns a tensor that differs by rank."""
+    return torch.arange(count, dtype=torch.float32) + 1000 * member.rank
+
+
+def test_pieces_of_any_length_make_the_whole_collective(members):
+    def check(member):
+        both = [torch.arange(101.0), torch.arange(101.0) + 1000]
+        total = row(member, 101)
+        member.allreduce([total], options()).wait()
+        assert torch.equal(total, sum(both))
+        given = row(member, 101)
+        member.broadcast([given], options(rootRank=1)).wait()
+        assert torch.equal(given, both[1])
+        uneven = [torch.zeros(50), torch.zeros(101)]
+        mine = row(member, len(uneven[member.rank]))
+        member.allgather([uneven], [mine], options()).wait()
+        assert torch.equal(uneven[0], both[0][:50]) and torch.equal(uneven[1], both[1])
+        block = torch.zeros(50)
+        member.reduce_scatter_single(block, row(member, 100), options()).wait()
+        assert torch.equal(block, sum(both)[50 * member.rank :][:50])
+        blocks = [torch.zeros(101) for _ in both] if member.rank == 1 else []
+        member.gather([blocks], [row(member, 101)], options(rootRank=1)).wait()
+        assert all(torch.equal(*pair) for pair in zip(blocks, both))
+        part = torch.zeros(101)
+        given = both if member.rank == 0 else []
+        member.scatter([part], [given], options(rootRank=0)).wait()
+        assert torch.equal(part, both[member.rank])
+
+    call_for_all(members, check)
+
+
+def test_a_tensor_longer_than_the_arena_is_reduced(two_groups):
+    """The arena has 8 MiB, and the pieces 1 MiB."""
+    assert choose_piece_bytes([8 << 20, 16 << 20]) == 1 << 20
+
+    def check(member):
+        tensors = [row(member, 3 << 20) for _ in range(2)]
+        works = [member.allreduce([tensor], options()) for tensor in tensors]
+        assert [work.wait() for work in works] == [True, True]
+        expected = 2 * torch.arange(3 << 20, dtype=torch.float32) + 1000
+        assert all(torch.equal(tensor, expected) for tensor in tensors)
+
+    call_for_all(members_of(two_groups), check)
+
+
+def test_a_rank_that_does_not_come_is_named(two_groups):
+    here, _ = members_of(two_groups, timeout_s=0.2)
+    with pytest.raises(landbridge.RanksTimedOut, match="rank 1"):
+        here.monitored_barrier(None)
+    work = here.allreduce([torch.ones(1)], options())
+    with pytest.raises(RuntimeError, match=r"landbridge\.RanksTimedOut: .*rank 1"):
+        work.get_future().wait()
+    assert work.is_completed() and not work.is_success()
+    assert isinstance(work.exception(), landbridge.RanksTimedOut)
+
+
+def test_a_rank_that_cannot_post_stops_all_ranks(two_groups):
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+
+    def check(member):
+        whole = torch.ones(3, dtype=torch.int64)
+        if member.rank == 0:
+            with pytest.raises(landbridge.UnsupportedArray, match="no average of i64"):
+                member.allreduce([whole], average).wait()
+        else:
+            with pytest.raises(landbridge.RanksDisagree):
+                member.allreduce([whole], options()).wait()
+
+    # Without the news the other rank would wait for longer than the test may take.
+    call_for_all(members_of(two_groups, timeout_s=3600), check)
+
+
+def test_a_wait_that_ends_early_leaves_the_collective_under_way(two_groups):
+    here, there = members_of(two_groups)
+    tensor = torch.ones(3)
+    work = here.allreduce([tensor], options())
+    with pytest.raises(landbridge.WaitTimeout):
+        work.wait(timedelta(milliseconds=10))
+    there.allreduce([torch.ones(3)], options()).wait()
+    assert work.wait() and tensor.tolist() == [2.0] * 3
+
+
+def test_callbacks_that_wait_for_another_collective_are_refused(two_groups):
+    here, there = members_of(two_groups)
+    works = [here.allreduce([torch.ones(3)], options()) for _ in range(2)]
+    raised = []
+
+    def wait_for_next(_):
+        with pytest.raises(landbridge.InCallback):
+            works[1].wait()
+        raised.append(True)
+
+    works[0].get_future().add_done_callback(wait_for_next)
+    there.allreduce([torch.ones(3)], options()).wait()
+    wait_until(lambda: raised)
+    there.allreduce([torch.ones(3)], options())
+    works[1].wait()
+
+
+def test_a_closed_exchange_ends_its_calls_and_takes_no_more(two_groups):
+    def check(member):
+        tensor = torch.ones(3)
+        member.allreduce([tensor], options())
+        member.exchange.close()
+        assert tensor.tolist() == [2.0] * 3
+        with pytest.raises(landbridge.Closed):
+            member.allreduce([tensor], options())
+
+    call_for_all(members_of(two_groups), check)
+
+
+def test_an_abort_fails_everything_under_way(two_groups):
+    here, _ = members_of(two_groups)
+    work = here.allreduce([torch.ones(3)], options())
+    here.exchange.abort()
+    with pytest.raises((landbridge.GatewayLost, landbridge.Closed)):
+        work.wait()
+
+
+def test_point_to_point_calls_between_sites_are_refused(two_groups):
+    here, _ = members_of(two_groups)
+    with pytest.raises(landbridge.NotSupported, match="send to rank 1"):
+        here.send([torch.ones(1)], 1, 0)
+    with pytest.raises(landbridge.NotSupported, match="receive from any rank"):
+        here.recv_anysource([torch.ones(1)], 0)
+    with pytest.raises(landbridge.UnsupportedArray, match="to_dense"):
+        here.allreduce([torch.ones(3).to_sparse()], options())
+
+
+def test_tensors_with_gaps_or_lazy_values_get_their_results(two_groups):
+    def check(member):
+        whole = torch.ones(3, 4)
+        member.allreduce([whole[:, 1:3].t()], options()).wait()
+        assert whole[1].tolist() == [1.0, 2.0, 2.0, 1.0]
+        negative = torch._neg_view(torch.ones(2))
+        member.allreduce([negative], options()).wait()
+        assert negative.tolist() == [-2.0, -2.0]
+
+    call_for_all(members_of(two_groups), check)
+
+
+def end_operation(operation):
+    """Ends an operation, and returns it."""
+    operation._set_outcome(None, None)
+    operation._finish(None)
+    return operation
+
+
+def test_a_piece_without_room_waits_for_pieces_before_it():
+    """Results that are not copied yet hold the arena, when the gateway has done everything."""
+    told = []
+    group = SimpleNamespace(barrier_async=lambda **given: told.append(given), close=list)
+    exchange = Exchange(group, 64)
+    first, attempts = Operation(None, None), []
+
+    def begin():
+        attempts.append(exchange._pieces_under_way)
+        if len(attempts) == 1:
+            end_operation(first)
+            raise landbridge.ArenaFull("of this test")
+        return end_operation(Operation(None, None))
+
+    def post_two(post):
+        post(lambda: first)
+        post(begin)
+
+    assert exchange.start_call([], post_two).wait()
+    assert attempts == [1, 0] and not told
+    attempts.clear()
+    with pytest.raises(landbridge.ArenaFull):
+        exchange.start_call([], lambda post: post(begin)).wait()
+    assert attempts == [0] and len(told) == 1
+    exchange.close()
