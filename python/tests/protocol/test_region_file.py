@@ -207,7 +207,7 @@ def test_nobody_waits_for_a_file_that_is_no_regular_file(region, kind):
         path.mkdir()
     elif kind == "long":
         path.write_bytes(b"0" * ((1 << 20) + 1))
-    words = "train.token: cannot be read: .*(regular|longer than 1 MiB|No such file)"
+    words = f"^{path}: cannot be read: (not a regular file|longer than 1 MiB|.*No such file)"
     assert_refused_at_once(lambda: read(region), words)
     assert_refused_at_once(lambda: load_tls_context(TlsGateway("host", 1, path)), words)
 
