@@ -62,6 +62,21 @@ impl Default for RequestsUnderWay {
     }
 }
 
+impl RequestsUnderWay {
+    /// Takes a place for a request to the store. It is given back with the answer.
+    ///
+    /// # Errors
+    /// The last message to the trainer: no place is free.
+    fn take_store_place(&self) -> Result<(), Refusal> {
+        let Ok(place) = self.store.try_acquire() else {
+            let why = format!("more than {STORE_REQUESTS_MAX} requests to the store at once");
+            return Err(Refusal::bad_request(why));
+        };
+        place.forget();
+        Ok(())
+    }
+}
+
 /// The parts of the gateway that a trainer's task uses.
 pub(super) struct TrainerContext<'g> {
     pub host: &'g dyn Host,
@@ -174,19 +189,14 @@ async fn read_trainer_requests(
             Err(refusal) => return refusal,
         };
         if let Request::ContributionPiece { offset, bytes } = request {
-            let arrived = match &mut pieces {
+            let received = match &mut pieces {
                 None => Err(Refusal::bad_request("a piece, though the arena is shared")),
                 Some(pieces) => {
-                    match under_way.slots.locate_piece(&attachment.arena, offset, bytes) {
-                        Ok(place) => {
-                            let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
-                            pieces.receive(&mut reader, bytes, put).await.map_err(trainer_gone)
-                        }
-                        Err(why) => Err(Refusal::bad_request(why)),
-                    }
+                    let place = under_way.slots.locate_piece(&attachment.arena, offset, bytes);
+                    receive_trainer_piece(pieces, &mut reader, bytes, place).await
                 }
             };
-            match arrived {
+            match received {
                 Ok(()) => continue,
                 Err(refusal) => return refusal,
             }
@@ -202,13 +212,9 @@ async fn read_trainer_requests(
                 LocalEvent::Commit { group, rank, attachment: id, commit, permit }
             }
             Request::Store { number, timeout, request } => {
-                let Ok(place) = under_way.store.try_acquire() else {
-                    let why =
-                        format!("more than {STORE_REQUESTS_MAX} requests to the store at once");
-                    return Refusal::bad_request(why);
-                };
-                // It is given back with the answer.
-                place.forget();
+                if let Err(refusal) = under_way.take_store_place() {
+                    return refusal;
+                }
                 let request = Box::new(request);
                 LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
             }
@@ -240,6 +246,21 @@ async fn read_trainer_requests(
             return trainer_shutdown_refusal();
         }
     }
+}
+
+/// Receives a piece of a contribution into its `place` in the arena.
+///
+/// # Errors
+/// The last message to the trainer: the connection ended, or the piece belongs nowhere.
+async fn receive_trainer_piece(
+    pieces: &mut PieceReceiver,
+    reader: &mut (impl AsyncRead + Unpin),
+    bytes: u32,
+    place: Result<MemSlice, String>,
+) -> Result<(), Refusal> {
+    let place = place.map_err(Refusal::bad_request)?;
+    let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
+    pieces.receive(reader, bytes, put).await.map_err(trainer_gone)
 }
 
 /// Reads the next request.

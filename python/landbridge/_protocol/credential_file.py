@@ -26,6 +26,8 @@ def read_credential_file(path: Path) -> bytes:
         # A pipe that takes the place of the file now is not waited for either.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             content = file.read(_CREDENTIAL_BYTES_MAX + 1)
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and is_limit(error):
             raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
