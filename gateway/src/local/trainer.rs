@@ -17,6 +17,7 @@ use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
+use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
 use std::io;
