@@ -9,8 +9,8 @@ Nothing is imported but the standard library, and nothing is connected, before `
 
 from ._batch_split import BatchSplit
 from ._group import Group, connect
+from ._group.store import Store
 from ._operation import Commit, Operation, Timing
-from ._store import Store
 from .errors import (
     ArenaFull,
     AttachError,

@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::memory::arena::Arena;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::GroupId;
-use hier_collectives::post::RankEvent;
+use hier_collectives::post::{Post, RankEvent};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, BufReader, ReadHalf};
@@ -227,15 +227,8 @@ async fn read_trainer_requests(
             }
             Request::Post { post, contribution_offset, result_offset } => {
                 let offsets = [contribution_offset, result_offset];
-                let is_streamed = attachment.transport == Transport::Streamed;
-                let streams_result =
-                    is_streamed && is_result_sent_in_pieces(post.descriptor.pattern, rank);
-                let located = PostSlots::locate(&attachment.arena, &post, place, offsets);
-                let reserved = located.and_then(|located| {
-                    under_way.slots.reserve_slots(post.sequence, &located, streams_result)?;
-                    Ok(located)
-                });
-                let PostSlots { contribution, result } = match reserved {
+                let located = locate_trainer_post(attachment, under_way, place, &post, offsets);
+                let PostSlots { contribution, result } = match located {
                     Ok(located) => located,
                     Err(why) => return Refusal::bad_request(why),
                 };
@@ -247,6 +240,24 @@ async fn read_trainer_requests(
             return trainer_shutdown_refusal();
         }
     }
+}
+
+/// Locates the slots of a post in the arena, and reserves them.
+///
+/// # Errors
+/// The reason why the post breaks a rule.
+fn locate_trainer_post(
+    attachment: &Attachment,
+    under_way: &RequestsUnderWay,
+    place: RankPlace,
+    post: &Post,
+    offsets: [u64; 2],
+) -> Result<PostSlots, String> {
+    let streams_result = attachment.transport == Transport::Streamed
+        && is_result_sent_in_pieces(post.descriptor.pattern, place.rank);
+    let located = PostSlots::locate(&attachment.arena, post, place, offsets)?;
+    under_way.slots.reserve_slots(post.sequence, &located, streams_result)?;
+    Ok(located)
 }
 
 /// Receives a piece of a contribution into its `place` in the arena.

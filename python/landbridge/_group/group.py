@@ -22,9 +22,9 @@ from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request, StoreRequest
-from .._store import STORE_ANSWER_DELAY_MAX_S, Store
 from .attachment import GatewayAttachment
 from .blocks import BlockCollectives
+from .store import STORE_ANSWER_DELAY_MAX_S, Store
 
 _log = logging.getLogger("landbridge")
 

@@ -115,7 +115,7 @@ def encode_count() -> bytes:
 def encode_list(prefix: bytes, after: bytes) -> bytes:
     """Returns the request for keys with a prefix that come after another."""
     if len(prefix) > KEY_MAX_BYTES:
-        raise errors.ConfigError(f"a prefix has at most {KEY_MAX_BYTES} bytes, not {len(prefix)}")
+        raise errors.ConfigError(f"a prefix of length {len(prefix)}: accepted: up to {KEY_MAX_BYTES}")
     return b"\x14" + _key(prefix) + _key(after)
 
 

@@ -171,7 +171,7 @@ impl StoreReplica {
         let Some(receiver) = receiver else { return Ok(None) };
         let Some(snapshot) = receiver.take_piece(offset, total, bytes)? else { return Ok(None) };
         let decoded = StoreState::decode(&snapshot);
-        decoded.map(Some).map_err(|_| StoreViolation("a snapshot that is none"))
+        decoded.map(Some).map_err(|_| StoreViolation("bytes that decode to no snapshot"))
     }
 
     /// Begins to fetch the snapshot of a version, unless that is under way.

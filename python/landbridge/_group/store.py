@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol, Union
 
-from . import errors
-from ._arguments import check_timeout_argument
-from ._protocol import store as wire
+from .. import errors
+from .._arguments import check_timeout_argument
+from .._protocol import store as wire
 
 #: 300 s: how long a request to the store waits by default, as the stores of PyTorch do.
 STORE_TIMEOUT_S = 300.0
