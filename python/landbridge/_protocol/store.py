@@ -115,7 +115,8 @@ def encode_count() -> bytes:
 def encode_list(prefix: bytes, after: bytes) -> bytes:
     """Returns the request for keys with a prefix that come after another."""
     if len(prefix) > KEY_MAX_BYTES:
-        raise errors.ConfigError(f"a prefix of length {len(prefix)}: accepted: up to {KEY_MAX_BYTES}")
+        text = f"a prefix of length {len(prefix)} is not accepted: up to {KEY_MAX_BYTES}"
+        raise errors.ConfigError(text)
     return b"\x14" + _key(prefix) + _key(after)
 
 
