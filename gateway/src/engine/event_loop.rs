@@ -351,7 +351,7 @@ impl Engine {
                 self.with_job(group, |job| job.session.handle_planned(&as_measured, plan, now));
             }
             Event::SendsCancelled { group, sequence } => {
-                self.with_job(group, |job| job.session.handle_cancelled(sequence, now));
+                self.with_job(group, |job| job.session.handle_streams_cancelled(sequence, now));
             }
             Event::Drain { bound, done } => {
                 self.draining = Some(done);

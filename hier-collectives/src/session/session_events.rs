@@ -328,8 +328,8 @@ impl Session {
     }
 
     /// Notes that all streams of a collective have stopped, as [`Action::Cancel`] asked.
-    pub fn handle_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
-        self.transfer.handle_cancelled(sequence);
+    pub fn handle_streams_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
+        self.transfer.handle_streams_cancelled(sequence);
         if !mutant::is_mutant_active(Mutant::WakeNobody) {
             self.settle_collective(sequence, now);
         }

@@ -126,7 +126,7 @@ impl Job {
     fn cancel_sends(&mut self, shared: &EngineShared, sequence: Sequence) {
         let writing = shared.peers.cancel_segments(self.group, sequence);
         if writing.is_empty() {
-            return self.session.handle_cancelled(sequence, shared.host.now());
+            return self.session.handle_streams_cancelled(sequence, shared.host.now());
         }
         let (group, events) = (self.group, shared.events.clone());
         shared.host.spawn(Box::pin(async move {

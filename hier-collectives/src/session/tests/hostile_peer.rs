@@ -265,7 +265,7 @@ impl Victim {
             }
             2 if !self.cancelled.is_empty() => {
                 let sequence = self.cancelled.swap_remove(0);
-                self.session.handle_cancelled(sequence, self.now);
+                self.session.handle_streams_cancelled(sequence, self.now);
             }
             3 => {
                 self.now = self.now + Span::from_ms(self.dice.roll(3000) as u64);
@@ -331,7 +331,7 @@ impl Victim {
         }
         self.drain();
         for sequence in std::mem::take(&mut self.cancelled) {
-            self.session.handle_cancelled(sequence, self.now);
+            self.session.handle_streams_cancelled(sequence, self.now);
         }
         self.drain();
     }

@@ -299,7 +299,7 @@ impl World {
     pub(super) fn stop(&mut self, me: GatewayId, sequence: Sequence) {
         self.drop_streams(|stream| stream.from == me && stream.header.key.sequence == sequence);
         let now = self.now;
-        self.session(me).handle_cancelled(sequence, now);
+        self.session(me).handle_streams_cancelled(sequence, now);
         self.collect(me);
     }
 

@@ -3,7 +3,7 @@
 use super::args::{RelayArgs, SideNames};
 use super::control::RelayControl;
 use super::report::{print_report, report_listening};
-use super::settings::RelaySettings;
+use super::settings::{RelaySettings, relay_conditions_from_flags};
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::interrupt::watch_interrupts;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
@@ -71,7 +71,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let seed = relay_seed_from_flags(args)?;
-    let conditions = relay_conditions(args, seed)?;
+    let conditions = relay_conditions_from_flags(args, seed)?;
     let settings = RelaySettings::new(args, &conditions);
     let (forward, backward) = settings.link_specs()?;
     conditions.check(&forward)?;
@@ -109,16 +109,6 @@ fn relay_seed_from_flags(args: &RelayArgs) -> Result<u64, RelayFailure> {
         (Some(seed), None, None) | (None, Some(seed), None) => Ok(seed),
         _ => Err(RelayFailure::Seeds),
     }
-}
-
-/// Returns the recorded capacity, parallel paths and cross traffic that the flags describe.
-fn relay_conditions(args: &RelayArgs, seed: u64) -> Result<Conditions, RelayFailure> {
-    let capacity = args.capacity.as_ref().map(|source| source.load(Path::new(""), seed));
-    Ok(Conditions {
-        capacity: capacity.transpose()?.map(Arc::new),
-        parallel: args.parallel.iter().map(|words| words.link).collect(),
-        cross: args.cross.clone(),
-    })
 }
 
 /// Answers commands and shows progress until the relay ends. Returns the exit code.
