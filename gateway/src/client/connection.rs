@@ -5,8 +5,9 @@
 //! completes operations and commits.
 
 use super::attach::handover::ArenaHandover;
+use super::group_state::GroupState;
 use super::slots::SlotAllocator;
-use super::tensor::Tensor;
+use crate::events::GroupNumber;
 use crate::local::listener::{TrainerStream, Transport};
 use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
 use crate::local::remote::pieces::{
@@ -14,17 +15,14 @@ use crate::local::remote::pieces::{
 };
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
-use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
-use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
-use std::collections::{BTreeMap, VecDeque};
+use hier_collectives::ids::{RankId, Sequence};
+use hier_collectives::post::{Failure, FailureCode, RankEvent};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-/// The result of a collective: its timestamps, or why it failed.
-pub(super) type CollectiveResult = Result<Timing, Failure>;
 
 /// An attached rank's connection, shared by all clones of its client.
 pub(super) struct Connection {
@@ -33,6 +31,8 @@ pub(super) struct Connection {
     /// The arena, and the way by which another connection hands it over.
     pub handover: Arc<ArenaHandover>,
     pub slots: Arc<Mutex<SlotAllocator>>,
+    /// Groups to leave, at most those that the rank is in.
+    pub departures: mpsc::UnboundedSender<GroupNumber>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: mpsc::Sender<Request>,
     pub state: Mutex<ConnectionState>,
@@ -48,148 +48,38 @@ pub(super) struct Connection {
     pub _stop_listening: DropGuard,
 }
 
-/// Collectives and commits under way.
-#[derive(Debug, Default)]
+/// The groups that a rank is in, the job itself among them.
+#[derive(Debug)]
 pub(super) struct ConnectionState {
-    /// The current epoch.
-    pub epoch: Epoch,
-    /// Number of the next collective.
-    pub next: Sequence,
-    pub operations: BTreeMap<Sequence, PendingOperation>,
-    /// The epoch of the last post that no commit covers yet.
-    pub uncommitted: Option<Epoch>,
-    /// Commits without an answer, oldest first.
-    pub commits: VecDeque<PendingCommit>,
-    /// The last step known to be complete in every region.
-    pub committed: Option<Step>,
-    /// The last failure of a collective of this rank.
-    last_failure: Option<Failure>,
-    /// The reason of the last epoch's end, if posts of ranks were at fault and no collective of
-    /// this rank failed for it.
-    untold: Option<Failure>,
-    /// The reason why no epoch is under way, in the words of the gateway.
-    pub awaited: Option<String>,
+    groups: BTreeMap<GroupNumber, GroupState>,
+    /// The highest number of a group so far.
+    last_number: GroupNumber,
     /// Why the connection ended.
     pub ended: Option<String>,
-    /// The epochs in which the caller may post.
-    allowed: AllowedEpochs,
-}
-
-/// The epochs in which a rank may post and commit.
-#[derive(Debug, Clone, Copy, Default)]
-enum AllowedEpochs {
-    /// Each, as it comes.
-    #[default]
-    All,
-    /// The current one only.
-    Current,
-    /// None, since the one that was allowed has ended. A number is not enough to tell: it may come
-    /// again after all gateways were started again.
-    Ended(Epoch),
-}
-
-/// A collective under way: its tensor, and the channels to its operation.
-#[derive(Debug)]
-pub(super) struct PendingOperation {
-    tensor: Tensor,
-    ready: Option<oneshot::Sender<CollectiveResult>>,
-    done: oneshot::Sender<Tensor>,
-}
-
-/// A commit without an answer.
-#[derive(Debug)]
-pub(super) struct PendingCommit {
-    pub step: Step,
-    pub answer: oneshot::Sender<Result<(), Failure>>,
-}
-
-/// The receivers of an operation that was begun.
-pub(super) struct OperationReceivers {
-    pub ready: oneshot::Receiver<CollectiveResult>,
-    pub done: oneshot::Receiver<Tensor>,
 }
 
 impl ConnectionState {
-    /// Adds a collective of `tensor` under the next sequence number; returns the channels by which
-    /// its end is reported.
-    pub fn begin_operation(&mut self, tensor: Tensor) -> OperationReceivers {
-        let (ready, ready_receiver) = oneshot::channel();
-        let (done, done_receiver) = oneshot::channel();
-        let sequence = self.next;
-        self.next = Sequence(sequence.0 + 1);
-        self.operations.insert(sequence, PendingOperation { tensor, ready: Some(ready), done });
-        self.uncommitted = Some(self.epoch);
-        OperationReceivers { ready: ready_receiver, done: done_receiver }
+    /// Makes the state of an attached rank, which is in no group but its job.
+    pub fn of_rank(rank: RankId) -> Self {
+        let groups = BTreeMap::from([(GroupNumber::JOB, GroupState::of_rank(rank))]);
+        Self { groups, last_number: GroupNumber::JOB, ended: None }
     }
 
-    /// Takes the reason why posts of ranks ended the last epoch, if no collective of this rank
-    /// failed for it. The next post of this rank would be the wrong one, too.
-    pub fn take_untold_failure(&mut self) -> Option<Failure> {
-        self.untold.take()
+    /// Returns the state of a group that some handle stands for.
+    pub fn group_mut(&mut self, number: GroupNumber) -> &mut GroupState {
+        self.groups.get_mut(&number).expect("a group stays until its last handle is dropped")
     }
 
-    /// Restricts posts and commits to the current epoch, which is returned.
-    pub fn agree_to_epoch(&mut self) -> Epoch {
-        self.allowed = AllowedEpochs::Current;
-        // The caller begins anew, so that posts of the epoch before are no concern of it.
-        self.untold = None;
-        self.epoch
-    }
-
-    /// Whether the connection stands and the epoch that the caller agreed to goes on.
-    pub fn is_epoch_agreed(&self) -> bool {
-        self.ended.is_none() && matches!(self.allowed, AllowedEpochs::Current)
-    }
-
-    /// Returns the failure of a post or commit, if the caller has agreed to an epoch that ended.
-    pub fn epoch_failure(&self) -> Option<Failure> {
-        let AllowedEpochs::Ended(agreed) = self.allowed else { return None };
-        let text = format!("epoch {agreed} ended; contribution intact; begin the step again");
-        Some(Failure::new(FailureCode::EpochEnded, text))
-    }
-
-    /// Takes up a new epoch, whose first collective has the number `next`. `ended` is the reason why
-    /// the one before ended.
-    fn begin_epoch(&mut self, epoch: Epoch, next: Sequence, ended: Option<Failure>) {
-        self.note_epoch_end(ended);
-        if matches!(self.allowed, AllowedEpochs::Current) {
-            self.allowed = AllowedEpochs::Ended(self.epoch);
-        }
-        (self.epoch, self.next, self.awaited) = (epoch, next, None);
-    }
-
-    /// Notes why the epoch before ended; `None` if this rank was not in it.
-    fn note_epoch_end(&mut self, ended: Option<Failure>) {
-        let was_member = self.epoch != Epoch::default();
-        // A collective of that epoch without a result fails for the same reason, a little later.
-        let fails = self.operations.values().any(|pending| pending.ready.is_some());
-        let untold = ended.filter(|failure| {
-            failure.code.is_fault_of_posts() && self.last_failure.as_ref() != Some(failure)
-        });
-        self.untold = untold.filter(|_| was_member && !fails);
+    /// Adds a group in which the caller has this rank; returns its number.
+    pub fn add_group(&mut self, rank: RankId) -> GroupNumber {
+        self.last_number.0 += 1;
+        self.groups.insert(self.last_number, GroupState::of_rank(rank));
+        self.last_number
     }
 
     /// Returns the failure of a request that comes after the end of the connection.
     pub fn disconnect_failure(&self) -> Failure {
         lost_connection_failure(self.ended.as_deref().unwrap_or("the connection ended"))
-    }
-
-    /// Removes a collective, gives its tensor back to the caller, and reports `failure` if no
-    /// result was reported before.
-    fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
-        let Some(mut pending) = self.operations.remove(&sequence) else { return };
-        if let (Some(ready), Some(failure)) = (pending.ready.take(), failure) {
-            let _ = ready.send(Err(failure));
-        }
-        let _ = pending.done.send(pending.tensor);
-    }
-
-    /// Completes the caller's waiting `commit(step)` with the gateway's answer.
-    fn answer_commit(&mut self, step: Step, outcome: Result<(), Failure>) {
-        let waits = self.commits.iter().position(|commit| commit.step == step);
-        if let Some(commit) = waits.and_then(|at| self.commits.remove(at)) {
-            let _ = commit.answer.send(outcome);
-        }
     }
 }
 
@@ -202,66 +92,81 @@ impl Connection {
     /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
     /// where the gateway has them or reads none.
     fn contribution_to_send(&self, request: &Request) -> Option<(MemSlice, u64)> {
+        let (number, request) = match request {
+            Request::InGroup(number, request) => (*number, &**request),
+            request => (GroupNumber::JOB, request),
+        };
         let Request::Post { post, contribution_offset, .. } = request else { return None };
+        let state = self.lock_state();
+        let group = state.groups.get(&number)?;
         if self.handover.transport() == Transport::Shared
-            || !is_contribution_sent_in_pieces(post.descriptor.pattern, self.rank)
+            || !is_contribution_sent_in_pieces(post.descriptor.pattern, group.rank)
         {
             return None;
         }
         // A collective that has failed meanwhile is of an old epoch, whose posts nobody reads.
-        let state = self.lock_state();
-        let operation = state.operations.get(&post.sequence)?;
+        let operation = group.operations.get(&post.sequence)?;
         Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
     }
 
     /// Returns whether `bytes` bytes at `offset` lie in the result slot of a collective under way.
-    fn expects_result(&self, sequence: Sequence, offset: u64, bytes: u32) -> bool {
+    fn expects_result(
+        &self,
+        (number, sequence): (GroupNumber, Sequence),
+        offset: u64,
+        bytes: u32,
+    ) -> bool {
         let end = offset.checked_add(bytes.into());
         let state = self.lock_state();
-        let slot =
-            state.operations.get(&sequence).map(|operation| operation.tensor.result.memory());
+        let operation = state.groups.get(&number).and_then(|group| group.operations.get(&sequence));
+        let slot = operation.map(|operation| operation.tensor.result.memory());
         let fits = slot.zip(end).is_some_and(|(slot, end)| end <= slot.len());
         fits && self.handover.transport() == Transport::Streamed
     }
 
     /// Writes bytes of a result. The slot is the caller's again if the collective has ended, and then
     /// nothing is written.
-    fn write_result(&self, sequence: Sequence, offset: u64, bytes: &[u8]) {
+    fn write_result(&self, (number, sequence): (GroupNumber, Sequence), offset: u64, bytes: &[u8]) {
         let state = self.lock_state();
-        if let Some(operation) = state.operations.get(&sequence) {
+        let group = state.groups.get(&number);
+        if let Some(operation) = group.and_then(|group| group.operations.get(&sequence)) {
             operation.tensor.result.memory().copy_from_bytes(offset, bytes);
         }
     }
 
-    /// Applies an event of the gateway to the state, and wakes the callers that wait for it.
-    fn handle_event(&self, event: RankEvent) {
+    /// Applies an event of the gateway to the state of a group, and wakes the callers that wait for
+    /// it. Events of groups that the caller has left have no effect.
+    fn handle_event(&self, number: GroupNumber, event: RankEvent) {
         let mut state = self.lock_state();
-        match event {
-            RankEvent::EpochBegan { epoch, next, committed, ended } => {
-                state.begin_epoch(epoch, next, ended);
-                state.committed = committed;
-                self.settled.send_replace(true);
-            }
-            RankEvent::EpochAwaited { why } => state.awaited = Some(why),
-            RankEvent::ResultReady { sequence, timing } => {
-                let pending = state.operations.get_mut(&sequence);
-                if let Some(ready) = pending.and_then(|pending| pending.ready.take()) {
-                    let _ = ready.send(Ok(timing));
-                }
-            }
-            RankEvent::ContributionFree { sequence } => state.finish_operation(sequence, None),
-            RankEvent::Failed { sequence, failure } => {
-                state.last_failure = Some(failure.clone());
-                state.finish_operation(sequence, Some(failure));
-            }
-            RankEvent::Committed { step } => {
-                state.committed = Some(step);
-                state.answer_commit(step, Ok(()));
-            }
-            RankEvent::CommitFailed { step, failure } => state.answer_commit(step, Err(failure)),
+        let begins = matches!(event, RankEvent::EpochBegan { .. });
+        if let Some(group) = state.groups.get_mut(&number) {
+            group.handle_event(event);
         }
+        self.leave_if_idle(number, &mut state);
         drop(state);
+        if begins && number == GroupNumber::JOB {
+            self.settled.send_replace(true);
+        }
         self.changed.notify_waiters();
+    }
+
+    /// Leaves a group whose last handle was dropped, now or once nothing of it is under way.
+    pub fn leave_group(&self, number: GroupNumber) {
+        let mut state = self.lock_state();
+        if let Some(group) = state.groups.get_mut(&number) {
+            group.is_leaving = true;
+        }
+        self.leave_if_idle(number, &mut state);
+    }
+
+    /// Leaves a group that is to be left, if nothing of it is under way.
+    fn leave_if_idle(&self, number: GroupNumber, state: &mut ConnectionState) {
+        let is_idle = |group: &GroupState| group.is_leaving && group.operations.is_empty();
+        if state.groups.get(&number).is_some_and(is_idle) {
+            state.groups.remove(&number);
+            // The writer may be gone, and with it the attachment.
+            let _ = self.departures.send(number);
+        }
     }
 
     /// Ends the connection at once, with what was posted on it, for the caller's reason `why`.
@@ -275,13 +180,8 @@ impl Connection {
         self.over.cancel();
         let mut state = self.lock_state();
         state.ended.get_or_insert_with(|| why.to_owned());
-        let under_way: Vec<Sequence> = state.operations.keys().copied().collect();
-        for sequence in under_way {
-            state.finish_operation(sequence, Some(lost_connection_failure(why)));
-        }
-        for commit in std::mem::take(&mut state.commits) {
-            let _ = commit.answer.send(Err(lost_connection_failure(why)));
-        }
+        let failure = lost_connection_failure(why);
+        state.groups.values_mut().for_each(|group| group.end_with_connection(&failure));
         drop(state);
         self.settled.send_replace(true);
         self.changed.notify_waiters();
@@ -297,9 +197,18 @@ pub(super) fn lost_connection_failure(why: &str) -> Failure {
 pub(super) async fn write_connection_requests(
     connection: Weak<Connection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
-    mut requests: mpsc::Receiver<Request>,
+    (mut requests, mut departures): (mpsc::Receiver<Request>, mpsc::UnboundedReceiver<GroupNumber>),
 ) {
-    while let Some(request) = requests.recv().await {
+    loop {
+        let request = tokio::select! {
+            biased;
+            // Nothing of the group is left to be sent.
+            Some(number) = departures.recv() => Request::LeaveGroup(number),
+            request = requests.recv() => match request {
+                Some(request) => request,
+                None => return,
+            },
+        };
         let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
         let written = async {
             if let Some((contribution, offset)) = bytes {
@@ -343,21 +252,25 @@ pub(super) async fn read_connection_events(
             Err(error) => break ended(error),
         };
         let Some(connection) = connection.upgrade() else { return };
+        let (number, response) = match response {
+            Ok(Response::InGroup(number, response)) => (number, Ok(*response)),
+            response => (GroupNumber::JOB, response),
+        };
         match response {
-            Ok(Response::Event(event)) => connection.handle_event(event),
+            Ok(Response::Event(event)) => connection.handle_event(number, event),
             Ok(Response::ResultPiece { sequence, offset, bytes }) => {
-                if !connection.expects_result(sequence, offset, bytes) {
+                if !connection.expects_result((number, sequence), offset, bytes) {
                     break format!("the gateway sent bytes for no result of collective {sequence}");
                 }
                 let put = |at: u64, part: &[u8]| {
-                    connection.write_result(sequence, offset + at, part);
+                    connection.write_result((number, sequence), offset + at, part);
                 };
                 if let Err(error) = pieces.receive(&mut reader, bytes, put).await {
                     break ended(error);
                 }
             }
             Ok(Response::Refused(refusal)) => break refusal.why,
-            Ok(Response::Attached { .. }) => {
+            Ok(Response::Attached { .. } | Response::InGroup(..)) => {
                 break "the gateway attached this rank twice".to_owned();
             }
             Err(error) => break format!("malformed message from the gateway: {error}"),
@@ -365,30 +278,5 @@ pub(super) async fn read_connection_events(
     };
     if let Some(connection) = connection.upgrade() {
         connection.disconnect(&why);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn posts_keep_to_the_epoch_that_the_caller_began() {
-        let mut state = ConnectionState::default();
-        state.begin_epoch(Epoch(1), Sequence(0), None);
-        assert!(!state.is_epoch_agreed() && state.epoch_failure().is_none(), "any epoch will do");
-        assert_eq!(state.agree_to_epoch(), Epoch(1));
-        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
-        // All gateways were started again, so that the number is the same.
-        state.begin_epoch(Epoch(1), Sequence(0), None);
-        let failure = state.epoch_failure().expect("the step belongs to the epoch before");
-        assert_eq!(failure.code, FailureCode::EpochEnded);
-        state.begin_epoch(Epoch(2), Sequence(0), None);
-        let again = state.epoch_failure().expect("until the caller agrees");
-        assert!(again.text.starts_with("epoch 1 ended"), "{again}");
-        assert_eq!(state.agree_to_epoch(), Epoch(2));
-        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
-        state.ended = Some("for this test".to_owned());
-        assert!(!state.is_epoch_agreed());
     }
 }

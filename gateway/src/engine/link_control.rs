@@ -101,7 +101,7 @@ impl Engine {
             self.follow_connections("", now);
             // Messages on the way over the former control channel arrive late, so they have no
             // effect.
-            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+            self.repeat_messages_to(peer);
         }
         let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
@@ -115,7 +115,11 @@ impl Engine {
                 rate.rounded(),
                 rtt.rounded()
             );
-            self.for_each_session(now, |session, _| session.handle_link(to, state));
+            // Groups keep the plans for the links as the fabric has them.
+            for job in self.jobs.values_mut() {
+                job.world.session.handle_link(to, state);
+                job.perform_actions(&self.shared);
+            }
         }
         is_busy || self.shared.peers.are_lanes_changing()
     }

@@ -120,6 +120,11 @@ impl Session {
         draining && !self.epoch.is_active() && self.collectives.is_empty()
     }
 
+    /// Whether a drain has begun.
+    pub fn is_draining(&self) -> bool {
+        self.epoch.drain_end().is_some()
+    }
+
     /// Returns the oldest action that the engine has not taken; `None` when all are taken.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop()

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type
 
 from .descriptor import CollectiveKind, Dtype, Op
 
-#: 3: version of the local protocol between trainer and gateway, which both must speak.
-LOCAL_PROTOCOL_VERSION = 3
+#: 4: version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 4
 #: 64 KiB: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 64 << 10
 #: 256 KiB: the most bytes of one piece of a contribution or result.
