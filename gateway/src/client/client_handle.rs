@@ -1,7 +1,6 @@
 //! The client of one attached rank.
 
-use super::connection::Connection;
-use super::group::GroupHandle;
+use super::connection::{Connection, GroupHandle};
 use super::slots::ArenaBuffer;
 use super::tensor::{ArenaFull, Tensor};
 use hier_collectives::descriptor::{Dtype, SlotElements};
@@ -21,17 +20,17 @@ pub struct Client {
 impl Client {
     /// Returns this client's rank in the group; in the job, the rank that it is attached as.
     pub fn rank(&self) -> RankId {
-        self.group.rank()
+        self.group.rank
     }
 
     /// Returns the number of ranks of the group; of the job, all ranks of the fabric.
     pub fn world_size(&self) -> u32 {
-        self.group.size()
+        self.group.size
     }
 
     /// Returns the last epoch that the gateway has announced.
     pub fn epoch(&self) -> Epoch {
-        self.connection.lock_state().group_mut(self.group.number()).epoch
+        self.connection.lock_state().group_mut(self.group.number).epoch
     }
 
     /// Returns the reason why the connection to the gateway ended; `None` while it stands. Attach
@@ -85,13 +84,13 @@ impl Client {
     ///
     /// [`FailureCode::EpochEnded`]: hier_collectives::post::FailureCode::EpochEnded
     pub fn agree_to_epoch(&self) -> Epoch {
-        self.connection.lock_state().group_mut(self.group.number()).agree_to_epoch()
+        self.connection.lock_state().group_mut(self.group.number).agree_to_epoch()
     }
 
     /// Whether the connection stands and the epoch of the last [`Client::agree_to_epoch`] goes on, as
     /// far as this client knows.
     pub fn is_epoch_agreed(&self) -> bool {
-        self.connection.lock_state().group_mut(self.group.number()).is_epoch_agreed()
+        self.connection.lock_state().group_mut(self.group.number).is_epoch_agreed()
     }
 }
 

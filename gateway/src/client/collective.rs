@@ -139,7 +139,7 @@ impl Client {
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
         let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
-        let number = self.group.number();
+        let number = self.group.number;
         let request = |epoch, sequence| {
             let counts = counts.clone();
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };

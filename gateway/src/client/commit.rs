@@ -62,7 +62,7 @@ impl Client {
             return Err(self.connection.lock_state().disconnect_failure());
         };
         let mut state = self.connection.lock_state();
-        let number = self.group.number();
+        let number = self.group.number;
         let state = state.group_mut(number);
         if let Some(failure) = state.over.clone() {
             return Err(failure);
@@ -87,6 +87,6 @@ impl Client {
     /// Returns the last step known to be complete in every region: one that this rank committed, or
     /// one that some region knew when the epoch began.
     pub fn committed(&self) -> Option<Step> {
-        self.connection.lock_state().group_mut(self.group.number()).committed
+        self.connection.lock_state().group_mut(self.group.number).committed
     }
 }

@@ -6,29 +6,17 @@
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::Connection;
+use super::connection::GroupHandle;
 use super::tensor::ArenaFull;
-use crate::events::GroupNumber;
 use crate::local::protocol::{MakeGroup, Request};
 use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use units::Span;
 
 /// 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
 const TAG_PLACE: u64 = 1 << 63;
-
-/// One rank's place in a group. Dropping it leaves the group.
-#[derive(Debug)]
-pub(super) struct GroupHandle {
-    number: GroupNumber,
-    rank: RankId,
-    /// The numbers in the job of the group's ranks, ascending; `None` for the job itself.
-    ranks: Option<Vec<RankId>>,
-    size: u32,
-    connection: Weak<Connection>,
-}
 
 /// Why a group was not made.
 #[derive(Debug, thiserror::Error)]
@@ -59,51 +47,6 @@ pub enum GroupError {
     /// The ranks disagree on the group, there are too many groups, or the connection ended.
     #[error("the group was not made: {0}")]
     Failed(#[from] Failure),
-}
-
-impl GroupHandle {
-    /// Makes the place of an attached rank in its job.
-    pub fn of_job(connection: &Arc<Connection>) -> Self {
-        Self {
-            number: GroupNumber::JOB,
-            rank: connection.rank,
-            ranks: None,
-            size: connection.world_size,
-            connection: Weak::new(),
-        }
-    }
-
-    /// Returns the number by which the gateway knows the group on this connection.
-    pub fn number(&self) -> GroupNumber {
-        self.number
-    }
-
-    /// Returns the rank in the group.
-    pub fn rank(&self) -> RankId {
-        self.rank
-    }
-
-    /// Returns the number of ranks of the group.
-    pub fn size(&self) -> u32 {
-        self.size
-    }
-
-    /// Returns the number in the job of a rank of the group.
-    fn rank_in_job(&self, rank: u32) -> Option<RankId> {
-        match &self.ranks {
-            Some(ranks) => ranks.get(rank as usize).copied(),
-            None => (rank < self.size).then_some(RankId(rank)),
-        }
-    }
-}
-
-impl Drop for GroupHandle {
-    /// Leaves the group, once nothing of it is under way.
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.upgrade() {
-            connection.leave_group(self.number);
-        }
-    }
 }
 
 impl Client {

@@ -11,8 +11,8 @@
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
-use super::job::actions::EngineShared;
 use super::job::group::Group;
+use super::job::shared::EngineShared;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession};

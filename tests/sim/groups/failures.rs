@@ -7,6 +7,9 @@ use scenarios::lab::mesh::Mesh;
 use scenarios::simulate;
 use units::Span;
 
+/// 20 s, in which a gateway is away.
+const AWAY: Span = Span::from_secs(20);
+
 #[test]
 fn a_lost_rank_ends_its_own_groups_alone() {
     simulate(async {
@@ -50,6 +53,7 @@ fn a_lost_gateway_ends_groups_with_its_ranks_alone() {
         others.check_sums(under_way, 200_000).await;
         others.sum(100).await;
         // The gateway comes back, its rank attaches again, and all make the group again.
+        lab.sleep(AWAY).await;
         lab.start_gateway(GatewayId(1)).await;
         let back = lab.client(1, 4 << 20).await;
         drop(lost);

@@ -9,9 +9,8 @@ pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::{
-    Connection, ConnectionState, read_connection_events, write_connection_requests,
+    Connection, ConnectionState, GroupHandle, read_connection_events, write_connection_requests,
 };
-use super::group::GroupHandle;
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
 use crate::events::GroupNumber;

@@ -6,22 +6,9 @@
 
 use super::Job;
 use super::group::JobAction;
-use crate::engine::peers::Peers;
-use crate::events::EventSender;
-use crate::host::Host;
-use hier_collectives::bound::LowerBound;
+use super::shared::EngineShared;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::SessionNote;
-use std::sync::{Arc, OnceLock};
-
-/// The parts of the engine that all jobs share.
-pub(crate) struct EngineShared {
-    pub host: Arc<dyn Host>,
-    pub peers: Peers,
-    pub events: EventSender,
-    /// The lower bound of an all-reduce on the fabric, once it is computed.
-    pub bound: Arc<OnceLock<LowerBound>>,
-}
 
 impl Job {
     /// Performs every action that the sessions of the job and of its touched groups ask for, and

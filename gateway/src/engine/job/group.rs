@@ -4,7 +4,7 @@
 //! a group translates them at its border: peers, slots and trainers have the numbers of the fabric.
 
 use super::membership::GroupMembership;
-use crate::engine::job::actions::EngineShared;
+use super::shared::EngineShared;
 use crate::events::{Event, SegmentPlacement};
 use crate::host::{INLINE_COMPUTE_BYTES_MAX, Task, TaskPanicked};
 use crate::memory::arena::ArenaGauges;

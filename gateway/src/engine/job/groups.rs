@@ -5,9 +5,9 @@
 //! it know of it, whether or not their ranks have made it: one round trip.
 
 use super::Job;
-use super::actions::EngineShared;
 use super::group::Group;
-use super::membership::{GroupMembership, PeerChange, PeerMember, group_id_of_facts};
+use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
+use super::shared::EngineShared;
 use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
@@ -26,18 +26,12 @@ const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 /// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
 const PLANS_MAX: usize = 64;
 
+/// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
+/// heard of it are on their way.
+const LATELY_LEFT_MAX: usize = 1024;
+
 /// 16 ranks: the most that a text about a group names.
 const NAMED_RANKS_MAX: usize = 16;
-
-/// A group that a rank of this gateway makes.
-#[derive(Debug)]
-pub(in crate::engine) struct GroupMaking {
-    pub rank: RankId,
-    pub number: GroupNumber,
-    pub parent: GroupNumber,
-    pub place: u64,
-    pub ranks: Vec<RankId>,
-}
 
 impl Job {
     /// Puts a rank of this gateway into the group that it makes, which is new here or known already.
@@ -60,6 +54,7 @@ impl Job {
             return self.ranks.notify_number(rank, number, RankEvent::Disbanded { failure });
         }
         self.ranks.enter_group(rank, number, id);
+        self.lately_left.retain(|left| *left != (rank, id));
         let Some(group) = self.group_mut(id) else { return };
         let Some(membership) = &mut group.membership else { return };
         let began = membership.enter(rank);
@@ -98,6 +93,11 @@ impl Job {
         let Some(group) = self.group_mut(id) else { return };
         let Some(membership) = &mut group.membership else { return };
         let ended = membership.leave(rank);
+        self.lately_left.push_back((rank, id));
+        if self.lately_left.len() > LATELY_LEFT_MAX {
+            self.lately_left.pop_front();
+        }
+        let Some(group) = self.group_mut(id) else { return };
         if let Some(rank) = group.rank_in_session(rank) {
             group.session.handle_detach(rank, now);
         }
@@ -229,7 +229,9 @@ impl Job {
             last_epoch: self.last_epoch,
             unsolicited_max: UNSOLICITED_BYTES_MAX,
         };
-        let membership = Some(GroupMembership::new(facts, boot));
+        let left = self.lately_left.iter().filter(|(_, group)| *group == id);
+        let left = left.map(|(rank, _)| *rank).collect();
+        let membership = Some(GroupMembership::new(facts, boot, left));
         let mapped = self.metrics.mapped.clone();
         let group = Group::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);

@@ -4,6 +4,7 @@
 //! group as soon as another gateway takes part, so that nobody waits for ranks that make it later.
 //! The group is freed once nobody takes part.
 
+use crate::events::GroupNumber;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::post::Failure;
 use hier_collectives::wire::{GroupFacts, Message};
@@ -27,6 +28,16 @@ pub(in crate::engine) struct GroupMembership {
     disbanded: Option<Failure>,
 }
 
+/// A group that a rank of this gateway makes.
+#[derive(Debug)]
+pub(in crate::engine) struct GroupMaking {
+    pub rank: RankId,
+    pub number: GroupNumber,
+    pub parent: GroupNumber,
+    pub place: u64,
+    pub ranks: Vec<RankId>,
+}
+
 /// Another gateway that knows of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct PeerMember {
@@ -36,7 +47,7 @@ pub(in crate::engine) struct PeerMember {
     pub takes_part: bool,
 }
 
-/// What a word of another gateway about a group changes.
+/// The news in a word of another gateway about a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum PeerChange {
     /// It is the first word: what was said to it before may have met nobody.
@@ -48,9 +59,10 @@ pub(in crate::engine) enum PeerChange {
 }
 
 impl GroupMembership {
-    /// Makes the membership of a group that nobody takes part in yet.
-    pub fn new(facts: GroupFacts, boot: BootId) -> Self {
-        let (local, left, peers) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+    /// Makes the membership of a group that nobody takes part in yet, and that these ranks of this
+    /// gateway have left before.
+    pub fn new(facts: GroupFacts, boot: BootId, left: BTreeSet<RankId>) -> Self {
+        let (local, peers) = (BTreeSet::new(), BTreeMap::new());
         Self { facts, boot, local, left, peers, disbanded: None }
     }
 
@@ -153,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_group_is_left_once_nobody_takes_part() {
-        let mut members = GroupMembership::new(facts(1, &[0, 1, 2]), BootId(1));
+        let mut members = GroupMembership::new(facts(1, &[0, 1, 2]), BootId(1), BTreeSet::new());
         let peer = |boot, takes_part| PeerMember { boot: BootId(boot), takes_part };
         assert!(members.enter(RankId(0)) && !members.enter(RankId(1)));
         assert_eq!(members.note_peer(GatewayId(1), peer(5, true)), PeerChange::First);

@@ -5,12 +5,13 @@
 //! event loop hands a job its events and then lets it perform the sessions' actions (`actions`). `report` logs and counts what happens, `totals` sums what the job has done,
 //! `awaited_epoch` knows which ranks have to hear what their job waits for.
 
-pub(super) mod actions;
+mod actions;
 mod awaited_epoch;
 pub(super) mod group;
-pub(super) mod groups;
+mod groups;
 pub(super) mod membership;
 pub(super) mod report;
+pub(super) mod shared;
 mod totals;
 
 use super::ranks::AttachedRanks;
@@ -19,17 +20,17 @@ use crate::events::{AttachmentId, GroupNumber, JobSession, LocalEvent};
 use crate::log_throttle::LogThrottle;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::warnings::Warnings;
-use actions::EngineShared;
 use awaited_epoch::AwaitedEpoch;
 use group::Group;
-use groups::GroupMaking;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::plan::Plan;
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::PeerError;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
-use std::collections::{BTreeMap, BTreeSet};
+use membership::GroupMaking;
+use shared::EngineShared;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use totals::WorkTotals;
@@ -54,6 +55,8 @@ pub(super) struct Job {
     deadlines: BTreeSet<(TimeNs, GroupId)>,
     /// The last epoch of any group that was freed, which no later group repeats.
     last_epoch: Epoch,
+    /// The last groups that ranks of this gateway have left, the latest last.
+    lately_left: VecDeque<(RankId, GroupId)>,
     /// Plans of groups, by their gateways.
     plans: BTreeMap<Vec<GatewayId>, Plan>,
     /// Bytes of scratch that all groups use.
@@ -132,6 +135,7 @@ impl Job {
             touched: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             last_epoch: Epoch(0),
+            lately_left: VecDeque::new(),
             plans: BTreeMap::new(),
             scratch_bytes: 0,
             settings,

@@ -3,9 +3,6 @@
 //! Every message follows its length as a 32-bit big-endian number. The first byte that a trainer
 //! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
-#[cfg(test)]
-mod tests;
-
 use super::refusal::Refusal;
 use crate::events::GroupNumber;
 use hier_collectives::codec::{
@@ -494,3 +491,6 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
     stream.read_exact(&mut bytes).await?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::post::{Committed, Failure, FailureCode};
 use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
-use crate::session::session_events::SessionConfig;
+use crate::session::session_config::SessionConfig;
 use crate::topology::{Link, LinkState};
 use crate::wire::Message;
 use units::{ByteCount, TimeNs};
