@@ -7,7 +7,7 @@
 mod golden_file;
 
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
+    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
@@ -233,6 +233,18 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
         Request::ContributionPiece { offset, bytes } => {
             ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
         }
+        Request::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
+            let ranks: Vec<u32> = ranks.iter().map(|rank| rank.0).collect();
+            let fields = json!({
+                "number": number.0, "parent": parent.0, "place": place, "ranks": ranks,
+            });
+            ("MakeGroup", fields)
+        }
+        Request::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
+        Request::InGroup(number, request) => {
+            let (name, fields) = request_fields(request);
+            ("InGroup", json!({ "number": number.0, "message": name, "fields": fields }))
+        }
         Request::Store { number, timeout, request } => {
             let mut bytes = Vec::new();
             request.write_to(&mut bytes);
@@ -297,6 +309,13 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
+        }
+        Response::Event(RankEvent::Disbanded { failure }) => {
+            ("Disbanded", json!({ "code": failure.code as u8, "text": failure.text }))
+        }
+        Response::InGroup(number, response) => {
+            let (name, fields) = response_fields(response);
+            ("InGroup", json!({ "number": number.0, "message": name, "fields": fields }))
         }
         Response::Event(RankEvent::StoreAnswered { number, answer }) => {
             let mut bytes = Vec::new();

@@ -392,12 +392,12 @@ impl Peers {
     pub fn queue_segment(
         &self,
         to: GatewayId,
-        group: GroupId,
+        (job, group): (GroupId, GroupId),
         (header, priority, tail): (SegmentHeader, SegmentPriority, TailParity),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
-            let segment = NewSegment { group, header, priority, tail, payload };
+            let segment = NewSegment { job, group, header, priority, tail, payload };
             peer.link.send_queue.push(segment);
         }
     }

@@ -7,7 +7,7 @@ use crate::descriptor::{
 };
 use crate::fec::fec_parity_max;
 use crate::ids::{
-    BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use crate::plan::{Algorithm, Plan, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
@@ -159,6 +159,18 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         ),
         any::<u64>().prop_map(|boot| Message::Unserved { boot: BootId(boot) }),
+        (any::<[u64; 4]>(), proptest::collection::btree_set(any::<u32>(), 1..20), any::<bool>())
+            .prop_map(|(n, ranks, takes_part)| Message::Member {
+                boot: BootId(n[0]),
+                facts: GroupFacts {
+                    job: GroupId(n[1]),
+                    parent: GroupId(n[2]),
+                    place: n[3],
+                    ranks: ranks.into_iter().map(RankId).collect(),
+                },
+                takes_part,
+            }),
+        failures().prop_map(|failure| Message::Disband { failure }),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
             sequence,
