@@ -48,7 +48,7 @@ const EXACT: [(&str, &str); 25] = [
     ("python/landbridge/_batch_split.py", "seconds that the caller gave"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),
     ("python/landbridge/_operation.py", "a timeout that the caller gave"),
-    ("python/landbridge/_protocol/wire.py", "a message's length beside the most"),
+    ("python/landbridge/_protocol", "a message's length beside the most"),
     ("python/landbridge/_quantities.py", "the one way of Python"),
     ("python/landbridge/torch/_sampler.py", "seconds that the caller gave"),
     ("wan-sim/src", "words of tc and of recordings, and lengths of files beside the most"),

@@ -98,6 +98,16 @@ fn receipts() -> impl Strategy<Value = Message> {
     })
 }
 
+fn group_members() -> impl Strategy<Value = Message> {
+    let ranks = proptest::collection::btree_set(any::<u32>(), 1..20);
+    (any::<[u64; 4]>(), ranks, any::<bool>()).prop_map(|(n, ranks, takes_part)| {
+        let (job, parent) = (GroupId(n[1]), GroupId(n[2]));
+        let ranks = ranks.into_iter().map(RankId).collect();
+        let facts = GroupFacts { job, parent, place: n[3], ranks };
+        Message::Member { boot: BootId(n[0]), facts, takes_part }
+    })
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -159,17 +169,7 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         ),
         any::<u64>().prop_map(|boot| Message::Unserved { boot: BootId(boot) }),
-        (any::<[u64; 4]>(), proptest::collection::btree_set(any::<u32>(), 1..20), any::<bool>())
-            .prop_map(|(n, ranks, takes_part)| Message::Member {
-                boot: BootId(n[0]),
-                facts: GroupFacts {
-                    job: GroupId(n[1]),
-                    parent: GroupId(n[2]),
-                    place: n[3],
-                    ranks: ranks.into_iter().map(RankId).collect(),
-                },
-                takes_part,
-            }),
+        group_members(),
         failures().prop_map(|failure| Message::Disband { failure }),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
