@@ -32,7 +32,7 @@ use units::Span;
 /// cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
 /// 1,024 events: the most of one rank that may wait to be written to its trainer, three for each
-/// post, answers of the store, and epochs. When the queue is full, the trainer is disconnected.
+/// post, and those of the store and of epochs. When the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
 /// and "contribution free" of one collective.

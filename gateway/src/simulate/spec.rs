@@ -108,7 +108,7 @@ impl SimulationSpec {
 }
 
 /// 32 UDP ports from the first port of one simulated gateway to the first of the next in its
-/// region. A lane takes one, and there are at most 16; the rest keeps the numbers round.
+/// region, twice the 16 lanes that a gateway has at most.
 const PORTS_PER_GATEWAY: u16 = 32;
 
 /// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers.

@@ -2,8 +2,8 @@
 //!
 //! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the address for trainers of
 //! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
-//! the problems that the gateway has, if it runs ([`running`]); otherwise it checks that its addresses
-//! can be bound ([`own_addresses`]).
+//! the problems of a gateway that runs ([`running`]). Where none runs, it checks that the addresses of the
+//! gateway can be bound ([`own_addresses`]).
 
 mod attach;
 mod finding;

@@ -64,8 +64,8 @@ const RATE_CHANGE_ROUNDS: u32 = 2;
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
 /// 4 round trips (10 ms or more each) after congestion: bulk of a lane leaves at no more than
-/// [`WINDOW_GAIN`] times its delivery rate. A window filled at the old rate would overflow a short
-/// queue. The windowed rate knows the new capacity by then.
+/// [`WINDOW_GAIN`] times its delivery rate. A window that is filled at the old rate overflows a short
+/// queue.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
