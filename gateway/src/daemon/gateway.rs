@@ -13,6 +13,7 @@ use crate::local::remote::listener::AttachSocket;
 use crate::local::server::{LAST_WRITE_TIMEOUT, LocalServer};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
+use crate::wan::connect::liveness::dead_path_time;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
 use crate::warnings::Warnings;
@@ -21,13 +22,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::error;
 use units::Span;
 
 /// The handle of a running gateway.
 pub struct Gateway {
+    host: Arc<dyn Host>,
     events: EventSender,
     shutdown: CancellationToken,
+    /// The tasks that write control messages to peers.
+    control_writers: TaskTracker,
     engine: oneshot::Receiver<()>,
     /// Ends with the thread that serves trainers of other hosts, if there is one.
     attach: Option<oneshot::Receiver<()>>,
@@ -52,6 +57,7 @@ impl Gateway {
         observability: ObservabilitySpec,
     ) -> Result<Self, StartError> {
         let shutdown = CancellationToken::new();
+        let control_writers = TaskTracker::new();
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         let ObservabilitySpec { metrics, status_requests } = observability;
         metrics.set_certificate_expiry(spec.credentials.expiry());
@@ -98,6 +104,7 @@ impl Gateway {
                 metrics: Arc::clone(&metrics),
                 events: events.clone(),
                 shutdown: shutdown.clone(),
+                control_writers: control_writers.clone(),
             };
             wan::start_lanes(Arc::new(lanes)).await?;
         }
@@ -108,8 +115,10 @@ impl Gateway {
         let attach = attach.map(spawn).transpose()?;
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
         Ok(Self {
+            host,
             events,
             shutdown,
+            control_writers,
             engine,
             attach,
             credentials,
@@ -185,8 +194,15 @@ impl Gateway {
         if self.events.send(Event::Shutdown(done)).await.is_ok() {
             let _ = is_done.await;
         }
-        self.shutdown.cancel();
         let _ = self.engine.await;
+        // Peers learn why the epochs ended before they see lanes close; a peer that is away does not.
+        let rtt = self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
+        self.control_writers.close();
+        tokio::select! {
+            () = self.control_writers.wait() => {}
+            () = self.host.sleep_until(self.host.now() + dead_path_time(rtt, rtt)) => {}
+        }
+        self.shutdown.cancel();
         if let Some(attach) = self.attach {
             let _ = attach.await;
         }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use units::{ByteCount, Span};
 
 /// The state that every lane of a gateway shares.
@@ -55,6 +56,8 @@ pub struct LaneSpec {
     pub events: EventSender,
     /// Ends the lanes. A lane that ends by itself cancels it, which ends the gateway.
     pub shutdown: CancellationToken,
+    /// The writers of control messages of all lanes, for which a shutdown waits.
+    pub control_writers: TaskTracker,
 }
 
 /// The threads of a gateway's lanes; see [`LaneThread`](crate::host::LaneThread).

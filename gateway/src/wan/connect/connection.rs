@@ -21,6 +21,7 @@ use crate::wan::stream::{receiver, sender};
 use hier_collectives::ids::GatewayId;
 use quinn::{Connection, ConnectionError};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::info;
@@ -149,9 +150,16 @@ async fn run_connection_tasks(
         return;
     }
     let (host, rtt) = (&*spec.host, peer.link.rtt);
+    let mut read = pin!(read_control_messages(&spec.events, seen.peer, id, control_in));
+    let mut is_read = false;
     let control = async {
-        let read = read_control_messages(&spec.events, seen.peer, id, control_in);
+        let read = async {
+            let ended = read.as_mut().await;
+            is_read = true;
+            ended
+        };
         let write = write_control_messages(control_out, control_queue);
+        let write = spec.control_writers.track_future(write);
         match tokio::try_join!(read, write) {
             // Both ends have sent all. Only the dialler closes, so that one end's word is enough.
             Ok(_) if dials => connection.close(LANE_RETIRED_CODE.into(), LANE_RETIRED_REASON),
@@ -176,5 +184,9 @@ async fn run_connection_tasks(
         why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Bulk) => why,
     };
     connection.close(CONNECTION_CLOSING_CODE.into(), why.as_bytes());
+    if !is_read {
+        // What came before the end says why it came. The stream ends with its connection.
+        let _ = read.await;
+    }
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;
 }

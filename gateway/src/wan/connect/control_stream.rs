@@ -59,10 +59,10 @@ pub(super) async fn read_control_frame(
 }
 
 /// Reads the control messages of peer `from` and sends them to the engine, until the peer ends its
-/// stream, of which the engine hears too.
+/// stream, of which the engine hears too, or until the engine's end.
 ///
 /// # Errors
-/// The reason: the stream broke off, a message is too long or malformed, or the engine has ended.
+/// The reason: the stream broke off, or a message is too long or malformed.
 pub(super) async fn read_control_messages(
     events: &EventSender,
     from: GatewayId,
@@ -77,8 +77,9 @@ pub(super) async fn read_control_messages(
                 .map_err(|error| format!("malformed control message: {error}"))?,
             None => Event::LaneFinished { peer: from, id },
         };
-        events.send(event).await.map_err(|_| "the engine has ended".to_owned())?;
-        if is_last {
+        // The writer closes the connection after the engine's end.
+        let has_engine_ended = events.send(event).await.is_err();
+        if is_last || has_engine_ended {
             return Ok(());
         }
     }
@@ -98,7 +99,8 @@ fn decode_control_event(
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
-/// Writes queued control messages to their stream, and ends it when the engine says so.
+/// Writes queued control messages to their stream, and ends it when the engine says so. After the
+/// engine's end it returns once the peer has acknowledged all of them.
 ///
 /// # Errors
 /// The stream broke off, or the engine has dropped the lane's handle.
@@ -122,5 +124,8 @@ pub(super) async fn write_control_messages(
             return stream.finish().map_err(|error| error.to_string());
         }
     }
-    Err("retired by the engine".to_owned())
+    // The engine has ended. Closed at once, the connection would lose what the peer must know.
+    let _ = stream.finish();
+    let _ = stream.stopped().await;
+    Err("the gateway has stopped".to_owned())
 }
