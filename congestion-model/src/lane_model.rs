@@ -130,7 +130,7 @@ impl LaneModel {
         let silence = now.since(self.counters.at);
         let silence_max = Span::from_ns(SILENT_ROUNDS * self.min_rtt().ns()) + SILENCE_MIN;
         if self.in_flight == 0 && silence > Span::ZERO || silence > silence_max {
-            self.min_rtt.skip(silence);
+            self.min_rtt.exclude_idle_time(silence);
             (self.counters.at, self.is_resuming) = (now, true);
         }
         self.last_sent = now;

@@ -38,8 +38,8 @@ impl MinRtt {
         now.since(self.seen_at) > MIN_RTT_LIFETIME
     }
 
-    /// Counts no time in which nothing was sent.
-    pub fn skip(&mut self, idle: Span) {
+    /// Leaves a time in which nothing was sent out of the age of the least RTT.
+    pub fn exclude_idle_time(&mut self, idle: Span) {
         self.seen_at = self.seen_at + idle;
     }
 
@@ -83,7 +83,7 @@ mod tests {
         assert!(!least.is_unseen(at(14_000)) && least.get() == Span::from_ms(80));
         least.note(Span::from_ms(90), at(15_500));
         assert!(least.is_unseen(at(15_500)));
-        least.skip(Span::from_secs(3));
+        least.exclude_idle_time(Span::from_secs(3));
         assert!(!least.is_unseen(at(15_500)), "idle time does not count");
     }
 

@@ -1,9 +1,10 @@
 //! Seeds of the targets: every kind of message, the example files, and the spellings of the docs.
 
 use crate::local::PIECE_STREAM_ARENA;
+use gateway::events::GroupNumber;
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
+    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, frame_local_message,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::link_message::{LaneWishMessage, LinkMessage, RateOverrideMessage};
@@ -20,7 +21,7 @@ use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, Rank
 use hier_collectives::store::{StoreMessage, StoreOutcome, StoreQuery, StoreRequest};
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{
-    Envelope, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
+    Envelope, GroupFacts, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
 };
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
@@ -48,6 +49,12 @@ fn matrix_descriptor() -> Descriptor {
 /// Returns the facts about the job of all seeds.
 fn job_facts() -> JobFacts {
     JobFacts { name: "train".to_owned(), weight: 3, token_digest: [0x5a; 16] }
+}
+
+/// Returns the facts about the group of all seeds.
+fn group_facts() -> GroupFacts {
+    let job = GroupId::of_job("train");
+    GroupFacts { job, parent: job, place: 1 << 63 | 7, ranks: vec![RankId(0), RankId(3)] }
 }
 
 /// Puts the id of a job before a body, as in all messages between gateways.
@@ -127,6 +134,8 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Moving { epoch },
         Message::Serves { boot: BootId(9), job: job_facts() },
         Message::Unserved { boot: BootId(9) },
+        Message::Member { boot: BootId(9), facts: group_facts(), takes_part: true },
+        Message::Disband { failure: failure(FailureCode::Disagreement) },
         Message::Store(Box::new(StoreMessage::Present { boot: BootId(9) })),
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
@@ -269,6 +278,15 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
     }
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(Request::Commit(Commit { epoch, step, timeout }));
+    let commit = Box::new(Request::Commit(Commit { epoch, step, timeout }));
+    requests.push(Request::InGroup(GroupNumber(3), commit));
+    requests.push(Request::MakeGroup(MakeGroup {
+        number: GroupNumber(4),
+        parent: GroupNumber(3),
+        place: 1 << 32,
+        ranks: vec![RankId(1), RankId(2), RankId(7)],
+    }));
+    requests.push(Request::LeaveGroup(GroupNumber(4)));
     requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
     requests.push(Request::Store { number: 7, timeout, request });
@@ -339,6 +357,8 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
+    let disbanded = RankEvent::Disbanded { failure: Failure::new(FailureCode::BadPost, "full") };
+    responses.push(Response::InGroup(GroupNumber(4), Box::new(Response::Event(disbanded))));
     let answer = Ok(StoreOutcome::Number(7));
     responses.push(Response::Event(RankEvent::StoreAnswered { number: 7, answer }));
     responses.push(Response::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });

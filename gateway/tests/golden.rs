@@ -6,8 +6,9 @@
 
 mod golden_file;
 
+use gateway::events::GroupNumber;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
+    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
@@ -17,6 +18,7 @@ use hier_collectives::store::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
     StoreRequest, write_store_answer,
 };
+use hier_collectives::wire::write_ranks;
 use serde_json::{Value, json};
 use units::{Span, TimeNs};
 
@@ -75,6 +77,7 @@ fn requests() -> Vec<Request> {
             timeout: Span::from_secs(60),
         }),
     ];
+    requests.extend(group_requests());
     for (index, op) in (1u64..).zip(ReduceOp::ALL) {
         for dtype in Dtype::ALL {
             let sizes = match dtype {
@@ -116,6 +119,22 @@ fn requests() -> Vec<Request> {
         requests.insert(0, Request::Store { number, timeout: Span::from_secs(300), request });
     }
     requests
+}
+
+/// Each kind of request about groups.
+fn group_requests() -> Vec<Request> {
+    let (epoch, step, timeout) = (Epoch(2), Step(7), Span::from_secs(60));
+    let commit = Box::new(Request::Commit(Commit { epoch, step, timeout }));
+    vec![
+        Request::MakeGroup(MakeGroup {
+            number: GroupNumber(1 << 40),
+            parent: GroupNumber(3),
+            place: (1 << 63) | 5,
+            ranks: vec![RankId(0), RankId(u32::MAX)],
+        }),
+        Request::LeaveGroup(GroupNumber(4)),
+        Request::InGroup(GroupNumber(1 << 33), commit),
+    ]
 }
 
 /// Each kind of request to the store.
@@ -175,6 +194,7 @@ fn responses() -> Vec<Response> {
         Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "ranks disagree on length");
+    let disbanded = RankEvent::Disbanded { failure: disagreed.clone() };
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
         Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
@@ -201,6 +221,8 @@ fn responses() -> Vec<Response> {
         responses.push(Response::Event(RankEvent::StoreAnswered { number, answer }));
     }
     responses.push(Response::Event(RankEvent::CommitFailed { step, failure }));
+    responses.push(Response::Event(disbanded.clone()));
+    responses.push(Response::Event(disbanded).of_group(GroupNumber(1 << 33)));
     responses
 }
 
@@ -232,6 +254,19 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
         Request::Detach => ("Detach", json!({})),
         Request::ContributionPiece { offset, bytes } => {
             ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
+        }
+        Request::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
+            let mut bytes = Vec::new();
+            write_ranks(ranks, &mut bytes);
+            let fields = json!({
+                "number": number.0, "parent": parent.0, "place": place, "ranks": hex(&bytes),
+            });
+            ("MakeGroup", fields)
+        }
+        Request::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
+        Request::InGroup(number, request) => {
+            let request = hex(&request.encode());
+            ("GroupRequest", json!({ "number": number.0, "request": request }))
         }
         Request::Store { number, timeout, request } => {
             let mut bytes = Vec::new();
@@ -297,6 +332,13 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
+        }
+        Response::Event(RankEvent::Disbanded { failure }) => {
+            ("Disbanded", json!({ "code": failure.code as u8, "text": failure.text }))
+        }
+        Response::InGroup(number, response) => {
+            let response = hex(&response.encode());
+            ("GroupResponse", json!({ "number": number.0, "response": response }))
         }
         Response::Event(RankEvent::StoreAnswered { number, answer }) => {
             let mut bytes = Vec::new();

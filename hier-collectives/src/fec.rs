@@ -23,9 +23,9 @@ const PARITY_SIGMAS: f64 = 4.0;
 /// Reed-Solomon code.
 const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets of a BDP: while more are expected to be lost again after retransmission, the tail
-/// with parity grows by 1.5 BDP. The tail is the end of a collective.
-const LOST_AGAIN_PACKETS_MAX: f64 = 0.02;
+/// 0.02 packets in each BDP: while more are expected to be lost at each sending so far, the end of a
+/// collective that has parity grows by 1.5 BDP. Of n packets, n x loss^2 are lost twice.
+const LOST_AGAIN_PER_BDP_MAX: f64 = 0.02;
 
 /// 4: the end of a collective that has parity (its tail) has at most four times 1.5 BDP, or four
 /// segments if longer. Each 1.5 BDP stands for one more loss of a packet.
@@ -100,7 +100,7 @@ fn fec_tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
     let packets = bdp as f64 / fec_packet_payload_bytes(mtu);
     let mut lost_again = packets * link.loss.as_f64() * link.loss.as_f64();
     let mut rounds = 1;
-    while lost_again > LOST_AGAIN_PACKETS_MAX && rounds < TAIL_ROUNDS_MAX {
+    while lost_again > LOST_AGAIN_PER_BDP_MAX && rounds < TAIL_ROUNDS_MAX {
         lost_again *= link.loss.as_f64();
         rounds += 1;
     }

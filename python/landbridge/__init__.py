@@ -10,6 +10,7 @@ Nothing is imported but the standard library, and nothing is connected, before `
 from ._batch_split import BatchSplit
 from ._group import Group, connect
 from ._group.store import Store
+from ._group.subgroup import Subgroup
 from ._operation import Commit, Operation, Timing
 from .errors import (
     ArenaFull,
@@ -83,6 +84,7 @@ __all__ = [
     "StoreError",
     "StoreRefused",
     "StoreTimeout",
+    "Subgroup",
     "Timing",
     "UnsupportedArray",
     "UntrustedSocket",

@@ -8,6 +8,7 @@ from landbridge._config.region_file import GatewayLocation
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
 from landbridge._protocol.connection import Connection
+from landbridge._protocol.frames import FrameDecoder
 from landbridge._protocol.wire import (
     LOCAL_PROTOCOL_VERSION,
     REQUESTS,
@@ -15,7 +16,6 @@ from landbridge._protocol.wire import (
     Attached,
     ContributionFree,
     EpochBegan,
-    FrameDecoder,
     ResultReady,
 )
 

@@ -31,7 +31,7 @@ const PLACES: [&str; 12] = [
 const EXACT: [(&str, &str); 25] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
     ("gateway/src/config/region/tables.rs", "the length of a path beside the most"),
-    ("gateway/src/local/protocol.rs", "a message's length beside the most"),
+    ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
     ("gateway/src/local/slots.rs", "an offset in the arena, and its length"),
     ("gateway/src/memory/arena.rs", "a length that a trainer claimed, beside the true one"),
     ("gateway/src/observe/engine_status_request.rs", "a constant of whole seconds"),
@@ -48,7 +48,7 @@ const EXACT: [(&str, &str); 25] = [
     ("python/landbridge/_batch_split.py", "seconds that the caller gave"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),
     ("python/landbridge/_operation.py", "a timeout that the caller gave"),
-    ("python/landbridge/_protocol/wire.py", "a message's length beside the most"),
+    ("python/landbridge/_protocol", "a message's length beside the most"),
     ("python/landbridge/_quantities.py", "the one way of Python"),
     ("python/landbridge/torch/_sampler.py", "seconds that the caller gave"),
     ("wan-sim/src", "words of tc and of recordings, and lengths of files beside the most"),

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn landbridge_connect(
         // SAFETY: the caller's promise, here and below.
         unsafe { write_output_argument(group, ptr::null_mut(), "group") }?;
         // SAFETY: as above.
-        let settings = unsafe { connect_settings(options) }?;
+        let settings = unsafe { read_connect_options(options) }?;
         let connected = Box::new(Group::connect(settings)?);
         // SAFETY: as above.
         unsafe { write_output_argument(group, Box::into_raw(connected), "group") }
@@ -55,7 +55,9 @@ pub unsafe extern "C" fn landbridge_connect(
 ///
 /// # Safety
 /// Those of [`landbridge_connect`].
-unsafe fn connect_settings(options: *const ConnectOptions) -> Result<ConnectSettings, CallError> {
+unsafe fn read_connect_options(
+    options: *const ConnectOptions,
+) -> Result<ConnectSettings, CallError> {
     // SAFETY: the caller's promise, for each pointer.
     let options = unsafe { sized_argument(options, "options") }?;
     // SAFETY: as above.

@@ -1,32 +1,36 @@
 //! The client of one attached rank.
 
-use super::connection::Connection;
+use super::connection::{Connection, GroupHandle};
 use super::slots::ArenaBuffer;
 use super::tensor::{ArenaFull, Tensor};
 use hier_collectives::descriptor::{Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use std::sync::Arc;
 
-/// An attached rank. Clones share its connection, which ends with the last of them.
+/// An attached rank in one group: in the job itself, or in a group that [`Client::new_group`] made.
+///
+/// Clones share its connection, which ends with the last of them. Dropping the last handle of a group
+/// leaves it.
 #[derive(Clone)]
 pub struct Client {
     pub(super) connection: Arc<Connection>,
+    pub(super) group: Arc<GroupHandle>,
 }
 
 impl Client {
-    /// Returns the rank that this client is attached as.
+    /// Returns this client's rank in the group; in the job, the rank that it is attached as.
     pub fn rank(&self) -> RankId {
-        self.connection.rank
+        self.group.rank
     }
 
-    /// Returns the number of ranks in the fabric.
+    /// Returns the number of ranks of the group; of the job, all ranks of the fabric.
     pub fn world_size(&self) -> u32 {
-        self.connection.world_size
+        self.group.size
     }
 
     /// Returns the last epoch that the gateway has announced.
     pub fn epoch(&self) -> Epoch {
-        self.connection.lock_state().epoch
+        self.connection.lock_state().group_mut(self.group.number).epoch
     }
 
     /// Returns the reason why the connection to the gateway ended; `None` while it stands. Attach
@@ -80,19 +84,19 @@ impl Client {
     ///
     /// [`FailureCode::EpochEnded`]: hier_collectives::post::FailureCode::EpochEnded
     pub fn agree_to_epoch(&self) -> Epoch {
-        self.connection.lock_state().agree_to_epoch()
+        self.connection.lock_state().group_mut(self.group.number).agree_to_epoch()
     }
 
     /// Whether the connection stands and the epoch of the last [`Client::agree_to_epoch`] goes on, as
     /// far as this client knows.
     pub fn is_epoch_agreed(&self) -> bool {
-        self.connection.lock_state().is_epoch_agreed()
+        self.connection.lock_state().group_mut(self.group.number).is_epoch_agreed()
     }
 }
 
 impl std::fmt::Debug for Client {
     /// Prints the client's rank for logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("rank", &self.connection.rank).finish_non_exhaustive()
+        f.debug_struct("Client").field("rank", &self.rank()).finish_non_exhaustive()
     }
 }

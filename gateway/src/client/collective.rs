@@ -1,7 +1,8 @@
 //! Posting collectives.
 
 use super::client_handle::Client;
-use super::connection::{OperationReceivers, lost_connection_failure};
+use super::connection::group_state::OperationReceivers;
+use super::connection::lost_connection_failure;
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, Request};
@@ -138,11 +139,12 @@ impl Client {
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
         let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
+        let number = self.group.number;
         let request = |epoch, sequence| {
             let counts = counts.clone();
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
-            Request::Post { post, contribution_offset, result_offset }
+            Request::Post { post, contribution_offset, result_offset }.in_group(number)
         };
         let result = tensor.result.memory().clone();
         let Ok(permit) = self.connection.requests.reserve().await else {
@@ -153,8 +155,8 @@ impl Client {
             let changed = self.connection.changed.notified();
             {
                 let mut state = self.connection.lock_state();
-                if state.ended.is_some() {
-                    let failure = state.disconnect_failure();
+                let state = state.group_mut(number);
+                if let Some(failure) = state.over.clone() {
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
                 if let Some(failure) = state.take_untold_failure().or_else(|| state.epoch_failure())

@@ -2,7 +2,8 @@
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::{PendingCommit, lost_connection_failure};
+use super::connection::group_state::PendingCommit;
+use super::connection::lost_connection_failure;
 use crate::local::protocol::Request;
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Commit, Failure, FailureCode};
@@ -61,8 +62,10 @@ impl Client {
             return Err(self.connection.lock_state().disconnect_failure());
         };
         let mut state = self.connection.lock_state();
-        if state.ended.is_some() {
-            return Err(state.disconnect_failure());
+        let number = self.group.number;
+        let state = state.group_mut(number);
+        if let Some(failure) = state.over.clone() {
+            return Err(failure);
         }
         if let Some(failure) = state.epoch_failure() {
             return Err(failure);
@@ -77,13 +80,13 @@ impl Client {
         // Collectives of an epoch that ended have failed, and the current epoch has none of them to
         // confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
-        permit.send(Request::Commit(Commit { epoch, step, timeout }));
+        permit.send(Request::Commit(Commit { epoch, step, timeout }).in_group(number));
         Ok(StartedCommit { answered })
     }
 
     /// Returns the last step known to be complete in every region: one that this rank committed, or
     /// one that some region knew when the epoch began.
     pub fn committed(&self) -> Option<Step> {
-        self.connection.lock_state().committed
+        self.connection.lock_state().group_mut(self.group.number).committed
     }
 }

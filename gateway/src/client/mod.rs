@@ -5,6 +5,9 @@
 //! over TLS. Each client has two tasks on the caller's runtime: one writes requests, the other reads
 //! events.
 //!
+//! The job itself is a group of ranks; [`Client::new_group`] and [`Client::split`] make others of some
+//! of its ranks, with a [`Client`] each. All groups of a rank share its connection and arena.
+//!
 //! A rank that attaches again, by [`Client::attach_again`], keeps its arena and what lies in it.
 //!
 //! A tensor has two slots in the arena. The gateway reads the contribution slot and writes the
@@ -32,6 +35,7 @@ mod client_handle;
 mod collective;
 mod commit;
 mod connection;
+mod group;
 mod operation;
 mod slots;
 mod store;
@@ -45,6 +49,7 @@ pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
+pub use group::GroupError;
 pub use operation::Operation;
 pub use slots::ArenaBuffer;
 pub use store::{STORE_TIMEOUT, Store, StoreError};

@@ -1,6 +1,7 @@
 //! A collective under way, as the rank that posted it sees it.
 
-use super::connection::{CollectiveResult, lost_connection_failure};
+use super::connection::group_state::CollectiveResult;
+use super::connection::lost_connection_failure;
 use super::tensor::Tensor;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::Sequence;

@@ -264,9 +264,8 @@ impl Store {
             if let Some(why) = &state.ended {
                 return Err(StoreError::Disconnected(why.clone()));
             }
-            let number = state.next_store_request;
-            state.next_store_request += 1;
-            state.store_requests.insert(number, PendingStoreRequest { answer, _place: place });
+            let pending = PendingStoreRequest { answer, _place: place };
+            let number = state.add_store_request(pending);
             let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
             permit.send(Request::Store { number, timeout: timeout_ns, request });
         }

@@ -54,12 +54,10 @@ impl Gateway {
         host: Arc<dyn Host>,
         spec: GatewaySpec,
         listener: Box<dyn TrainerListener>,
-        observability: ObservabilitySpec,
+        ObservabilitySpec { metrics, status_requests }: ObservabilitySpec,
     ) -> Result<Self, StartError> {
-        let shutdown = CancellationToken::new();
-        let control_writers = TaskTracker::new();
+        let (shutdown, control_writers) = (CancellationToken::new(), TaskTracker::new());
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
-        let ObservabilitySpec { metrics, status_requests } = observability;
         metrics.set_certificate_expiry(spec.credentials.expiry());
         // Bound before anything runs, since the address may be taken.
         let attach = bind_gateway_attach_socket(&spec)?;

@@ -4,7 +4,7 @@ use super::memory_budget::partials_budget_per_job;
 use super::spec::GatewaySpec;
 use crate::events::JobSession;
 use crate::local::job::JobSpec;
-use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::ids::{BootId, Epoch, GatewayId};
 use hier_collectives::plan::Plan;
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::Fabric;
@@ -47,10 +47,13 @@ impl JobSettings {
             config: SessionConfig {
                 fabric: Arc::clone(&self.fabric),
                 me: self.me,
+                gateways: self.fabric.gateway_ids().collect(),
                 boot: self.boot,
                 plan: self.plan.clone(),
                 partials,
                 one_in: job_link_share_divisor(jobs, job.weight),
+                last_epoch: Epoch(0),
+                unsolicited_max: ByteCount::new(u64::MAX),
             },
         };
         jobs.iter().map(session).collect()

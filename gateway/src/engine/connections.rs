@@ -11,7 +11,6 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::mesh::ConnectionReport;
-use hier_collectives::store::JobStore;
 use tracing::{info, warn};
 use units::TimeNs;
 
@@ -48,8 +47,17 @@ impl Engine {
         // Reports go first: gateways on the way then know the routes of the messages that follow.
         self.shared.peers.send_connection_reports();
         let Some(graph) = self.shared.peers.take_connections() else { return };
-        self.for_each_session(now, |session, now| session.handle_connections(&graph, why, now));
-        self.for_each_store(now, JobStore::handle_connections);
+        for job in self.jobs.values_mut() {
+            let peers = &self.shared.peers;
+            job.for_each_group(|group| {
+                if let Some(membership) = &mut group.membership {
+                    membership.keep_reachable(|peer| peers.is_reachable(peer));
+                }
+                group.session.handle_connections(&graph, why, now);
+            });
+            job.store.handle_connections(now);
+            job.perform_actions(&self.shared);
+        }
         self.jobs.values_mut().for_each(|job| job.stragglers.set_connections(&graph));
         for line in self.outages.follow(&self.fabric, &graph, why, now) {
             let link = line.link();

@@ -11,7 +11,8 @@
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
-use super::job::actions::EngineShared;
+use super::job::group::Group;
+use super::job::shared::EngineShared;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession};
@@ -25,8 +26,6 @@ use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::operation::Operation;
-use hier_collectives::session::Session;
-use hier_collectives::store::JobStore;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +111,7 @@ impl Engine {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
         let warnings = metrics.warnings.clone();
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
-        let jobs = jobs.map(|job| (job.group, job)).collect();
+        let jobs = jobs.map(|job| (job.id(), job)).collect();
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events, bound: Arc::default() };
@@ -143,18 +142,14 @@ impl Engine {
         let host = Arc::clone(&self.shared.host);
         self.compute_bound();
         self.apply_rate_limits();
-        self.for_each_session(host.now(), Session::handle_start);
+        self.for_each_group(|group, now| group.session.handle_start(now));
         let mut timers = Timers {
             gauges: host.now() + GAUGE_INTERVAL,
             links: host.now() + LINK_SAMPLE_INTERVAL,
         };
         let mut burst = 0;
         loop {
-            let deadlines = [
-                self.session_deadline(),
-                self.store_deadline(),
-                self.shared.peers.connection_deadline(),
-            ];
+            let deadlines = [self.job_deadline(), self.shared.peers.connection_deadline()];
             let due = deadlines.into_iter().flatten().fold(timers.links, TimeNs::min);
             let due = due.min(timers.gauges);
             let event = tokio::select! {
@@ -171,7 +166,7 @@ impl Engine {
             };
             match event {
                 Some(Event::Shutdown(done)) => {
-                    self.for_each_session(host.now(), Session::handle_shutdown);
+                    self.for_each_group(|group, now| group.session.handle_shutdown(now));
                     let _ = done.send(());
                     return;
                 }
@@ -208,17 +203,12 @@ impl Engine {
         }));
     }
 
-    /// Returns the earliest time at which a session wants to be called.
-    fn session_deadline(&self) -> Option<TimeNs> {
-        self.jobs.values().filter_map(|job| job.session.poll_timeout()).min()
+    /// Returns the earliest time at which a session or a store wants to be called.
+    fn job_deadline(&self) -> Option<TimeNs> {
+        self.jobs.values().filter_map(Job::deadline).min()
     }
 
-    /// Returns the earliest time at which a store wants to be called.
-    fn store_deadline(&self) -> Option<TimeNs> {
-        self.jobs.values().filter_map(|job| job.store.poll_timeout()).min()
-    }
-
-    /// Runs the periodic work and the timeouts of sessions that are due by now.
+    /// Runs the periodic work, and the timeouts of sessions and stores that are due by now.
     fn run_due_timers(&mut self, timers: &mut Timers) {
         let now = self.shared.host.now();
         let are_gauges_due = timers.gauges <= now;
@@ -238,12 +228,12 @@ impl Engine {
             self.shared.peers.handle_connection_time(now);
             self.follow_connections("it did not come up", now);
         }
-        if self.session_deadline().is_some_and(|deadline| deadline <= now) {
-            self.for_each_session(now, Session::handle_timeout);
+        if self.job_deadline().is_some_and(|deadline| deadline <= now) {
+            for job in self.jobs.values_mut() {
+                job.handle_timeout(now);
+                job.perform_actions(&self.shared);
+            }
             self.report_if_drained();
-        }
-        if self.store_deadline().is_some_and(|deadline| deadline <= now) {
-            self.for_each_store(now, JobStore::handle_timeout);
         }
     }
 
@@ -258,51 +248,56 @@ impl Engine {
     /// Reports the end of a drain when every session is drained.
     fn report_if_drained(&mut self) {
         if self.draining.is_some()
-            && self.jobs.values().all(|job| job.session.is_drained())
+            && self.jobs.values().all(Job::is_drained)
             && let Some(done) = self.draining.take()
         {
             let _ = done.send(());
         }
     }
 
-    /// Calls `handle` with every session, and performs the actions that follow.
-    pub(super) fn for_each_session(
-        &mut self,
-        now: TimeNs,
-        mut handle: impl FnMut(&mut Session, TimeNs),
-    ) {
+    /// Calls `handle` with every group of every job, and performs the actions that follow.
+    pub(super) fn for_each_group(&mut self, mut handle: impl FnMut(&mut Group, TimeNs)) {
+        let now = self.shared.host.now();
         for job in self.jobs.values_mut() {
-            handle(&mut job.session, now);
+            job.for_each_group(|group| handle(group, now));
             job.perform_actions(&self.shared);
         }
     }
 
-    /// Calls `handle` with every store, and performs the actions that follow.
-    pub(super) fn for_each_store(&mut self, now: TimeNs, handle: impl Fn(&mut JobStore, TimeNs)) {
-        for job in self.jobs.values_mut() {
-            handle(&mut job.store, now);
-            job.perform_actions(&self.shared);
-        }
-    }
-
-    /// Calls `handle` with one job, and performs the actions that follow; returns `None` if this
-    /// gateway does not serve the job.
-    pub(super) fn with_job<T>(
+    /// Calls `handle` with the job of a group, and performs the actions that follow; returns `None`
+    /// if this gateway does not know the group.
+    pub(super) fn with_job_of<T>(
         &mut self,
-        group: GroupId,
-        handle: impl FnOnce(&mut Job) -> T,
+        id: GroupId,
+        handle: impl FnOnce(&mut Job, &EngineShared) -> T,
     ) -> Option<T> {
-        let job = self.jobs.get_mut(&group)?;
-        let handled = handle(job);
+        let is_job = self.jobs.contains_key(&id);
+        let job = match is_job {
+            true => self.jobs.get_mut(&id),
+            false => self.jobs.values_mut().find(|job| job.has_group(id)),
+        }?;
+        let handled = handle(job, &self.shared);
         job.perform_actions(&self.shared);
         Some(handled)
+    }
+
+    /// Calls `handle` with a group, and performs the actions that follow; returns `None` if this
+    /// gateway does not know the group.
+    pub(super) fn with_group<T>(
+        &mut self,
+        id: GroupId,
+        handle: impl FnOnce(&mut Group) -> T,
+    ) -> Option<T> {
+        self.with_job_of(id, |job, _| job.group_mut(id).map(handle)).flatten()
     }
 
     /// Handles one event of the queue, except a shutdown.
     fn handle_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::Local(event) => {
-                self.with_job(event.group(), |job| job.handle_trainer_event(event, now));
+                self.with_job_of(event.group(), |job, shared| {
+                    job.handle_trainer_event(event, shared, now);
+                });
             }
             Event::LaneUp { .. }
             | Event::LaneFinished { .. }
@@ -343,19 +338,23 @@ impl Engine {
                 self.handle_arrival_event(event, now)
             }
             Event::ReduceDone { group, task: id } => {
-                self.with_job(group, |job| job.session.handle_task_done(id, now));
+                self.with_group(group, |group| group.session.handle_task_done(id, now));
             }
             // No rank may take what happens to be in the buffer for a result.
             Event::TaskPanicked => panic!("a reduction, copy or plan panicked"),
             Event::Planned { group, as_measured, plan } => {
-                self.with_job(group, |job| job.session.handle_planned(&as_measured, plan, now));
+                self.with_group(group, |group| {
+                    group.session.handle_planned(&as_measured, plan, now);
+                });
             }
             Event::SendsCancelled { group, sequence } => {
-                self.with_job(group, |job| job.session.handle_cancelled(sequence, now));
+                self.with_group(group, |group| {
+                    group.session.handle_streams_cancelled(sequence, now)
+                });
             }
             Event::Drain { bound, done } => {
                 self.draining = Some(done);
-                self.for_each_session(now, |session, now| session.handle_drain(bound, now));
+                self.for_each_group(|group, now| group.session.handle_drain(bound, now));
             }
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }

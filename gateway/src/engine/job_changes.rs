@@ -28,13 +28,13 @@ impl Engine {
         }
         let listed: BTreeSet<GroupId> = jobs.iter().map(|job| GroupId::of_job(&job.name)).collect();
         for job in self.jobs.values_mut() {
-            job.removed = !listed.contains(&job.group);
+            job.removed = !listed.contains(&job.id());
         }
         for job in jobs {
             match self.jobs.get_mut(&GroupId::of_job(&job.name)) {
                 Some(known) => {
                     known.facts = job.facts;
-                    known.session.set_share(job.config.partials, job.config.one_in);
+                    known.set_share(job.config.partials, job.config.one_in);
                 }
                 None => self.add_job(job, now),
             }
@@ -68,7 +68,7 @@ impl Engine {
     /// Returns the jobs in which this gateway differs from others that it can reach.
     pub(super) fn job_differences(&self) -> Vec<JobDifference> {
         let served = self.jobs.values().filter(|job| !job.removed);
-        let own = served.map(|job| (job.group, &job.facts)).collect();
+        let own = served.map(|job| (job.id(), &job.facts)).collect();
         let found = self.peer_jobs.differences(&own).into_iter();
         let found = found.filter(|differing| self.shared.peers.is_reachable(differing.gateway));
         let named = found.map(|DifferingJob { gateway, job, kind }| {
@@ -83,7 +83,7 @@ impl Engine {
         let others = self.fabric.gateway_ids().filter(|id| *id != self.me);
         for to in others {
             for job in self.jobs.values() {
-                self.shared.peers.send_job_message(to, job.group, &job.introduction());
+                self.shared.peers.send_job_message(to, job.id(), &job.introduction());
             }
         }
     }
@@ -92,12 +92,12 @@ impl Engine {
     fn add_job(&mut self, job: JobSession, now: TimeNs) {
         let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
         info!(job = %job.name, "job {}: added", job.name);
-        job.session.handle_start(now);
+        job.world.session.handle_start(now);
         let graph = Arc::clone(self.shared.peers.graph());
-        job.session.handle_late_start(&graph, now);
+        job.world.session.handle_late_start(&graph, now);
         job.store.handle_connections(now);
         job.stragglers.set_connections(&graph);
         job.perform_actions(&self.shared);
-        self.jobs.insert(job.group, job);
+        self.jobs.insert(job.id(), job);
     }
 }

@@ -11,7 +11,6 @@ use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::link_message::RateOverrideMessage;
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::store::JobStore;
 use hier_collectives::topology::LinkState;
 use tracing::info;
 use units::{BitRate, TimeNs};
@@ -102,8 +101,7 @@ impl Engine {
             self.follow_connections("", now);
             // Messages on the way over the former control channel arrive late, so they have no
             // effect.
-            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
-            self.for_each_store(now, JobStore::handle_connections);
+            self.repeat_messages_to(peer, now);
         }
         let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
@@ -117,7 +115,11 @@ impl Engine {
                 rate.rounded(),
                 rtt.rounded()
             );
-            self.for_each_session(now, |session, _| session.handle_link(to, state));
+            // Groups keep the plans for the links as the fabric has them.
+            for job in self.jobs.values_mut() {
+                job.world.session.handle_link(to, state);
+                job.perform_actions(&self.shared);
+            }
         }
         is_busy || self.shared.peers.are_lanes_changing()
     }

@@ -5,6 +5,7 @@
 
 use super::connections::VIOLATION_REMEDY;
 use super::event_loop::Engine;
+use super::job::membership::{PeerMember, group_id_of_facts};
 use super::peer_jobs::PeerJob;
 use crate::events::{ConnectionId, Event, SegmentPlacement};
 use crate::wan::{LaneHandle, LanePeerSeen};
@@ -12,8 +13,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{Discard, PeerError};
-use hier_collectives::store::JobStore;
-use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use hier_collectives::wire::{Envelope, GroupFacts, Message, SegmentHeader};
 use units::TimeNs;
 
 /// The way that a control message or a segment came.
@@ -63,17 +63,19 @@ impl Engine {
                     SegmentPlacement::Combine { lease, .. } | SegmentPlacement::Land { lease, .. },
                 ) = reply.send(placement)
                 {
-                    self.with_job(group, |job| job.end_lease(lease, false, now));
+                    self.with_group(group, |group| group.end_lease(lease, false, now));
                 }
             }
             Event::ArrivalEnd { group, lease, whole } => {
                 if whole {
                     self.metrics.segments.inc();
                 }
-                self.with_job(group, |job| job.end_lease(lease, whole, now));
+                self.with_group(group, |group| group.end_lease(lease, whole, now));
             }
             Event::ArrivalProgress { group, lease } => {
-                self.with_job(group, |job| job.session.handle_arrival_progress(lease, now));
+                self.with_group(group, |group| {
+                    group.session.handle_arrival_progress(lease, now);
+                });
             }
             _ => unreachable!("an event of another kind"),
         }
@@ -105,12 +107,56 @@ impl Engine {
                 self.peer_jobs.note_job(from, boot, group, PeerJob::Unserved);
                 None
             }
+            Message::Member { boot, facts, takes_part } => {
+                let said = PeerMember { boot, takes_part };
+                Some(self.handle_peer_member(from, (group, facts), said, now))
+            }
+            Message::Disband { failure } => {
+                self.with_job_of(group, |job, _| job.handle_peer_disband(group, &failure, now));
+                None
+            }
             // A gateway introduces each job, so that one that is not served here is known by name.
-            message => self.with_job(group, |job| job.handle_message(from, message, now)),
+            message => self
+                .with_job_of(group, |job, _| job.handle_message(from, group, message, now))
+                .flatten(),
         };
         if let Some(Err(error)) = handled {
             let origin = PeerEventOrigin { from, neighbour, connection };
             self.handle_peer_error(origin, group, &error, now);
+        }
+    }
+
+    /// Notes what another gateway says about a group of a job that both serve.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the facts are not those of the group.
+    fn handle_peer_member(
+        &mut self,
+        from: GatewayId,
+        (id, facts): (GroupId, GroupFacts),
+        said: PeerMember,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if group_id_of_facts(&facts) != id || self.jobs.contains_key(&id) {
+            return Err(PeerError::NotYours("the facts of another group"));
+        }
+        self.with_job_of(facts.job, |job, shared| {
+            job.handle_peer_member(from, (id, facts), said, shared, now);
+        });
+        Ok(())
+    }
+
+    /// Repeats all messages of sessions and stores to a neighbour that may have been lost with a
+    /// lane.
+    pub(super) fn repeat_messages_to(&mut self, peer: GatewayId, now: TimeNs) {
+        for job in self.jobs.values_mut() {
+            job.for_each_group(|group| {
+                if let Some(member) = group.member(peer) {
+                    group.session.handle_lane_lost(member);
+                }
+            });
+            job.store.handle_connections(now);
+            job.perform_actions(&self.shared);
         }
     }
 
@@ -151,8 +197,7 @@ impl Engine {
         self.shared.peers.send_lane_wish(peer);
         self.follow_connections(why, now);
         if !lost.last_lane && lost.control_messages {
-            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
-            self.for_each_store(now, JobStore::handle_connections);
+            self.repeat_messages_to(peer, now);
         }
     }
 
@@ -167,7 +212,11 @@ impl Engine {
     ) {
         let PeerEventOrigin { from, neighbour, connection } = origin;
         if error.is_caused_by_ranks() {
-            self.with_job(group, |job| job.session.handle_overreach(from, error, now));
+            self.with_group(group, |group| {
+                if let Some(member) = group.member(from) {
+                    group.session.handle_overreach(member, error, now);
+                }
+            });
             return;
         }
         let name = &self.fabric.gateway(from).name;
@@ -200,7 +249,7 @@ impl Engine {
             return SegmentPlacement::Discard(Discard::Epoch);
         }
         let placement =
-            match self.with_job(group, |job| job.resolve_segment_destination(from, header)) {
+            match self.with_group(group, |group| group.resolve_segment_destination(from, header)) {
                 Some(Ok(placement)) => placement,
                 Some(Err(error)) => {
                     self.handle_peer_error(origin, group, &error, now);

@@ -1,25 +1,44 @@
-//! The attached ranks of one job.
+//! The attached ranks of one job, and the groups that each has made.
 
-use crate::events::{AttachmentId, RankEvents};
-use hier_collectives::ids::RankId;
+use crate::events::{AttachmentId, GroupNumber, RankEvents};
+use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::RankEvent;
 use std::collections::BTreeMap;
 
-/// The attachment of each rank that has one, and the queue of its events.
+/// The attachment of each rank that has one, the queue of its events, and its groups.
 #[derive(Debug, Default)]
 pub(super) struct AttachedRanks {
-    attached: BTreeMap<RankId, (AttachmentId, RankEvents)>,
+    attached: BTreeMap<RankId, AttachedRank>,
+}
+
+/// An attached rank.
+#[derive(Debug)]
+struct AttachedRank {
+    attachment: AttachmentId,
+    events: RankEvents,
+    /// The groups that it has made and not left, the job itself among them, by its own numbers.
+    groups: BTreeMap<GroupNumber, GroupId>,
+    /// Its own number of each of these groups.
+    numbers: BTreeMap<GroupId, GroupNumber>,
 }
 
 impl AttachedRanks {
-    /// Makes an attachment the current one of its rank.
-    pub fn attach(&mut self, rank: RankId, attachment: AttachmentId, events: RankEvents) {
-        self.attached.insert(rank, (attachment, events));
+    /// Makes an attachment the current one of its rank of `job`.
+    pub fn attach(
+        &mut self,
+        job: GroupId,
+        rank: RankId,
+        attachment: AttachmentId,
+        events: RankEvents,
+    ) {
+        let groups = BTreeMap::from([(GroupNumber::JOB, job)]);
+        let numbers = BTreeMap::from([(job, GroupNumber::JOB)]);
+        self.attached.insert(rank, AttachedRank { attachment, events, groups, numbers });
     }
 
     /// Whether an attachment is still the current one of its rank.
     pub fn is_current_attachment(&self, rank: RankId, attachment: AttachmentId) -> bool {
-        self.attached.get(&rank).is_some_and(|(current, _)| *current == attachment)
+        self.attached.get(&rank).is_some_and(|current| current.attachment == attachment)
     }
 
     /// Removes an attachment; returns false if another had replaced it.
@@ -36,18 +55,60 @@ impl AttachedRanks {
         self.attached.keys().copied()
     }
 
-    /// Queues an event for the trainer of an attachment, if it is the current one of its rank.
+    /// Queues an event for the trainer of an attachment, if it is the current one of its rank. The
+    /// event is of the job as a whole.
     pub fn notify_attachment(&self, attachment: AttachmentId, event: RankEvent) {
-        let current = self.attached.values().find(|(current, _)| *current == attachment);
-        if let Some((_, events)) = current {
-            events.send(event);
+        let current = self.attached.values().find(|rank| rank.attachment == attachment);
+        if let Some(rank) = current {
+            rank.events.send(GroupNumber::JOB, event);
         }
     }
 
-    /// Queues an event of a collective or epoch for a rank's trainer, if the rank is attached.
-    pub fn notify(&self, rank: RankId, event: RankEvent) {
-        if let Some((_, events)) = self.attached.get(&rank) {
-            events.send(event);
+    /// Returns the group that a rank knows by a number.
+    pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
+        self.attached.get(&rank)?.groups.get(&number).copied()
+    }
+
+    /// Returns the groups that a rank is in, the job itself first.
+    pub fn groups_of(&self, rank: RankId) -> Vec<GroupId> {
+        let of_rank = |rank: &AttachedRank| rank.groups.values().copied().collect();
+        self.attached.get(&rank).map_or_else(Vec::new, of_rank)
+    }
+
+    /// Whether a rank is in a group.
+    pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {
+        self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
+    }
+
+    /// Puts a rank into a group, which it knows by this number.
+    pub fn enter_group(&mut self, rank: RankId, number: GroupNumber, group: GroupId) {
+        if let Some(rank) = self.attached.get_mut(&rank) {
+            rank.groups.insert(number, group);
+            rank.numbers.insert(group, number);
+        }
+    }
+
+    /// Removes a rank from the group that it knows by this number; returns the group.
+    pub fn leave_group(&mut self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
+        let rank = self.attached.get_mut(&rank)?;
+        let group = rank.groups.remove(&number)?;
+        rank.numbers.remove(&group);
+        Some(group)
+    }
+
+    /// Queues an event of a group for a rank's trainer, if the rank is attached and in the group.
+    pub fn notify(&self, rank: RankId, group: GroupId, event: RankEvent) {
+        if let Some(rank) = self.attached.get(&rank)
+            && let Some(number) = rank.numbers.get(&group)
+        {
+            rank.events.send(*number, event);
+        }
+    }
+
+    /// Queues an event of a number for which the rank has no group.
+    pub fn notify_number(&self, rank: RankId, number: GroupNumber, event: RankEvent) {
+        if let Some(rank) = self.attached.get(&rank) {
+            rank.events.send(number, event);
         }
     }
 }

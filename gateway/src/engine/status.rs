@@ -19,7 +19,7 @@ impl Engine {
     /// Returns the state of the gateway at this moment.
     pub(super) fn gateway_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
-        let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
+        let sessions: Vec<_> = self.jobs.values().map(|job| job.world.session.status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
             let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
@@ -141,6 +141,7 @@ impl Engine {
             straggler: job.stragglers.current_straggler(now),
             completed_seconds_ago: job.stragglers.seconds_since_completed(now),
             totals: job.totals.report(),
+            groups: job.group_count() as u64,
             collectives: shown.filter_map(|c| collective_status_report(c, now)).collect(),
             commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
             removed: job.removed,

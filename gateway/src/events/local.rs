@@ -1,6 +1,6 @@
 //! Events between a trainer's task and the engine.
 
-use super::ids::AttachmentId;
+use super::ids::{AttachmentId, GroupNumber};
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Commit, Post, RankEvent};
@@ -31,6 +31,8 @@ pub enum LocalEvent {
         rank: RankId,
         /// The connection.
         attachment: AttachmentId,
+        /// The group in which it is posted.
+        number: GroupNumber,
         /// The post.
         post: Box<Post>,
         /// The slot that is to be reduced.
@@ -48,8 +50,42 @@ pub enum LocalEvent {
         rank: RankId,
         /// The connection.
         attachment: AttachmentId,
+        /// The group whose collectives it covers.
+        number: GroupNumber,
         /// The commit.
         commit: Commit,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A rank made a group.
+    MakeGroup {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The number of the group that it makes.
+        number: GroupNumber,
+        /// The group of which it is a part.
+        parent: GroupNumber,
+        /// Its place in the parent, or the caller's tag.
+        place: u64,
+        /// Its ranks, ascending.
+        ranks: Vec<RankId>,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A rank left a group.
+    LeaveGroup {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The number of the group.
+        number: GroupNumber,
         /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
         permit: OwnedSemaphorePermit,
     },
@@ -88,6 +124,8 @@ impl LocalEvent {
             Self::Attach { group, .. }
             | Self::Post { group, .. }
             | Self::Commit { group, .. }
+            | Self::MakeGroup { group, .. }
+            | Self::LeaveGroup { group, .. }
             | Self::Store { group, .. }
             | Self::Detach { group, .. } => *group,
         }
@@ -98,19 +136,22 @@ impl LocalEvent {
 /// full, the trainer's task disconnects the trainer.
 #[derive(Debug, Clone)]
 pub struct RankEvents {
-    queue: mpsc::Sender<RankEvent>,
+    queue: mpsc::Sender<(GroupNumber, RankEvent)>,
     overflowed: CancellationToken,
 }
 
 impl RankEvents {
     /// Makes the sender of `queue`; a full queue cancels `overflowed`.
-    pub fn new(queue: mpsc::Sender<RankEvent>, overflowed: CancellationToken) -> Self {
+    pub fn new(
+        queue: mpsc::Sender<(GroupNumber, RankEvent)>,
+        overflowed: CancellationToken,
+    ) -> Self {
         Self { queue, overflowed }
     }
 
-    /// Queues an event, or cancels the trainer's task if the queue is full.
-    pub fn send(&self, event: RankEvent) {
-        if self.queue.try_send(event).is_err() {
+    /// Queues an event of a group, or cancels the trainer's task if the queue is full.
+    pub fn send(&self, number: GroupNumber, event: RankEvent) {
+        if self.queue.try_send((number, event)).is_err() {
             self.overflowed.cancel();
         }
     }

@@ -11,7 +11,7 @@ mod local;
 mod operator;
 
 pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
-pub use ids::{AttachmentId, ConnectionId};
+pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate};
 pub use local::{LocalEvent, RankEvents};
 pub use operator::{RateChange, RateError};

@@ -6,8 +6,8 @@
 use super::listener::TrainerStream;
 use super::protocol::{Response, frame_local_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};
+use super::slots::GroupCollective;
 use crate::memory::mem_slice::MemSlice;
-use hier_collectives::ids::Sequence;
 use std::io;
 use tokio::io::{AsyncWriteExt, WriteHalf};
 
@@ -34,9 +34,13 @@ impl EventWriter {
     ///
     /// # Errors
     /// The connection is gone.
-    pub async fn send_result(&mut self, sequence: Sequence, result: &MemSlice) -> io::Result<()> {
+    pub async fn send_result(
+        &mut self,
+        collective: GroupCollective,
+        result: &MemSlice,
+    ) -> io::Result<()> {
         for range in piece_ranges(result.len()) {
-            append_result_piece(&mut self.pending, sequence, result, range);
+            append_result_piece(&mut self.pending, collective, result, range);
             self.flush().await?;
         }
         Ok(())
@@ -71,9 +75,11 @@ impl EventWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::GroupNumber;
     use crate::local::protocol::{PIECE_BYTES_MAX, read_local_message};
     use crate::local::refusal::{Refusal, RefusalReason};
     use crate::memory::arena::Arena;
+    use hier_collectives::ids::Sequence;
     use std::time::Duration;
     use tokio::io::AsyncReadExt;
 
@@ -84,7 +90,7 @@ mod tests {
         let mut writer = EventWriter::new(writer);
         let arena = Arena::anonymous(2 * u64::from(PIECE_BYTES_MAX)).expect("memory");
         let result = MemSlice::whole(&arena);
-        let sending = writer.send_result(Sequence(7), &result);
+        let sending = writer.send_result((GroupNumber::JOB, Sequence(7)), &result);
         let unread = tokio::time::timeout(Duration::from_secs(1), sending).await;
         assert!(unread.is_err(), "the trainer does not read");
         writer.queue(&Response::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));

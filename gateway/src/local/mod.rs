@@ -1,7 +1,7 @@
 //! The local plane: the trainers of this site, their arenas and their requests.
 //!
 //! [`server`] accepts connections from a [`listener`], checks the attach request, and runs one task
-//! for each trainer (`trainer`). That task validates each request before it sends the engine an
+//! for each trainer (`trainer`), which knows its groups (`trainer_groups`). That task validates each request before it sends the engine an
 //! event. [`socket`] is the Unix socket of a real gateway, [`remote`] its TLS for trainers on other
 //! hosts, [`protocol`] the wire format, [`refusal`] the reasons to refuse a trainer, [`operator`] the
 //! requests of `landbridge rate`. Everything runs on the executors that called
@@ -20,3 +20,4 @@ mod slots;
 pub mod socket;
 pub mod token_file;
 mod trainer;
+mod trainer_groups;

@@ -4,6 +4,7 @@
 //! that ends the gateway's use of them.
 
 use super::protocol::POSTS_MAX;
+use crate::events::GroupNumber;
 use crate::memory::arena::{ALIGN_BYTES, Arena};
 use crate::memory::mem_slice::MemSlice;
 use crate::sync::lock;
@@ -22,10 +23,13 @@ pub(super) struct PostSlots {
     pub result: MemSlice,
 }
 
+/// A collective of a group.
+pub(super) type GroupCollective = (GroupNumber, Sequence);
+
 /// Slots that the gateway may read and write now, by collective.
 #[derive(Debug, Default)]
 pub(super) struct SlotsInUse {
-    posts: Mutex<BTreeMap<Sequence, SlotsOfPost>>,
+    posts: Mutex<BTreeMap<GroupCollective, SlotsOfPost>>,
 }
 
 /// The slots of one post while they are in use.
@@ -36,12 +40,12 @@ struct SlotsOfPost {
     streams_result: bool,
 }
 
-/// A rank in its job, from which the lengths of its slots follow.
+/// A rank in its job or group, from which the lengths of its slots follow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankPlace {
-    /// The rank.
+    /// The rank, by its number in the group.
     pub rank: RankId,
-    /// The number of ranks.
+    /// The number of ranks of the group.
     pub world_size: u32,
 }
 
@@ -94,12 +98,12 @@ impl SlotsInUse {
     /// slot is still in use.
     pub fn reserve_slots(
         &self,
-        sequence: Sequence,
+        collective: GroupCollective,
         slots: &PostSlots,
         streams_result: bool,
     ) -> Result<(), String> {
-        let mut posts = lock(&self.posts);
-        if posts.contains_key(&sequence) {
+        let (sequence, mut posts) = (collective.1, lock(&self.posts));
+        if posts.contains_key(&collective) {
             return Err(format!("collective {sequence} was posted twice"));
         }
         if posts.len() >= POSTS_MAX {
@@ -114,15 +118,15 @@ impl SlotsInUse {
         if in_use {
             return Err(format!("a slot of collective {sequence} is still in use by another"));
         }
-        posts.insert(sequence, SlotsOfPost { slots: slots.clone(), streams_result });
+        posts.insert(collective, SlotsOfPost { slots: slots.clone(), streams_result });
         Ok(())
     }
 
     /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where the
     /// trainer shares the memory, or has no result.
-    pub fn streamed_result(&self, sequence: Sequence) -> Option<MemSlice> {
+    pub fn streamed_result(&self, collective: GroupCollective) -> Option<MemSlice> {
         let posts = lock(&self.posts);
-        let post = posts.get(&sequence).filter(|post| post.streams_result)?;
+        let post = posts.get(&collective).filter(|post| post.streams_result)?;
         Some(post.slots.result.clone())
     }
 
@@ -152,8 +156,14 @@ impl SlotsInUse {
     }
 
     /// Frees the slots of a collective that the gateway no longer touches.
-    pub fn free_slots(&self, sequence: Sequence) {
-        lock(&self.posts).remove(&sequence);
+    pub fn free_slots(&self, collective: GroupCollective) {
+        lock(&self.posts).remove(&collective);
+    }
+
+    /// Whether slots of collectives of a group are in use.
+    pub fn has_slots_of(&self, number: GroupNumber) -> bool {
+        let all = (number, Sequence(0))..=(number, Sequence(u64::MAX));
+        lock(&self.posts).range(all).next().is_some()
     }
 }
 
@@ -166,7 +176,7 @@ mod tests {
         let arena = Arena::anonymous(4096).expect("a page");
         let (whole, in_use) = (MemSlice::whole(&arena), SlotsInUse::default());
         let slots = PostSlots { contribution: whole.slice(0..64), result: whole.slice(64..128) };
-        in_use.reserve_slots(Sequence(3), &slots, true).expect("free");
+        in_use.reserve_slots((GroupNumber::JOB, Sequence(3)), &slots, true).expect("free");
         let locate = |offset: u64, bytes: u32| in_use.locate_piece(&arena, offset, bytes);
         assert_eq!(locate(0, 64).expect("a contribution").len(), 64);
         assert_eq!(locate(4095, 1).expect("the last byte").len(), 1);
@@ -175,8 +185,14 @@ mod tests {
             assert!(why.contains("beyond the arena of 4096 bytes"), "{why}");
         }
         assert!(locate(60, 5).expect_err("one byte of the result").contains("in use"));
-        assert_eq!(in_use.streamed_result(Sequence(3)).expect("streamed").len(), 64);
-        in_use.free_slots(Sequence(3));
-        assert!(locate(60, 5).is_ok() && in_use.streamed_result(Sequence(3)).is_none());
+        assert_eq!(
+            in_use.streamed_result((GroupNumber::JOB, Sequence(3))).expect("streamed").len(),
+            64
+        );
+        in_use.free_slots((GroupNumber::JOB, Sequence(3)));
+        assert!(
+            locate(60, 5).is_ok()
+                && in_use.streamed_result((GroupNumber::JOB, Sequence(3))).is_none()
+        );
     }
 }

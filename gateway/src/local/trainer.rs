@@ -9,12 +9,13 @@ use super::event_writer::EventWriter;
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{TrainerStream, Transport};
 use super::protocol::{
-    LOCAL_VERSION, POSTS_MAX, Request, Response, STORE_REQUESTS_MAX, read_local_message,
+    LOCAL_VERSION, MakeGroup, POSTS_MAX, Request, Response, STORE_REQUESTS_MAX, read_local_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
 use super::slots::{PostSlots, RankPlace, SlotsInUse};
-use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
+use super::trainer_groups::TrainerGroups;
+use crate::events::{AttachmentId, Event, EventSender, GroupNumber, LocalEvent, RankEvents};
 use crate::host::Host;
 use crate::memory::arena::Arena;
 use crate::memory::mem_slice::MemSlice;
@@ -23,7 +24,7 @@ use hier_collectives::post::{Post, RankEvent};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, BufReader, ReadHalf};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
@@ -181,9 +182,9 @@ async fn read_trainer_requests(
         Transport::Streamed => Some(PieceReceiver::new()),
     };
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
-    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
-    let id = attachment.id;
-    let place = RankPlace { rank, world_size: context.spec.world_size };
+    let rank = attachment.reservation.rank;
+    let mut groups =
+        TrainerGroups::of_rank(RankPlace { rank, world_size: context.spec.world_size });
     loop {
         let request = match read_trainer_request(&mut reader).await {
             Ok(request) => request,
@@ -205,41 +206,88 @@ async fn read_trainer_requests(
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return trainer_shutdown_refusal();
         };
-        let event = match request {
-            Request::Attach(_) => return Refusal::bad_request("attached twice"),
-            Request::Detach => return trainer_detached_refusal("detached"),
-            Request::ContributionPiece { .. } => unreachable!("received above"),
-            Request::Commit(commit) => {
-                LocalEvent::Commit { group, rank, attachment: id, commit, permit }
-            }
-            Request::Store { number, timeout, request } => {
-                if let Err(refusal) = under_way.take_store_place() {
-                    return refusal;
-                }
-                let request = Box::new(request);
-                LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
-            }
-            Request::Post { .. } if !attachment.arena.is_whole() => {
-                return Refusal::bad_request(
-                    "memory of the arena was given back while it was attached: a hole was \
-                     punched in the memfd",
-                );
-            }
-            Request::Post { post, contribution_offset, result_offset } => {
-                let offsets = [contribution_offset, result_offset];
-                let located = locate_trainer_post(attachment, under_way, place, &post, offsets);
-                let PostSlots { contribution, result } = match located {
-                    Ok(located) => located,
-                    Err(why) => return Refusal::bad_request(why),
-                };
-                let post = Box::new(post);
-                LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
-            }
+        let event = match trainer_event(attachment, &mut groups, under_way, request, permit) {
+            Ok(event) => event,
+            Err(refusal) => return refusal,
         };
         if context.events.send(Event::Local(event)).await.is_err() {
             return trainer_shutdown_refusal();
         }
     }
+}
+
+/// Returns the event for the engine that a request of an attached trainer is. Keeps the trainer's
+/// groups and the requests that are under way.
+///
+/// # Errors
+/// The last message to the trainer: it leaves, or broke a rule.
+fn trainer_event(
+    attachment: &Attachment,
+    groups: &mut TrainerGroups,
+    under_way: &RequestsUnderWay,
+    request: Request,
+    permit: OwnedSemaphorePermit,
+) -> Result<LocalEvent, Refusal> {
+    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
+    let id = attachment.id;
+    let (number, request) = match request {
+        Request::InGroup(number, request) => (number, *request),
+        request => (GroupNumber::JOB, request),
+    };
+    let Some(place) = groups.place(number) else {
+        return Err(Refusal::bad_request(format!("group {} is not one of this rank", number.0)));
+    };
+    Ok(match request {
+        Request::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
+        Request::MakeGroup(making) => {
+            groups.add_group(&making).map_err(Refusal::bad_request)?;
+            let MakeGroup { number, parent, place, ranks } = making;
+            let attachment = id;
+            LocalEvent::MakeGroup { group, rank, attachment, number, parent, place, ranks, permit }
+        }
+        Request::LeaveGroup(number) => {
+            if under_way.slots.has_slots_of(number) || !groups.remove_group(number) {
+                return Err(Refusal::bad_request(format!(
+                    "group {} is not one of this rank, or has collectives under way",
+                    number.0
+                )));
+            }
+            LocalEvent::LeaveGroup { group, rank, attachment: id, number, permit }
+        }
+        Request::Attach(_) => return Err(Refusal::bad_request("attached twice")),
+        Request::Detach => return Err(trainer_detached_refusal("detached")),
+        Request::ContributionPiece { .. } => unreachable!("received above"),
+        Request::Commit(commit) => {
+            LocalEvent::Commit { group, rank, attachment: id, number, commit, permit }
+        }
+        Request::Store { number, timeout, request } => {
+            under_way.take_store_place()?;
+            let request = Box::new(request);
+            LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
+        }
+        Request::Post { .. } if !attachment.arena.is_whole() => {
+            return Err(Refusal::bad_request(
+                "memory of the arena was given back while it was attached: a hole was \
+                 punched in the memfd",
+            ));
+        }
+        Request::Post { post, contribution_offset, result_offset } => {
+            let offsets = [contribution_offset, result_offset];
+            let located =
+                locate_trainer_post(attachment, under_way, (number, place), &post, offsets);
+            let PostSlots { contribution, result } = located.map_err(Refusal::bad_request)?;
+            LocalEvent::Post {
+                group,
+                rank,
+                attachment: id,
+                number,
+                post: Box::new(post),
+                contribution,
+                result,
+                permit,
+            }
+        }
+    })
 }
 
 /// Locates the slots of a post in the arena, and reserves them.
@@ -249,14 +297,14 @@ async fn read_trainer_requests(
 fn locate_trainer_post(
     attachment: &Attachment,
     under_way: &RequestsUnderWay,
-    place: RankPlace,
+    (number, place): (GroupNumber, RankPlace),
     post: &Post,
     offsets: [u64; 2],
 ) -> Result<PostSlots, String> {
     let streams_result = attachment.transport == Transport::Streamed
         && is_result_sent_in_pieces(post.descriptor.pattern, place.rank);
     let located = PostSlots::locate(&attachment.arena, post, place, offsets)?;
-    under_way.slots.reserve_slots(post.sequence, &located, streams_result)?;
+    under_way.slots.reserve_slots((number, post.sequence), &located, streams_result)?;
     Ok(located)
 }
 
@@ -292,7 +340,7 @@ fn trainer_gone(error: io::Error) -> Refusal {
 
 /// Writes events to the trainer until the connection ends; returns the last message to it.
 async fn write_trainer_events(
-    rank_events: &mut mpsc::Receiver<RankEvent>,
+    rank_events: &mut mpsc::Receiver<(GroupNumber, RankEvent)>,
     writer: &mut EventWriter,
     under_way: &RequestsUnderWay,
 ) -> Refusal {
@@ -316,22 +364,23 @@ async fn write_trainer_events(
 /// # Errors
 /// The connection is gone.
 async fn queue_trainer_event(
-    event: RankEvent,
+    (number, event): (GroupNumber, RankEvent),
     writer: &mut EventWriter,
     under_way: &RequestsUnderWay,
 ) -> io::Result<()> {
     match &event {
         RankEvent::ResultReady { sequence, .. } => {
-            if let Some(result) = under_way.slots.streamed_result(*sequence) {
-                writer.send_result(*sequence, &result).await?;
+            let collective = (number, *sequence);
+            if let Some(result) = under_way.slots.streamed_result(collective) {
+                writer.send_result(collective, &result).await?;
             }
         }
         RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {
-            under_way.slots.free_slots(*sequence);
+            under_way.slots.free_slots((number, *sequence));
         }
         RankEvent::StoreAnswered { .. } => under_way.store.add_permits(1),
         _ => {}
     }
-    writer.queue(&Response::Event(event));
+    writer.queue(&Response::Event(event).of_group(number));
     Ok(())
 }

@@ -106,6 +106,8 @@ pub struct JobReport {
     /// The work that it has done on this gateway.
     #[serde(default)]
     pub totals: TotalsReport,
+    /// Groups that its ranks have made and not all left.
+    pub groups: u64,
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
     pub commits: Vec<CommitReport>,

@@ -66,6 +66,21 @@ impl ConnectionGraph {
         Self::new(fabric, |_, _| state)
     }
 
+    /// Returns the graph of some gateways alone, ascending, which are numbered from 0 on in it.
+    pub fn restricted_to(&self, gateways: &[GatewayId]) -> Self {
+        let number = |id: &GatewayId| {
+            let index = gateways.binary_search(id).ok()?;
+            u16::try_from(index).ok().map(GatewayId)
+        };
+        let of_one = |id: &GatewayId| self.neighbours(*id).iter().filter_map(number).collect();
+        let pair = |(one, other): &GatewayPair| Some((number(one)?, number(other)?));
+        Self {
+            neighbours: gateways.iter().map(of_one).collect(),
+            awaited: self.awaited.iter().filter_map(pair).collect(),
+            down: self.down.iter().filter_map(pair).collect(),
+        }
+    }
+
     /// Returns the number of gateways.
     pub fn gateway_count(&self) -> usize {
         self.neighbours.len()

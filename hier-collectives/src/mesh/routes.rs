@@ -27,6 +27,11 @@ struct Route {
 }
 
 impl Routes {
+    /// Makes the routes of a gateway that reaches no other.
+    pub fn none() -> Self {
+        Self { routes: Vec::new() }
+    }
+
     /// Finds the routes from gateway `me` with the fewest hops; of equal routes the one over the
     /// lowest neighbour.
     pub fn from_gateway(graph: &ConnectionGraph, me: GatewayId) -> Self {

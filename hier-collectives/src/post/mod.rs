@@ -61,6 +61,11 @@ pub enum RankEvent {
         /// The gateways, files or links at fault, in at most [`Failure::MAX_TEXT_BYTES`] bytes.
         why: String,
     },
+    /// The group is over for the rank: its ranks do not agree on it, or it cannot be made.
+    Disbanded {
+        /// Why.
+        failure: Failure,
+    },
     /// The result is in the rank's result slot and may be read. The gateway may still forward it
     /// from there.
     ResultReady {

@@ -145,7 +145,7 @@ pub enum Action {
         key: SegmentKey,
     },
     /// Stop all streams of the collective, out and in, so that nothing of it is retransmitted;
-    /// then call `handle_cancelled`. Leases end with `handle_arrival_end` as usual.
+    /// then call `handle_streams_cancelled`. Leases end with `handle_arrival_end` as usual.
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),

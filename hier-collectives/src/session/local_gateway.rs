@@ -35,6 +35,7 @@ impl LocalGateway {
     /// Names a rank with its region for texts, such as "rank 3 (us-east)".
     pub fn rank_name(&self, rank: RankId) -> String {
         let region = self.fabric.regions().iter().find(|r| r.ranks.contains(&rank.0));
+        let rank = self.fabric.rank_number(rank);
         format!("rank {rank} ({})", region.map_or("no region", |region| &region.name))
     }
 

@@ -21,6 +21,7 @@ mod context;
 mod epoch;
 mod local_gateway;
 mod session_collectives;
+mod session_config;
 mod session_connections;
 mod session_epochs;
 mod session_events;
@@ -34,7 +35,8 @@ pub use action::{
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
-pub use session_events::{Session, SessionConfig};
+pub use session_config::SessionConfig;
+pub use session_events::Session;
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl Session {
     /// The epoch ends if a gateway cannot be reached any more, or if data need a connection that is
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
     pub fn handle_connections(&mut self, graph: &Arc<ConnectionGraph>, why: &str, now: TimeNs) {
-        let change = self.epoch.members_mut().replace_graph(Arc::clone(graph));
+        let change = self.epoch.members_mut().replace_graph(graph);
         self.end_epoch_if_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
         change.rerouted.into_iter().for_each(|peer| self.repeat_messages_to(peer));

@@ -11,34 +11,16 @@ use super::collective::state::{Collective, Phase};
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::state::EpochState;
-use super::local_gateway::LocalGateway;
+use super::session_config::SessionConfig;
 use super::transfer::transfer_state::{Transfer, send_receipt};
-use crate::ids::{BootId, GatewayId, RankId, RegionId, Sequence};
+use crate::ids::{Epoch, GatewayId, RankId, RegionId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
 use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
-
-/// The facts that a session is created with.
-#[derive(Debug, Clone)]
-pub struct SessionConfig {
-    /// The deployment.
-    pub fabric: Arc<Fabric>,
-    /// This gateway.
-    pub me: GatewayId,
-    /// A random number drawn at this start.
-    pub boot: BootId,
-    /// The plan of the epochs that this gateway opens, if it is the first by name.
-    pub plan: Plan,
-    /// Memory for partials of several local ranks; at least one segment is always used.
-    pub partials: ByteCount,
-    /// The job's share of a link while all jobs use it is 1 / `one_in`, rounded up.
-    pub one_in: NonZeroU64,
-}
 
 /// One job on one gateway: its ranks, epoch, collectives and commits.
 ///
@@ -76,16 +58,31 @@ pub struct Session {
 impl Session {
     /// Creates a session outside any epoch, with no peer up and no rank attached.
     pub fn new(config: SessionConfig) -> Self {
-        let SessionConfig { fabric, me, boot, plan, partials, one_in } = config;
-        let local = LocalGateway::new(fabric, me);
+        let (partials, one_in) = (config.partials, config.one_in);
+        let epoch = EpochState::new(config);
         Self {
-            collectives: Collectives::new(&local),
-            commits: Commits::new(&local),
+            collectives: Collectives::new(epoch.local()),
+            commits: Commits::new(epoch.local()),
             transfer: Transfer::new(partials),
             deadlines: Deadlines::new(one_in),
             actions: ActionQueue::default(),
-            epoch: EpochState::new(local, boot, plan),
+            epoch,
         }
+    }
+
+    /// Returns the fabric of the session's job or group.
+    pub fn fabric(&self) -> &Fabric {
+        self.epoch.local().fabric()
+    }
+
+    /// Returns the number of the last epoch that this session was in.
+    pub fn epoch_number(&self) -> Epoch {
+        self.epoch.number()
+    }
+
+    /// Whether no collective is under way, so that nothing uses memory or streams.
+    pub fn is_idle(&self) -> bool {
+        self.collectives.is_empty()
     }
 
     /// Returns the plan in force, while an epoch lives.
@@ -97,6 +94,11 @@ impl Session {
     pub fn is_drained(&self) -> bool {
         let draining = self.epoch.drain_end().is_some();
         draining && !self.epoch.is_active() && self.collectives.is_empty()
+    }
+
+    /// Whether a drain has begun.
+    pub fn is_draining(&self) -> bool {
+        self.epoch.drain_end().is_some()
     }
 
     /// Returns the oldest action that the engine has not taken; `None` when all are taken.
@@ -130,6 +132,24 @@ impl Session {
     pub fn handle_shutdown(&mut self, now: TimeNs) {
         let text = format!("gateway {} is shutting down", self.epoch.local().own_name());
         self.end_epoch(Failure::new(FailureCode::ShuttingDown, text), None, now);
+    }
+
+    /// Ends the group for good, since its ranks do not agree on it or it cannot be made. Attached
+    /// ranks are told, and collectives under way fail.
+    pub fn handle_disband(&mut self, failure: &Failure, now: TimeNs) {
+        self.epoch.begin_drain(now);
+        self.end_epoch(failure.clone(), None, now);
+        self.collectives.notify_disbanded(failure, &mut self.actions);
+    }
+
+    /// Notes that a peer has left the group and made it again, so that it is in no epoch, and tells
+    /// it all that it may lack.
+    pub fn handle_peer_made_again(&mut self, peer: GatewayId, now: TimeNs) {
+        let name = self.epoch.local().gateway_name(peer);
+        let text = format!("gateway {name} left the group and made it again");
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+        self.epoch.members_mut().reset_peer(peer);
+        self.repeat_messages_to(peer);
     }
 
     /// Begins an orderly shutdown (drain) that takes at most `bound`. Collectives that all local
@@ -328,8 +348,8 @@ impl Session {
     }
 
     /// Notes that all streams of a collective have stopped, as [`Action::Cancel`] asked.
-    pub fn handle_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
-        self.transfer.handle_cancelled(sequence);
+    pub fn handle_streams_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
+        self.transfer.handle_streams_cancelled(sequence);
         if !mutant::is_mutant_active(Mutant::WakeNobody) {
             self.settle_collective(sequence, now);
         }

@@ -1,5 +1,6 @@
 //! The store of one job at one gateway: requests and messages in, messages and answers out.
 
+use super::repeat_timer::StoreRepeatTimer;
 use super::replication::{
     STORE_LEADER, StoreLeader, StoreMessage, StorePromise, StoreReplica, StoreViolation,
 };
@@ -11,13 +12,6 @@ use crate::topology::Fabric;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use units::{Span, TimeNs};
-
-/// 1 s: the first time after which messages without an answer are repeated, for those that are lost
-/// although nobody noticed.
-const REPEAT_AFTER_MIN: Span = Span::from_secs(1);
-/// 128 s: the longest time after which messages are repeated, twice the longest round trip. The time
-/// doubles each time.
-const REPEAT_AFTER_MAX: Span = Span::from_secs(128);
 
 /// An action of a store that the gateway carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,42 +42,8 @@ pub struct JobStore {
     /// The leader, at the first gateway.
     leader: Option<StoreLeader>,
     requests: StoreRequests,
-    repeat: RepeatTimer,
+    repeat: StoreRepeatTimer,
     actions: VecDeque<StoreAction>,
-}
-
-/// The time at which messages without an answer are repeated.
-#[derive(Debug, Default)]
-struct RepeatTimer {
-    due: Option<TimeNs>,
-    /// The time that was waited before the last repeat.
-    waited: Span,
-}
-
-impl RepeatTimer {
-    /// Runs while something is awaited.
-    fn follow(&mut self, is_waiting: bool, now: TimeNs) {
-        if !is_waiting {
-            *self = Self::default();
-        } else if self.due.is_none() {
-            self.begin(now);
-        }
-    }
-
-    /// Returns whether messages are to be repeated now.
-    fn is_over(&mut self, now: TimeNs) -> bool {
-        let is_over = self.due.is_some_and(|due| due <= now);
-        if is_over {
-            self.begin(now);
-        }
-        is_over
-    }
-
-    /// Begins to wait, twice as long as before.
-    fn begin(&mut self, now: TimeNs) {
-        self.waited = (self.waited + self.waited).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX);
-        self.due = Some(now + self.waited);
-    }
 }
 
 impl JobStore {
@@ -97,7 +57,7 @@ impl JobStore {
             replica: StoreReplica::new(boot),
             leader,
             requests: StoreRequests::new(me, boot),
-            repeat: RepeatTimer::default(),
+            repeat: StoreRepeatTimer::default(),
             actions: VecDeque::new(),
             fabric,
         }
@@ -115,7 +75,7 @@ impl JobStore {
 
     /// Returns the time at which [`JobStore::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
-        [self.requests.deadline(), self.repeat.due].into_iter().flatten().min()
+        [self.requests.deadline(), self.repeat.due()].into_iter().flatten().min()
     }
 
     /// Takes a request of a trainer, which is within the limits.
@@ -131,7 +91,7 @@ impl JobStore {
         if self.replica.state().is_none() {
             match &mut self.leader {
                 Some(leader) => leader.wake(&mut self.replica),
-                None if self.repeat.due.is_none() => self.announce(),
+                None if self.repeat.due().is_none() => self.announce(),
                 None => {}
             }
         }
@@ -153,7 +113,7 @@ impl JobStore {
             None => {}
         }
         self.requests.repeat_commands();
-        self.repeat = RepeatTimer::default();
+        self.repeat = StoreRepeatTimer::default();
         self.go_on(now);
     }
 
@@ -309,7 +269,7 @@ impl JobStore {
             }
             None => self.requests.is_waiting_for_gateways(&self.replica),
         };
-        self.repeat.follow(is_waiting, now);
+        self.repeat.run_while(is_waiting, now);
     }
 
     /// Queues answers for the trainers.

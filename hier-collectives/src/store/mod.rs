@@ -38,6 +38,7 @@
 
 mod job_store;
 pub mod limits;
+mod repeat_timer;
 mod replication;
 mod request;
 mod request_encoding;

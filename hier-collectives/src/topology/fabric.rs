@@ -26,6 +26,8 @@ pub struct Fabric {
     regions: Vec<Region>,
     gateways: Vec<Gateway>,
     links: Vec<Link>,
+    /// The numbers by which people know the ranks, where they are not those of this fabric.
+    rank_numbers: Option<Vec<RankId>>,
 }
 
 impl Fabric {
@@ -60,6 +62,7 @@ impl Fabric {
             regions: vec![],
             gateways: vec![],
             links: vec![],
+            rank_numbers: None,
         };
         let several = regions.len() > 1;
         for region in regions {
@@ -153,6 +156,16 @@ impl Fabric {
     /// Whether paths of links join all regions, so that data can go from each to each.
     pub fn is_connected(&self) -> bool {
         self.regions_reached_from_first().into_iter().all(|reached| reached)
+    }
+    /// Sets the number of each rank by which people know it, in rank order.
+    pub(super) fn with_rank_numbers(self, numbers: Vec<RankId>) -> Self {
+        Self { rank_numbers: Some(numbers), ..self }
+    }
+    /// Returns the number by which people know a rank: its number in the job, also in the fabric of
+    /// a group.
+    pub fn rank_number(&self, rank: RankId) -> RankId {
+        let numbers = self.rank_numbers.as_ref();
+        numbers.and_then(|numbers| numbers.get(rank.0 as usize)).copied().unwrap_or(rank)
     }
     /// Returns the numbers of all gateways, ascending.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {

@@ -1,5 +1,6 @@
 //! Control messages between gateways; their wire form is in `message_encoding.rs`.
 
+use super::group_facts::GroupFacts;
 use super::job_facts::JobFacts;
 use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
@@ -172,6 +173,20 @@ pub enum Message {
         boot: BootId,
         /// The job as the sender's region file has it.
         job: JobFacts,
+    },
+    /// The sender knows this group of ranks of a job.
+    Member {
+        /// Random number that the sender drew when it made the group.
+        boot: BootId,
+        /// The group.
+        facts: GroupFacts,
+        /// Whether some rank of the sender has made the group and not left it.
+        takes_part: bool,
+    },
+    /// The group is over, since its ranks do not agree on it or it cannot be made.
+    Disband {
+        /// The reason.
+        failure: Failure,
     },
     /// The sender does not serve the job: the answer to `Serves`, or the job was removed.
     Unserved {

@@ -1,5 +1,6 @@
 //! The wire form of control messages.
 
+use super::group_facts::GroupFacts;
 use super::job_facts::JobFacts;
 use super::message::Message;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
@@ -78,7 +79,7 @@ impl Message {
         out
     }
 
-    /// Appends the fields of a message about plans, links or jobs to the message `out`.
+    /// Appends the fields of a message about plans, links, jobs or groups to the message `out`.
     fn write_plan_message(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
@@ -106,6 +107,12 @@ impl Message {
                 job.write_to(out);
             }
             Self::Unserved { boot } => write_u64(out, boot.0),
+            Self::Member { boot, facts, takes_part } => {
+                write_u64(out, boot.0);
+                out.push(u8::from(*takes_part));
+                facts.write_to(out);
+            }
+            Self::Disband { failure } => failure.write_to(out),
             Self::Store(message) => message.write_to(out),
             _ => {}
         }
@@ -133,6 +140,8 @@ impl Message {
             Self::Moving { .. } => 17,
             Self::Serves { .. } => 18,
             Self::Unserved { .. } => 19,
+            Self::Member { .. } => 20,
+            Self::Disband { .. } => 21,
             Self::Store(_) => 32,
         }
     }
@@ -207,7 +216,7 @@ impl Message {
     }
 }
 
-/// Reads the fields of a message about plans, links, forwarding or jobs, of wire code `kind`.
+/// Reads the fields of a message about plans, links, jobs or groups, of wire code `kind`.
 fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
     Ok(match kind {
         11 => {
@@ -236,6 +245,12 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             Message::Serves { boot: BootId(reader.read_u64()?), job: JobFacts::read_from(reader)? }
         }
         19 => Message::Unserved { boot: BootId(reader.read_u64()?) },
+        20 => Message::Member {
+            boot: BootId(reader.read_u64()?),
+            takes_part: reader.read_flag()?,
+            facts: GroupFacts::read_from(reader)?,
+        },
+        21 => Message::Disband { failure: Failure::read_from(reader)? },
         32 => Message::Store(Box::new(StoreMessage::read_from(reader)?)),
         _ => return Err(DecodeError::Unknown("message")),
     })

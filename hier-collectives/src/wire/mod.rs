@@ -6,6 +6,7 @@
 //! messages; the gateway's WAN plane frames them.
 
 mod envelope;
+mod group_facts;
 mod header;
 mod hello;
 mod job_facts;
@@ -17,6 +18,7 @@ mod message_encoding;
 mod tests;
 
 pub use envelope::Envelope;
+pub use group_facts::{GroupFacts, read_ranks, write_ranks};
 pub use header::{SegmentHeader, SegmentKey};
 pub use hello::Hello;
 pub use job_facts::JobFacts;

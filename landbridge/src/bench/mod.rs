@@ -8,4 +8,4 @@ mod reference;
 mod waiting;
 
 pub(crate) use rank::{BenchError, Measurement, RankBench, sha256_hex, synchronize_ranks};
-pub(crate) use waiting::describe_wait;
+pub(crate) use waiting::run_rank_bench_telling_waits;

@@ -1,12 +1,45 @@
 //! The reason why a benchmark does not go on, from the status of its gateway.
 
+use super::{BenchError, Measurement, RankBench};
+use gateway::observe::fetch_status::fetch_status_async;
 use gateway::observe::readiness::describe_unready_epoch;
 use gateway::observe::status::GatewayReport;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
 use units::Span;
+
+/// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
+/// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
+pub(crate) async fn run_rank_bench_telling_waits(
+    bench: RankBench,
+    status: SocketAddr,
+) -> Result<Measurement, BenchError> {
+    let job = bench.job.clone();
+    let mut run = pin!(bench.run());
+    let mut pause = WAIT_TOLD_AFTER;
+    loop {
+        tokio::select! {
+            biased;
+            measured = &mut run => return measured,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause *= 2;
+        // The gateway may have stopped answering; the benchmark itself then says so.
+        if let Ok(report) = fetch_status_async(status).await
+            && let Some(wait) = describe_wait(&report, &job)
+        {
+            stdio::print_message(&wait);
+        }
+    }
+}
+
+/// 5 s without a result before a benchmark says what it waits for: people start ranks by hand.
+const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
 /// for nothing but the network, or the gateway has no such job.
-pub(crate) fn describe_wait(status: &GatewayReport, job: &str) -> Option<String> {
+fn describe_wait(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
     if let Some(why) = describe_unready_epoch(status, job) {
         return Some(format!("waiting for an epoch: {why}"));

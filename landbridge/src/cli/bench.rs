@@ -4,20 +4,16 @@ use super::config::RegionArgument;
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::bench::{BenchError, Measurement, RankBench, describe_wait};
+use crate::bench::{Measurement, RankBench, run_rank_bench_telling_waits};
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};
 use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
-use gateway::observe::fetch_status::fetch_status_async;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use units::{ByteCount, Span};
 
 /// Measure running gateways.
@@ -140,7 +136,7 @@ impl BenchRankArgs {
             iterations: self.iterations,
         };
         let runtime = current_thread_runtime()?;
-        let measured = runtime.block_on(run_bench_and_tell(bench, gateway.status))?;
+        let measured = runtime.block_on(run_rank_bench_telling_waits(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
         } else {
@@ -176,34 +172,6 @@ impl BenchRankArgs {
         }))
     }
 }
-
-/// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
-/// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
-async fn run_bench_and_tell(
-    bench: RankBench,
-    status: SocketAddr,
-) -> Result<Measurement, BenchError> {
-    let job = bench.job.clone();
-    let mut run = pin!(bench.run());
-    let mut pause = WAIT_TOLD_AFTER;
-    loop {
-        tokio::select! {
-            biased;
-            measured = &mut run => return measured,
-            () = tokio::time::sleep(pause) => {}
-        }
-        pause *= 2;
-        // The gateway may have stopped answering; the benchmark itself then says so.
-        if let Ok(report) = fetch_status_async(status).await
-            && let Some(wait) = describe_wait(&report, &job)
-        {
-            stdio::print_message(&wait);
-        }
-    }
-}
-
-/// 5 s without a result before a benchmark says what it waits for: people start ranks by hand.
-const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Returns the measurement of a rank as text: a table of iterations, the digest and the verdict.
 fn describe_bench_measurement(measured: &Measurement) -> String {

@@ -21,7 +21,7 @@ from .._protocol.remote import attach_remote_rank
 from .._protocol.socket_access import trusted_socket_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 from .._quantities import TIMES, round_quantity
-from .state import GroupState
+from .job_state import JobState
 
 _log = logging.getLogger("landbridge")
 
@@ -50,9 +50,7 @@ _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 class GatewayAttachment:
     """Attaches one rank to its gateway, also after the connection was lost."""
 
-    def __init__(
-        self, location: GatewayLocation, rank: int, arena: Arena, state: GroupState
-    ) -> None:
+    def __init__(self, location: GatewayLocation, rank: int, arena: Arena, state: JobState) -> None:
         #: The name of the fabric, once attached.
         self.fabric = ""
         #: The number of ranks of the job, once attached.

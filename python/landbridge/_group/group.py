@@ -1,30 +1,29 @@
-"""The ranks of a job, seen from one of them: the collectives of ``Group``."""
+"""The ranks of a job, seen from one of them: attaching, recovering, and the store."""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from .. import errors
-from .._arguments import check_integer_argument, check_collective_arguments, check_timeout_argument
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BatchSplit, batch_shares
 from .._config.region_file import GatewayLocation
 from .._exchange import exchange_integers
-from .._memory import arrays
 from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
-from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation, StoreCall
+from .._operation import DEFAULT_TIMEOUT_S, StoreCall
 from .._protocol.connection import Connection
-from .._protocol.descriptor import CollectiveKind, Op
-from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request, StoreRequest
 from .attachment import GatewayAttachment
-from .blocks import BlockCollectives
+from .job_state import JobState
 from .store import STORE_ANSWER_DELAY_MAX_S, Store
+from .subgroup import ParentGroup
 
 _log = logging.getLogger("landbridge")
 
@@ -33,7 +32,7 @@ _log = logging.getLogger("landbridge")
 _FINISH_TIMEOUT_S = 60.0
 
 
-class Group(BlockCollectives):
+class Group(ParentGroup):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
@@ -53,8 +52,12 @@ class Group(BlockCollectives):
         rank: The number of this rank.
     """
 
+    _state: JobState
+
     def __init__(self, location: GatewayLocation, rank: int, arena: Arena) -> None:
-        super().__init__(rank, len(location.speeds), arena)
+        super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
+        # Ends the connection of a group that nobody closes.
+        weakref.finalize(self, JobState.shut_down_connection, self._state).atexit = False
         self._location = location
         self._attachment = GatewayAttachment(location, rank, arena, self._state)
         _groups.add(self)
@@ -63,11 +66,6 @@ class Group(BlockCollectives):
     def fabric(self) -> str:
         """The name of the fabric."""
         return self._attachment.fabric
-
-    @property
-    def epoch(self) -> int:
-        """The number of the current epoch, as far as this rank knows; 0 before the first one."""
-        return self._state.epoch
 
     def recover(
         self, failure: errors.LandbridgeError | None = None, timeout: float = DEFAULT_TIMEOUT_S
@@ -171,308 +169,6 @@ class Group(BlockCollectives):
         from ``empty`` that take part. The arrays stay valid.
         """
         self._state.close()
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def empty(self, shape: arrays.Shape, dtype: Any) -> Any:
-        """Returns a new array in the arena. Collectives use such arrays without a copy.
-
-        The memory is free again when the array and all its views are gone. After ``GatewayLost``
-        do not write to a new array before ``recover`` has returned: a gateway that still runs may
-        be sending from its memory.
-
-        Args:
-            shape: The shape, or the length. The content is undefined.
-            dtype: A torch dtype for a tensor; one of the names ``f32 f64 f16 bf16 i8 i16 i32 i64
-                u8 u16 u32 u64 bool`` for a memoryview; anything else that NumPy takes as a dtype
-                for an ndarray.
-
-        Raises:
-            ArenaFull: The arena has no room.
-            UnsupportedArray: The shape or the dtype is not supported.
-        """
-        self._check_may_wait()
-        slot = self._reserve_slot(arrays.array_nbytes(shape, dtype))
-        return arrays.array_over_slot(slot, shape, dtype)
-
-    def all_reduce(
-        self,
-        array: Any,
-        op: str = "avg",
-        *,
-        weight: float = 1.0,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Any:
-        """Combines the arrays of all ranks, element by element, and waits for the result.
-
-        On return ``array`` and ``out`` may be written again, also those from ``empty``.
-
-        Args:
-            array: The contribution: a torch tensor or a DLPack array on the CPU, a NumPy or JAX
-                array, or a buffer. Its elements are f32, f64, f16, bf16, bool, or signed or
-                unsigned integers of 8 to 64 bits. Its shape is the same on all ranks.
-            op: The reduction: ``avg`` of floats alone; ``sum``, ``min``, ``max`` and ``prod``;
-                ``band``, ``bor`` and ``bxor`` of integers and bool. Integers wrap. As in NumPy, the
-                sum of bool is their logical or and the product their logical and.
-            weight: The weight of this rank in an average, such as its number of samples, up to
-                1e290. One of 0 leaves its array out. Where all weights are 0 the result is NaN.
-            out: An array for the result, of the same kind, dtype and shape. It may be ``array``
-                itself. The default is a new array.
-            dtype: ``"bf16"`` for an array of 16-bit integers that hold bf16.
-            layout: A hash of anything else that the ranks must agree on. Ranks with different
-                hashes raise ``RanksDisagree``.
-            flat: Whether the array counts as one-dimensional. All ranks then need only as many
-                elements, in the order of rows. Without it, ranks whose shapes differ raise
-                ``RanksDisagree``.
-            timeout: How long to wait for the other ranks to post, in seconds.
-
-        Returns:
-            The result, bit for bit the same on every rank.
-
-        Raises:
-            UnsupportedArray: An array cannot take part.
-            ConfigError: Another argument cannot be used.
-            ArenaFull: The arena has no room.
-            CollectiveFailed: The collective failed. The contribution is intact.
-            Closed: The group was closed.
-        """
-        return self._start_and_wait(
-            lambda: self.all_reduce_async(
-                array,
-                op,
-                weight=weight,
-                out=out,
-                dtype=dtype,
-                layout=layout,
-                flat=flat,
-                timeout=timeout,
-            )
-        )
-
-    def all_reduce_async(
-        self,
-        array: Any,
-        op: str = "avg",
-        *,
-        weight: float = 1.0,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Operation:
-        """Starts an ``all_reduce``, and returns before the result is ready.
-
-        ``array`` may be written again when this returns, unless it is from ``empty``: see
-        ``Operation``.
-
-        Args:
-            array: As for ``all_reduce``, like all other arguments.
-
-        Returns:
-            The operation. Its ``wait`` returns the result, and raises ``CollectiveFailed``.
-
-        Raises:
-            UnsupportedArray: An array cannot take part.
-            ConfigError: Another argument cannot be used.
-            ArenaFull: The arena has no room.
-            GatewayLost, EpochEnded, Closed: Nothing can be posted.
-        """
-        kind, named = CollectiveKind.ALL_REDUCE, Op.from_name(op)
-        options = check_collective_arguments(
-            kind, op=named, weight=weight, layout=layout, flat=flat, timeout=timeout
-        )
-        return self._start_collective(options, array, out, dtype)
-
-    def reduce(
-        self,
-        array: Any,
-        root: int = 0,
-        op: str = "avg",
-        *,
-        weight: float = 1.0,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Any:
-        """Combines the arrays of all ranks on one rank, and waits until this rank is done.
-
-        On ranks other than ``root`` it returns when their contribution needs no retransmission.
-
-        Args:
-            array: The contribution, as for ``all_reduce``, like all arguments not named here.
-            root: The rank that gets the result.
-            out: As for ``all_reduce``. Ranks other than ``root`` leave it unchanged.
-
-        Returns:
-            The result on ``root``, and ``None`` on other ranks.
-
-        Raises:
-            LandbridgeError: As ``all_reduce``.
-        """
-        return self._start_and_wait(
-            lambda: self.reduce_async(
-                array,
-                root,
-                op,
-                weight=weight,
-                out=out,
-                dtype=dtype,
-                layout=layout,
-                flat=flat,
-                timeout=timeout,
-            )
-        )
-
-    def reduce_async(
-        self,
-        array: Any,
-        root: int = 0,
-        op: str = "avg",
-        *,
-        weight: float = 1.0,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Operation:
-        """Starts a ``reduce``, and returns the operation before the result is ready. Its ``wait``
-        returns the result on ``root``."""
-        kind, named = CollectiveKind.REDUCE, Op.from_name(op)
-        options = check_collective_arguments(
-            kind,
-            root=root,
-            op=named,
-            weight=weight,
-            layout=layout,
-            flat=flat,
-            timeout=timeout,
-        )
-        return self._start_collective(options, array, out, dtype)
-
-    def broadcast(
-        self,
-        array: Any,
-        root: int = 0,
-        *,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Any:
-        """Gives every rank the array of one rank, bit for bit, and waits for the result.
-
-        Args:
-            array: The data on ``root``, of any dtype that has plain bytes: also complex numbers,
-                float8 and structures. On other ranks it says kind, dtype and shape, and its
-                elements are not read.
-            root: The rank with the data.
-            out: As for ``all_reduce``, like ``dtype``, ``layout``, ``flat`` and ``timeout``.
-
-        Returns:
-            The array of ``root``. In the region of ``root`` it may come before other ranks have
-            begun. If they disagree later, the next call raises ``RanksDisagree``.
-
-        Raises:
-            LandbridgeError: As ``all_reduce``.
-        """
-        return self._start_and_wait(
-            lambda: self.broadcast_async(
-                array, root, out=out, dtype=dtype, layout=layout, flat=flat, timeout=timeout
-            )
-        )
-
-    def broadcast_async(
-        self,
-        array: Any,
-        root: int = 0,
-        *,
-        out: Any = None,
-        dtype: str | None = None,
-        layout: int = 0,
-        flat: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> Operation:
-        """Starts a ``broadcast``, and returns the operation before the result is ready. Its
-        ``wait`` returns the result."""
-        kind = CollectiveKind.BROADCAST
-        options = check_collective_arguments(
-            kind, root=root, layout=layout, flat=flat, timeout=timeout
-        )
-        return self._start_collective(options, array, out, dtype)
-
-    def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
-        """Waits until every rank has called ``barrier``. The call takes no memory of the arena.
-
-        Args:
-            timeout: How long to wait for the other ranks, in seconds.
-            layout: A hash that the ranks must agree on, as for ``all_reduce``.
-
-        Raises:
-            CollectiveFailed: A rank did not come, or has another ``layout``.
-            ConfigError, Closed: As ``all_reduce``.
-        """
-        self._start_and_wait(lambda: self.barrier_async(timeout, layout=layout))
-
-    def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
-        """Starts a ``barrier``, and returns the operation before all ranks have come. Its ``wait``
-        returns when they have."""
-        options = check_collective_arguments(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
-        return self._start_barrier(options)
-
-    def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until every region has everything posted for a step.
-
-        It covers all collectives that this rank posted since its last commit. Once it returns, no
-        failure takes a region back behind the step. All ranks commit the same steps.
-
-        Args:
-            step: The trainer's number of the step.
-            timeout: How long to wait for the other ranks, in seconds.
-
-        Raises:
-            CollectiveFailed: The step will not become known to be complete; see
-                ``committed_step``.
-            ConfigError, Closed: As ``all_reduce``.
-        """
-        self.commit_async(step, timeout=timeout).wait()
-
-    def commit_async(self, step: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> Commit:
-        """Starts a ``commit``, and returns before the step is committed."""
-        self._check_may_wait()
-        step = check_integer_argument("step", step, 1 << 64)
-        timeout_ns = check_timeout_argument(timeout)
-        commit = Commit(step, self)
-
-        def register_commit() -> tuple[Connection, Request]:
-            """Registers the commit, and returns the connection and the request to send."""
-            connection, epoch = self._state.register_commit(commit)
-            return connection, CommitRequest(epoch, step, timeout_ns)
-
-        with self._posting:
-            self._register_and_send(register_commit)
-        return commit
-
-    @property
-    def committed_step(self) -> int | None:
-        """The last step known to be complete in every region.
-
-        After ``recover`` it is the step that the gateways agree on, whatever ``Commit.wait``
-        raised. It is ``None`` when no step is known, as after all gateways were started again.
-        """
-        return self._state.committed
 
     @property
     def store(self) -> Store:

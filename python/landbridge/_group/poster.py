@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
 from .._protocol.descriptor import CollectiveKind, Dtype, Op
-from .._protocol.wire import SHAPE_MAX_DIMENSIONS, Post, Request
+from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._quantities import round_bytes
 from .._waiting import Latch, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
@@ -48,23 +47,32 @@ class AgreedArray(NamedTuple):
 class CollectivePoster:
     """The base of ``Group``: a rank that posts collectives from its arena."""
 
-    def __init__(self, rank: int, world_size: int, arena: Arena) -> None:
+    def __init__(
+        self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock
+    ) -> None:
+        """Prepares posts.
+
+        Args:
+            rank: The number of this rank in the group.
+            world_size: The number of ranks of the group.
+            arena: The memory of all groups of this rank.
+            state: The state of the group.
+            posting: The lock that keeps the posts of all groups of this rank in order.
+        """
         #: The number of this rank.
         self.rank = rank
         self._world_size = world_size
         self._arena = arena
         self._owner = os.getpid()
-        self._posting = threading.RLock()
+        self._posting = posting
         # Whether the posting thread will wait for the collective itself, so that no other thread
         # need read for it.
         self._is_awaited = False
-        self._state = GroupState()
-        # Ends the connection of a group that nobody closes.
-        weakref.finalize(self, GroupState.shut_down_connection, self._state).atexit = False
+        self._state = state
 
     @property
     def world_size(self) -> int:
-        """The number of ranks of the job."""
+        """The number of ranks of the group."""
         return self._world_size
 
     def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
@@ -206,18 +214,18 @@ class CollectivePoster:
     def _await_post_room(self, slots: tuple[SlotRange, SlotRange]) -> None:
         """Waits until the gateway takes another post with these slots: fewer than ``POSTS_MAX`` are
         under way and none uses the slots."""
-        entries = self._state.entries
-        if not entries:
+        state = self._state
+        if state.is_idle:
             return
 
         def has_room() -> bool:
             """Returns whether the gateway takes another post now."""
-            taken = (entry.slots for entry in entries.values())
-            return len(entries) < POSTS_MAX and not any(
+            taken = [entry.slots for entry in state.posted_collectives()]
+            return len(taken) < POSTS_MAX and not any(
                 _posted_slots_conflict(other, slots) for other in taken
             )
 
-        self._state.wait_until(has_room, None)
+        state.wait_until(has_room, None)
 
     def _post_collective(
         self, entry: PostedCollective, options: CollectiveOptions, agreed: AgreedArray
@@ -253,7 +261,9 @@ class CollectivePoster:
         connection = state.connection
         try:
             connection, request = register()
-            connection.send(request)
+            for number in state.take_departures():
+                connection.send(LeaveGroup(number))
+            connection.send(request, state.place)
             if not self._is_awaited:
                 connection.wake_reader()
         except errors.LandbridgeError:

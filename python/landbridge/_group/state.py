@@ -1,4 +1,4 @@
-"""The state of a group's connection: the epoch, and what is under way in it.
+"""The state of a group: the epoch, and what is under way in it.
 
 The trainer's threads register collectives and wait; the thread that reads from the gateway calls
 ``handle_response`` and ``end_connection``. One lock guards everything here.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import errors
 from .._operation import Commit, Operation, StoreCall, Timing
-from .._protocol.connection import Connection
+from .._protocol.connection import Connection, GroupPlace
 from .._protocol.store import decode_answer
 from .._protocol.wire import (
     CommitFailed,
@@ -50,8 +50,11 @@ class PostedCollective(NamedTuple):
 class GroupState:
     """The epoch and the collectives of a group, shared by the trainer's threads and the reader.
 
-    It is the ``ConnectionListener`` of the group's connection.
+    It is a ``GroupListener``. ``JobState`` and ``SubgroupState`` are the kinds.
     """
+
+    #: The place of the rank in the group, or ``None`` for the job itself.
+    place: GroupPlace | None = None
 
     def __init__(self) -> None:
         self._make_locks()
@@ -89,14 +92,8 @@ class GroupState:
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
-
-    def begin_connection(self, connection: Connection) -> None:
-        """Takes over a new connection, which is in no epoch yet, and starts its reader thread."""
-        # Not while another thread still ends the previous connection.
-        with self._ending, self._lock:
-            self.connection, self.ended, self.is_over = connection, None, True
-            self._agreed, self._end_reason, self.awaited = 0, None, None
-        connection.start_reader(self)
+        #: How many groups this rank has made of this one in the current epoch.
+        self.makings = 0
 
     @property
     def is_epoch_agreed(self) -> bool:
@@ -116,9 +113,24 @@ class GroupState:
             self.agreements += 1
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no collective is under way, so that the gateway will free no more memory."""
+    def has_ended_all(self) -> bool:
+        """Whether no collective of the group is under way."""
         return not self.entries and not self._leaving
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no collective of any group is under way, so that the gateway will free no more
+        memory."""
+        return self.has_ended_all
+
+    def posted_collectives(self) -> list[PostedCollective]:
+        """Returns the collectives of all groups that are under way."""
+        return list(self.entries.values())
+
+    def take_departures(self) -> list[int]:
+        """Removes the groups that the rank leaves and in which nothing is under way. Returns their
+        numbers."""
+        return []
 
     @property
     def expects_messages(self) -> bool:
@@ -232,7 +244,7 @@ class GroupState:
                     end = errors.FAILURES[response.ended_code]
                     self._end_reason = end(response.ended_text)
                 self.epoch, self._next = response.epoch, response.next_sequence
-                self.is_over, self.awaited = False, None
+                self.is_over, self.awaited, self.makings = False, None, 0
                 if response.has_committed:
                     self.committed = response.committed
                 self._changed.notify_all()

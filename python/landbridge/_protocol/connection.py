@@ -2,7 +2,7 @@
 
 A thread that waits for the gateway reads its messages itself. The connection's own thread reads
 only while something is under way that no thread waits for, because waking a second thread would
-delay each response. ``GroupState`` is the listener that gets the messages.
+delay each response. ``JobState`` is the listener that gets the messages.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import errors
 from .._memory.limits import describe_limit_error, start_thread_within_limits
 from .._waiting import Latch
+from .fields import DecodeError
+from .frames import FrameDecoder
 from .socket_access import (
     TrustedUsers,
     check_socket_folder,
@@ -36,12 +38,13 @@ from .wire import (
     RESPONSES,
     Attach,
     Attached,
-    DecodeError,
-    FrameDecoder,
+    GroupRequest,
+    GroupResponse,
     Refused,
     Request,
     Response,
     ResultPiece,
+    StoreAnswered,
 )
 
 #: 4,096 bytes: the most that one read of the gateway's socket asks for, room for dozens of
@@ -60,18 +63,22 @@ _IDLE_READ_DELAY_S = 0.1
 _POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 
-class ConnectionListener(Protocol):
-    """The receiver of the gateway's messages. It is called in the thread that reads them."""
+class GroupPlace(NamedTuple):
+    """The place of a rank in one of its groups."""
 
-    @property
-    def expects_messages(self) -> bool:
-        """Whether the connection's own thread should wait for a message of the gateway."""
+    #: The number by which the gateway knows the group on this connection; 0 is the job itself.
+    number: int
+    #: The number of the rank in the group.
+    rank: int
+    #: The number of ranks of the group.
+    size: int
+
+
+class GroupListener(Protocol):
+    """The receiver of the gateway's messages about one group."""
 
     def handle_response(self, connection: Connection, response: Response) -> None:
         """Handles one message of the gateway."""
-
-    def end_connection(self, connection: Connection, reason: str) -> None:
-        """Handles the end of the connection, after which no message follows."""
 
     def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
         """Returns whether a collective is under way whose result has at least ``end`` bytes."""
@@ -80,6 +87,20 @@ class ConnectionListener(Protocol):
         self, connection: Connection, sequence: int, offset: int, part: memoryview
     ) -> None:
         """Writes a part of a result, unless the collective has ended."""
+
+
+class ConnectionListener(Protocol):
+    """The receiver of the gateway's messages. It is called in the thread that reads them."""
+
+    @property
+    def expects_messages(self) -> bool:
+        """Whether the connection's own thread should wait for a message of the gateway."""
+
+    def group_listener(self, number: int) -> GroupListener | None:
+        """Returns the receiver of messages about a group, or ``None`` for a group that was left."""
+
+    def end_connection(self, connection: Connection, reason: str) -> None:
+        """Handles the end of the connection, after which no message follows."""
 
 
 class Channel(Protocol):
@@ -139,8 +160,11 @@ class Connection:
         )
         start_thread_within_limits(reader)
 
-    def send(self, request: Request) -> None:
-        """Sends one request to the gateway. Raises ``OSError`` when the connection is gone."""
+    def send(self, request: Request, place: GroupPlace | None = None) -> None:
+        """Sends one request to the gateway, of a rank at a place of a group or of the job. Raises
+        ``OSError`` when the connection is gone."""
+        if place is not None:
+            request = GroupRequest(place.number, REQUESTS.encode(request))
         self._socket.sendall(REQUESTS.encode_frame(request))
 
     def write_to_arena(self, offset: int, part: memoryview) -> None:
@@ -289,15 +313,19 @@ class Connection:
                     return response.why
                 if isinstance(response, Attached):
                     return "the gateway attached this rank twice"
+                number = 0
+                if isinstance(response, GroupResponse):
+                    number, response = response.number, _decode_in_group(response)
+                group = listener.group_listener(number)
                 if isinstance(response, ResultPiece):
-                    if not listener.expects_result(
-                        self, response.sequence, response.offset + response.nbytes
-                    ):
+                    end = response.offset + response.nbytes
+                    if group is None or not group.expects_result(self, response.sequence, end):
                         return f"bytes for no result of collective {response.sequence}"
-                    self._frames.expect_bytes(response.nbytes, self._result_writer(response))
-                else:
-                    listener.handle_response(self, response)
-                del listener
+                    take = self._result_writer(number, response)
+                    self._frames.expect_bytes(response.nbytes, take)
+                elif group is not None:
+                    group.handle_response(self, response)
+                del listener, group
         except DecodeError as error:
             return f"malformed message from the gateway: {error}"
         except Exception as error:
@@ -305,19 +333,28 @@ class Connection:
             return f"the client failed: {error!r}"
         return None
 
-    def _result_writer(self, piece: ResultPiece) -> Callable[[memoryview], None]:
-        """Returns the function that takes the parts of a piece, in order."""
+    def _result_writer(self, number: int, piece: ResultPiece) -> Callable[[memoryview], None]:
+        """Returns the function that takes the parts of a piece of a group, in order."""
         at = piece.offset
 
         def write_part(part: memoryview) -> None:
             """Writes the next part of the piece."""
             nonlocal at
             listener = self._listener()
-            if listener is not None:
-                listener.write_result(self, piece.sequence, at, part)
+            group = None if listener is None else listener.group_listener(number)
+            if group is not None:
+                group.write_result(self, piece.sequence, at, part)
             at += len(part)
 
         return write_part
+
+
+def _decode_in_group(response: GroupResponse) -> Response:
+    """Returns the message about a group that a response holds. Raises ``DecodeError``."""
+    message = RESPONSES.decode(response.response)
+    if isinstance(message, (Attached, Refused, GroupResponse, StoreAnswered)):
+        raise DecodeError(f"{type(message).__name__} in a group")
+    return message
 
 
 class _ReadingThread:

@@ -10,16 +10,16 @@ import ssl
 import time
 
 from .. import errors
-from .connection import FIRST_RESPONSE_TIMEOUT_S, Channel, Connection, request_attach
+from .connection import FIRST_RESPONSE_TIMEOUT_S, Channel, Connection, GroupPlace, request_attach
 from .descriptor import CollectiveKind
-from .tls import TlsGateway, connect_tls, trainer_tls_error, load_tls_context
+from .frames import FrameDecoder
+from .tls import TlsGateway, connect_tls, load_tls_context, trainer_tls_error
 from .wire import (
     PIECE_MAX_BYTES,
     REQUESTS,
     Attach,
     Attached,
     ContributionPiece,
-    FrameDecoder,
     Post,
     Request,
 )
@@ -37,36 +37,35 @@ class StreamedConnection(Connection):
         arena: memoryview,
     ) -> None:
         super().__init__(connected, attached, frames)
-        self._rank = rank
-        self._world_size = attached.world_size
+        self._place = GroupPlace(0, rank, attached.world_size)
         self._arena = arena
 
-    def send(self, request: Request) -> None:
+    def send(self, request: Request, place: GroupPlace | None = None) -> None:
         """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError``
         when the connection is gone."""
         if isinstance(request, Post):
             begin = request.contribution_offset
-            elements = _contribution_elements(request, self._rank, self._world_size)
+            elements = _contribution_elements(request, place or self._place)
             end = begin + elements * request.dtype.element_bytes
             for at in range(begin, end, PIECE_MAX_BYTES):
                 piece = self._arena[at : min(at + PIECE_MAX_BYTES, end)]
                 frame = REQUESTS.encode_frame(ContributionPiece(at, len(piece)))
                 self._socket.sendall(frame)
                 self._socket.sendall(piece)
-        super().send(request)
+        super().send(request, place)
 
     def write_to_arena(self, offset: int, part: memoryview) -> None:
         """Writes bytes of a result to the arena."""
         self._arena[offset : offset + len(part)] = part
 
 
-def _contribution_elements(post: Post, rank: int, world_size: int) -> int:
+def _contribution_elements(post: Post, place: GroupPlace) -> int:
     """Returns how many elements the gateway reads of the contribution of a rank."""
-    kind, is_root = post.operation, post.root == rank
+    kind, is_root = post.operation, post.root == place.rank
     if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER):
         return post.elements if is_root else 0
     if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER):
-        return post.counts[0][rank] if post.counts else post.elements // world_size
+        return post.counts[0][place.rank] if post.counts else post.elements // place.size
     if kind is CollectiveKind.ALL_TO_ALL and post.counts:
         return sum(post.counts[0])
     return post.elements

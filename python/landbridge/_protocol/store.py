@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Union
 
 from .. import errors
-from .wire import FAILURE_TEXT_MAX_BYTES, DecodeError
+from .fields import DecodeError
+from .wire import FAILURE_TEXT_MAX_BYTES
 
 #: 1,024 bytes: the longest key.
 KEY_MAX_BYTES = 1024

@@ -9,10 +9,23 @@ from __future__ import annotations
 import enum
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type_hints
 
 from .descriptor import CollectiveKind, Dtype, Op
+from .fields import (
+    CountsField,
+    DecodeError,
+    RestField,
+    SizesField,
+    TextField,
+    decode_counts,
+    decode_enum,
+    decode_sizes,
+    decode_text,
+    encode_counts,
+    encode_text,
+)
 
 #: 4: version of the local protocol between trainer and gateway, which both must speak.
 LOCAL_PROTOCOL_VERSION = 4
@@ -69,32 +82,6 @@ class RefusalReason(enum.IntEnum):
         return self >= TEMPORARY_REFUSAL_MIN
 
 
-class DecodeError(ValueError):
-    """The bytes are no valid message. The sender is at fault."""
-
-
-class _TextField(NamedTuple):
-    """The mark of a text field, with its longest length in bytes."""
-
-    max_bytes: int
-
-
-class _SizesField(NamedTuple):
-    """The mark of a field with a number of 64-bit numbers, with the most of them."""
-
-    max_count: int
-
-
-class _CountsField(NamedTuple):
-    """The mark of a message's last field, which holds lists of counts."""
-
-    max_lists: int
-
-
-class _RestField(NamedTuple):
-    """The mark of a message's last field, which holds all bytes that are left."""
-
-
 #: The type of a message's field of 8 bits without sign, with its ``struct`` character.
 U8 = Annotated[int, "B"]
 #: The type of a message's field of 16 bits without sign, with its ``struct`` character.
@@ -119,16 +106,16 @@ Failure = Annotated[FailureCode, "B"]
 #: The type of a message's field that is the reason of a refusal, with its ``struct`` character.
 Reason = Annotated[RefusalReason, "B"]
 #: The type of a message's text field of at most 65,535 bytes.
-Text = Annotated[str, _TextField(0xFFFF)]
+Text = Annotated[str, TextField(0xFFFF)]
 #: The type of a message's field that holds the sizes of an array's dimensions.
-Sizes = Annotated[tuple[int, ...], _SizesField(SHAPE_MAX_DIMENSIONS)]
+Sizes = Annotated[tuple[int, ...], SizesField(SHAPE_MAX_DIMENSIONS)]
 #: The type of a message's last field, which holds the counts of a collective's blocks: no list where
 #: all blocks are alike, one list by rank, or the lists to and from each rank.
-CountLists = Annotated[tuple[tuple[int, ...], ...], _CountsField(2)]
+CountLists = Annotated[tuple[tuple[int, ...], ...], CountsField(2)]
 #: The type of a message's last field, which another module encodes.
-Rest = Annotated[bytes, _RestField()]
+Rest = Annotated[bytes, RestField()]
 #: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
-FailureText = Annotated[str, _TextField(FAILURE_TEXT_MAX_BYTES)]
+FailureText = Annotated[str, TextField(FAILURE_TEXT_MAX_BYTES)]
 
 
 class Attach(NamedTuple):
@@ -192,6 +179,28 @@ class StoreRequest(NamedTuple):
 
     number: U64
     timeout_ns: U64
+    request: Rest
+
+
+class MakeGroup(NamedTuple):
+    """Makes a group of ranks of the job; ``encode_group_ranks`` encodes their list."""
+
+    number: U64
+    parent: U64
+    place: U64
+    ranks: Rest
+
+
+class LeaveGroup(NamedTuple):
+    """Leaves a group, in which no collective of this rank is under way."""
+
+    number: U64
+
+
+class GroupRequest(NamedTuple):
+    """A post or commit in a group, as it is encoded for the job."""
+
+    number: U64
     request: Rest
 
 
@@ -294,7 +303,31 @@ class StoreAnswered(NamedTuple):
     answer: Rest
 
 
-Request = Union[Attach, Post, Detach, Commit, ContributionPiece, StoreRequest]
+class GroupResponse(NamedTuple):
+    """A message about a group, as it is encoded for the job."""
+
+    number: U64
+    response: Rest
+
+
+class Disbanded(NamedTuple):
+    """The group cannot be made, or is over."""
+
+    code: Failure
+    text: FailureText
+
+
+Request = Union[
+    Attach,
+    Post,
+    Detach,
+    Commit,
+    ContributionPiece,
+    MakeGroup,
+    LeaveGroup,
+    GroupRequest,
+    StoreRequest,
+]
 Response = Union[
     Attached,
     Refused,
@@ -306,6 +339,8 @@ Response = Union[
     CommitFailed,
     EpochAwaited,
     ResultPiece,
+    GroupResponse,
+    Disbanded,
     StoreAnswered,
 ]
 #: The type of the messages of a ``MessageCodec``.
@@ -319,11 +354,9 @@ class _MessageLayout:
         self.cls = cls
         self._first = first
         # For each fixed part: its struct, its enums, and the text or the sizes after it.
-        self._parts: list[
-            tuple[struct.Struct, tuple[Any, ...], _TextField | _SizesField | None]
-        ] = []
+        self._parts: list[tuple[struct.Struct, tuple[Any, ...], TextField | SizesField | None]] = []
         # The mark of the counts that are the last field, or `None`.
-        self._counts: _CountsField | None = None
+        self._counts: CountsField | None = None
         # Whether the last field has all bytes that are left.
         self._has_rest = False
         codes = ">"
@@ -331,13 +364,13 @@ class _MessageLayout:
         hints = get_type_hints(cls, include_extras=True)
         for hint in (hints[name] for name in cls._fields):
             kind, mark = hint.__origin__, hint.__metadata__[0]
-            if isinstance(mark, _CountsField):
+            if isinstance(mark, CountsField):
                 self._counts = mark
                 continue
-            if isinstance(mark, _RestField):
+            if isinstance(mark, RestField):
                 self._has_rest = True
                 continue
-            if isinstance(mark, (_TextField, _SizesField)):
+            if isinstance(mark, (TextField, SizesField)):
                 self._parts.append((struct.Struct(codes), tuple(enums), mark))
                 codes, enums = ">", []
             else:
@@ -354,7 +387,7 @@ class _MessageLayout:
         self._by_size_count: list[struct.Struct] = []
         self._sizes_at = len(self._parts[0][1])
         sizes = self._parts[0][2]
-        if isinstance(sizes, _SizesField):
+        if isinstance(sizes, SizesField):
             assert len(self._parts) == 2, "fixed fields, sizes, fixed fields"
             head, tail = (part[0].format[1:] for part in self._parts)
             self._by_size_count = [
@@ -374,7 +407,7 @@ class _MessageLayout:
             if count >= len(self._by_size_count):
                 raise ValueError(f"too many sizes: {count}")
             whole = self._by_size_count[count]
-            counts = b"" if self._counts is None else _encode_counts(message[-1])
+            counts = b"" if self._counts is None else encode_counts(message[-1])
             end = len(message) - (self._counts is not None)
             sizes, rest = message[at], message[at + 1 : end]
             return whole.pack(self._first, *message[:at], count, *sizes, *rest) + counts
@@ -383,8 +416,8 @@ class _MessageLayout:
         for fixed, enums, after in self._parts:
             out += fixed.pack(*message[at : at + len(enums)])
             at += len(enums)
-            if isinstance(after, _TextField):
-                out += _encode_text(message[at], after)
+            if isinstance(after, TextField):
+                out += encode_text(message[at], after)
                 at += 1
         if self._has_rest:
             out += message[at]
@@ -404,15 +437,15 @@ class _MessageLayout:
                 raise DecodeError("truncated") from None
             at += fixed.size
             for value, kind in zip(plain, enums):
-                values.append(value if kind is None else _decode_enum(kind, value))
-            if isinstance(after, _TextField):
-                text, at = _decode_text(data, at, after)
+                values.append(value if kind is None else decode_enum(kind, value))
+            if isinstance(after, TextField):
+                text, at = decode_text(data, at, after)
                 values.append(text)
             elif after is not None:
-                sizes, at = _decode_sizes(data, at, after)
+                sizes, at = decode_sizes(data, at, after)
                 values.append(sizes)
         if self._counts is not None:
-            counts, at = _decode_counts(data, at, self._counts)
+            counts, at = decode_counts(data, at, self._counts)
             values.append(counts)
         if self._has_rest:
             values.append(data[at:])
@@ -425,77 +458,9 @@ class _MessageLayout:
         return message
 
 
-def _decode_enum(kind: Callable[[int], Any], code: int) -> Any:
-    """Returns the member of an enumeration for its code on the wire. Raises ``DecodeError`` for an
-    unknown code."""
-    try:
-        return kind(code)
-    except ValueError:
-        raise DecodeError(f"unknown {getattr(kind, '__name__', kind)} {code}") from None
-
-
-def _encode_text(value: str, field: _TextField) -> bytes:
-    """Returns the bytes of a text behind its length. Raises ``ValueError`` for a text too long."""
-    coded = value.encode()
-    if len(coded) > field.max_bytes:
-        raise ValueError(f"text too long: {len(coded)} bytes, {field.max_bytes} allowed")
-    return len(coded).to_bytes(2, "big") + coded
-
-
-def _decode_sizes(data: bytes, at: int, field: _SizesField) -> tuple[tuple[int, ...], int]:
-    """Returns the sizes whose number is at position ``at``, and the position behind them. Raises
-    ``DecodeError``."""
-    count = data[at] if at < len(data) else 0
-    if count > field.max_count:
-        raise DecodeError(f"too many sizes: {count}, {field.max_count} allowed")
-    end = at + 1 + 8 * count
-    if len(data) < end:
-        raise DecodeError("truncated")
-    return struct.unpack(f">{count}Q", data[at + 1 : end]), end
-
-
-def _encode_counts(lists: tuple[tuple[int, ...], ...]) -> bytes:
-    """Returns the bytes of lists of counts behind the number of lists."""
-    coded = bytes((len(lists),))
-    for counts in lists:
-        coded += struct.pack(f">I{len(counts)}Q", len(counts), *counts)
-    return coded
-
-
-def _decode_counts(
-    data: bytes, at: int, field: _CountsField
-) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Returns the lists of counts whose number is at position ``at``, and the position behind
-    them. Raises ``DecodeError``."""
-    if at >= len(data):
-        raise DecodeError("truncated")
-    if data[at] > field.max_lists:
-        raise DecodeError(f"unknown counts {data[at]}")
-    lists = []
-    start = at + 1
-    for _ in range(data[at]):
-        length = int.from_bytes(data[start : start + 4], "big")
-        end = start + 4 + 8 * length
-        if len(data) < max(end, start + 4):
-            raise DecodeError("truncated")
-        lists.append(struct.unpack(f">{length}Q", data[start + 4 : end]))
-        start = end
-    return tuple(lists), start
-
-
-def _decode_text(data: bytes, at: int, text: _TextField) -> tuple[str, int]:
-    """Returns the text whose length field is at position ``at``, and the position behind it. Raises
-    ``DecodeError``."""
-    start = at + 2
-    end = start + int.from_bytes(data[at:start], "big")
-    if len(data) < start or len(data) < end:
-        raise DecodeError("truncated")
-    if end - start > text.max_bytes:
-        raise DecodeError(f"text too long: {end - start} bytes, {text.max_bytes} allowed")
-    try:
-        return data[start:end].decode(), end
-    except UnicodeDecodeError:
-        raise DecodeError("a text is not UTF-8") from None
+def encode_group_ranks(ranks: Sequence[int]) -> bytes:
+    """Returns the bytes of the ranks of a group behind their number."""
+    return struct.pack(f">I{len(ranks)}I", len(ranks), *ranks)
 
 
 class MessageCodec(Generic[M]):
@@ -535,7 +500,17 @@ class MessageCodec(Generic[M]):
 #: The codec of messages from a trainer to its gateway, with the wire code of each message.
 REQUESTS: MessageCodec[Request] = MessageCodec(
     "request",
-    {1: Attach, 2: Post, 3: Detach, 4: Commit, 5: ContributionPiece, 14: StoreRequest},
+    {
+        1: Attach,
+        2: Post,
+        3: Detach,
+        4: Commit,
+        5: ContributionPiece,
+        6: MakeGroup,
+        7: LeaveGroup,
+        8: GroupRequest,
+        14: StoreRequest,
+    },
 )
 #: The codec of messages from a gateway to a trainer, with the wire code of each message.
 RESPONSES: MessageCodec[Response] = MessageCodec(
@@ -551,45 +526,8 @@ RESPONSES: MessageCodec[Response] = MessageCodec(
         8: CommitFailed,
         9: EpochAwaited,
         10: ResultPiece,
+        11: GroupResponse,
+        12: Disbanded,
         19: StoreAnswered,
     },
 )
-
-
-class FrameDecoder:
-    """Cuts a stream of bytes into messages, and keeps at most one incomplete message."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        #: The number of bytes that follow and are no message, and the function that takes them.
-        self._plain_left = 0
-        self._take: Callable[[memoryview], None] = lambda _part: None
-
-    def expect_bytes(self, count: int, take: Callable[[memoryview], None]) -> None:
-        """Makes the next ``count`` bytes no message: ``take`` gets them in parts. Call it while
-        ``decode_frames`` has yielded the message that announces them."""
-        self._plain_left, self._take = count, take
-
-    def decode_frames(self, data: bytes) -> Iterator[bytes]:
-        """Yields the bytes of each message that ``data`` completes, without length field. Raises
-        ``DecodeError`` for one too long."""
-        rest = self._rest + data if self._rest else data
-        at = 0
-        while len(rest) - at >= 4 or (self._plain_left and at < len(rest)):
-            if self._plain_left:
-                part = memoryview(rest)[at : at + self._plain_left]
-                at += len(part)
-                self._plain_left -= len(part)
-                self._take(part)
-                continue
-            length = int.from_bytes(rest[at : at + 4], "big")
-            if length > MESSAGE_MAX_BYTES:
-                raise DecodeError(f"message too long: {length} bytes, {MESSAGE_MAX_BYTES} allowed")
-            end = at + 4 + length
-            if len(rest) < end:
-                break
-            # Set before the yield, so that a caller that stops here can continue behind it.
-            self._rest = rest[end:]
-            yield rest[at + 4 : end]
-            at = end
-        self._rest = rest[at:]

@@ -21,8 +21,9 @@ import torch
 from .._memory.plain_memory import check_plain_tensor
 from ..errors import UnsupportedArray
 
-#: The first item of a tuple that stands for a value of another type.
-_MARK = "\0landbridge"
+#: The first item of each tuple that ``_pack`` writes for a value that cannot be sent as it is.
+#: ``_unpack`` knows the tuple by it.
+_PACKED_MARK = "\0landbridge"
 #: Exact types that `torch.load` takes as they are.
 _PLAIN_TYPES = frozenset(
     {type(None), bool, float, complex, str, bytes, bytearray}
@@ -85,27 +86,27 @@ def _pack(value: Any, way: str, copies: bool = True) -> Any:
         _check_tensor(value, way)
         return value
     if kind is int and value.bit_length() > _PLAIN_INTEGER_BITS_MAX:
-        return (_MARK, "int", hex(value))
+        return (_PACKED_MARK, "int", hex(value))
     if kind is int or kind in _PLAIN_TYPES:
         return value
     if kind in (list, tuple):
         packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
         # A tuple of the caller that begins with the mark is packed once more.
-        is_marked = kind is tuple and packed[:1] == [_MARK] and type(value[0]) is str
-        return (_MARK, "tuple", packed) if is_marked else kind(packed)
+        is_marked = kind is tuple and packed[:1] == [_PACKED_MARK] and type(value[0]) is str
+        return (_PACKED_MARK, "tuple", packed) if is_marked else kind(packed)
     if kind in (dict, OrderedDict, Counter):
-        return (_MARK, kind.__name__, _pack_items(value, way, copies))
+        return (_PACKED_MARK, kind.__name__, _pack_items(value, way, copies))
     if kind is defaultdict:
         factory = value.default_factory
         name = None if factory is None else getattr(factory, "__name__", "")
         if name is not None and _FACTORIES.get(name) is not factory:
             raise UnpackableValue(f"{way or 'it'} is a defaultdict whose factory is {factory!r}")
-        return (_MARK, "defaultdict", name, _pack_items(value, way, copies))
+        return (_PACKED_MARK, "defaultdict", name, _pack_items(value, way, copies))
     if kind is deque:
         packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
-        return (_MARK, "deque", value.maxlen, packed)
+        return (_PACKED_MARK, "deque", value.maxlen, packed)
     if kind in (set, frozenset):
-        return (_MARK, kind.__name__, [_pack(item, way, copies) for item in value])
+        return (_PACKED_MARK, kind.__name__, [_pack(item, way, copies) for item in value])
     return _pack_by_library(value, way, copies)
 
 
@@ -145,7 +146,7 @@ def _pack_by_library(value: Any, way: str, copies: bool) -> Any:
         # A dtype of objects, of records or of another library does not follow from its text.
         if not dtype.hasobject and dtype.names is None and numpy.dtype(dtype.str) == dtype:
             content = _content_tensor(value.tobytes()) if copies else None
-            return (_MARK, "numpy", dtype.str, _numpy_shape(numpy, value), content)
+            return (_PACKED_MARK, "numpy", dtype.str, _numpy_shape(numpy, value), content)
     elif type(value) in _user_safe_types():
         return value
     raise UnpackableValue(f"{way or 'it'} is of type {type(value).__qualname__}")
@@ -176,7 +177,7 @@ def _unpack(value: Any) -> Any:
         return [_unpack(item) for item in value]
     if kind is not tuple:
         return value
-    if len(value) > 1 and type(value[0]) is str and value[0] == _MARK:
+    if len(value) > 1 and type(value[0]) is str and value[0] == _PACKED_MARK:
         return _UNPACKERS[value[1]](*value[2:])
     return tuple(_unpack(item) for item in value)
 

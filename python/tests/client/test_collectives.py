@@ -228,7 +228,7 @@ def test_each_collective_is_posted_as_what_it_is(groups):
     def step(group):
         posts, connection = [], group._state.connection
         send = connection.send
-        connection.send = lambda request: (posts.append(request), send(request))
+        connection.send = lambda request, place: (posts.append(request), send(request, place))
         array = numpy.ones(5, "int32")
         group.all_reduce(array, "max")
         group.reduce(array, 1, "sum")

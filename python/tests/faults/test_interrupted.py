@@ -19,7 +19,8 @@ import landbridge
 from conftest import DEADLINE_S, exit_code_of_fork, post_unread, wait_until
 from landbridge import _protocol
 from landbridge._protocol.connection import Connection
-from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode, FrameDecoder
+from landbridge._protocol.frames import FrameDecoder
+from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode
 from stand_in_gateway import attach_group, free, lone_group, ready
 
 ONES = numpy.ones(16, "float32")

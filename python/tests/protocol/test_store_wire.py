@@ -5,7 +5,7 @@ import pytest
 from conftest import read_golden
 from landbridge import errors
 from landbridge._protocol import store
-from landbridge._protocol.wire import DecodeError
+from landbridge._protocol.fields import DecodeError
 
 LINES = [line for line in read_golden("local_protocol.jsonl") if "message" in line]
 KEY = "straße".encode()

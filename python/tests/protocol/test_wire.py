@@ -7,14 +7,14 @@ import pytest
 from conftest import read_golden
 from landbridge import errors
 from landbridge._protocol.descriptor import Dtype, Op
+from landbridge._protocol.fields import DecodeError
+from landbridge._protocol.frames import FrameDecoder
 from landbridge._protocol.wire import (
     MESSAGE_MAX_BYTES,
     REQUESTS,
     RESPONSES,
     ContributionFree,
-    DecodeError,
     FailureCode,
-    FrameDecoder,
     RefusalReason,
     Refused,
 )
@@ -31,7 +31,7 @@ def message_of(line):
         fields["token"] = bytes.fromhex(fields["token"])
     if "shape" in fields:
         fields["shape"] = tuple(fields["shape"])
-    for name in ("request", "answer"):
+    for name in ("request", "answer", "response", "ranks"):
         if name in fields:
             fields[name] = bytes.fromhex(fields[name])
     if "counts" in fields:

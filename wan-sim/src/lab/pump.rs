@@ -287,7 +287,7 @@ impl SitePump {
             return;
         };
         let SiteState { links, egress, unreachable, .. } = &mut *state;
-        let to = site_of_address(frame.destination()).filter(|to| *to < self.tuns.len());
+        let to = lab_site_of_address(frame.destination()).filter(|to| *to < self.tuns.len());
         let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
             *unreachable += 1;
             return;
@@ -445,7 +445,7 @@ impl SegmentRun {
 }
 
 /// Returns the index of the site with this address; `None` for an address outside the lab.
-fn site_of_address(destination: FrameDestination) -> Option<usize> {
+fn lab_site_of_address(destination: FrameDestination) -> Option<usize> {
     let (prefix_fits, number) = match destination {
         FrameDestination::V4([a, b, high, low]) => ([a, b] == [10, 77], [high, low]),
         FrameDestination::V6(bytes) => {

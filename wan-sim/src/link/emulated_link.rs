@@ -289,7 +289,7 @@ impl EmulatedLink {
 
     /// Makes the entry of a packet to a path, with its random draws.
     fn draw_entry(&mut self, path: usize, owner: Owner, packet: Packet) -> Entry {
-        Entry { owner, packet, draws: self.paths[path].draw(owner) }
+        Entry { owner, packet, draws: self.paths[path].draw_chances(owner) }
     }
 
     /// Emits the event of a packet that was dropped or marked.

@@ -95,8 +95,9 @@ impl Path {
         }
     }
 
-    /// Draws loss, corruption and delay of the next packet of the kind that `owner` is.
-    pub(super) fn draw(&mut self, owner: Owner) -> Draws {
+    /// Draws loss, corruption and delay of the next packet, from the random stream of its kind: offered
+    /// packet, copy, or cross traffic.
+    pub(super) fn draw_chances(&mut self, owner: Owner) -> Draws {
         self.chances.of_owner(owner).draw(&self.spec)
     }
 

@@ -8,9 +8,12 @@ pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::{Connection, read_connection_events, write_connection_requests};
+use super::connection::{
+    Connection, ConnectionState, GroupHandle, read_connection_events, write_connection_requests,
+};
 use super::slots::SlotAllocator;
 use crate::access::{SocketAccessError, TrustedUsers};
+use crate::events::GroupNumber;
 use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, STORE_REQUESTS_MAX, Token, read_local_message,
@@ -264,14 +267,18 @@ impl Client {
         match tokio::time::timeout_at(deadline, waiting).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => {
-                let (timeout, why) = (epoch_timeout, connection.lock_state().awaited.clone());
+                let (timeout, why) = (
+                    epoch_timeout,
+                    connection.lock_state().group_mut(GroupNumber::JOB).awaited.clone(),
+                );
                 return Err(AttachError::NoEpoch(EpochTimeout { timeout, why }));
             }
         }
         if let Some(why) = connection.lock_state().ended.clone() {
             return Err(AttachError::Lost(why));
         }
-        Ok(Self { connection })
+        let group = Arc::new(GroupHandle::of_job(&connection));
+        Ok(Self { connection, group })
     }
 }
 
@@ -317,14 +324,16 @@ fn start_connection(
     world_size: u32,
 ) -> Arc<Connection> {
     let (requests, written) = mpsc::channel(CLIENT_REQUESTS_MAX);
+    let (departures, left) = mpsc::unbounded_channel();
     let (over, listening) = (CancellationToken::new(), CancellationToken::new());
     let connection = Arc::new(Connection {
         rank: options.rank,
         world_size,
         slots: Arc::clone(&arena.slots),
         handover: Arc::clone(&arena.handover),
+        departures,
         requests,
-        state: Mutex::default(),
+        state: Mutex::new(ConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
         changed: Notify::new(),
         settled: watch::Sender::new(false),
@@ -333,7 +342,7 @@ fn start_connection(
         _stop_listening: listening.clone().drop_guard(),
     });
     let (reader, writer) = tokio::io::split(stream);
-    let write = write_connection_requests(Arc::downgrade(&connection), writer, written);
+    let write = write_connection_requests(Arc::downgrade(&connection), writer, (written, left));
     let read = read_connection_events(Arc::downgrade(&connection), reader);
     tokio::spawn(over.run_until_cancelled_owned(write));
     tokio::spawn(listening.run_until_cancelled_owned(read));

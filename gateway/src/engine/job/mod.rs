@@ -1,36 +1,43 @@
-//! One job: its session, its buffers and its attached ranks. Jobs share peers and lanes, and
-//! nothing else.
+//! One job: its groups, its store, its attached ranks and its records. Jobs share peers and lanes,
+//! and nothing else.
 //!
-//! The event loop hands a job its events and then lets it perform the session's actions
+//! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
+//! event loop hands a job its events, and then lets it perform the actions of sessions and store
 //! (`actions`). `report` logs and counts what happens, `totals` sums what the job has done,
 //! `awaited_epoch` knows which ranks have to hear what their job waits for.
 
-pub(super) mod actions;
+mod actions;
 mod awaited_epoch;
+pub(super) mod group;
+mod groups;
+pub(super) mod membership;
 pub(super) mod report;
+pub(super) mod shared;
 mod totals;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
-use crate::events::{JobSession, LocalEvent, SegmentPlacement};
+use crate::events::{AttachmentId, GroupNumber, JobSession, LocalEvent};
 use crate::log_throttle::LogThrottle;
-use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
-use crate::wan::stream::trace::trace_segment;
 use crate::warnings::Warnings;
 use awaited_epoch::AwaitedEpoch;
-use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use group::Group;
+use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
+use hier_collectives::plan::Plan;
 use hier_collectives::post::{Failure, RankEvent};
-use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
-use hier_collectives::store::{JobStore, StoreCaller};
+use hier_collectives::session::PeerError;
+use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{JobFacts, Message, SegmentHeader, SegmentKey};
-use std::collections::{BTreeMap, BTreeSet};
+use hier_collectives::wire::{JobFacts, Message};
+use membership::GroupMaking;
+use shared::EngineShared;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 use totals::WorkTotals;
-use tracing::{debug, info};
-use units::TimeNs;
+use tracing::info;
+use units::{ByteCount, TimeNs};
 
 /// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
 /// many about attachments.
@@ -38,13 +45,27 @@ const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.
 pub(super) struct Job {
-    /// The group that stands for the job on the wire.
-    pub group: GroupId,
     /// The job's name.
     pub name: String,
-    pub session: Session,
-    /// The keys that the job's ranks share.
+    /// The keys that all its ranks share.
     pub store: JobStore,
+    /// The group of all its ranks.
+    pub world: Group,
+    /// The groups that its ranks have made.
+    groups: BTreeMap<GroupId, Group>,
+    /// Groups whose sessions may ask for actions.
+    touched: BTreeSet<GroupId>,
+    /// When the sessions of groups want to be called.
+    deadlines: BTreeSet<(TimeNs, GroupId)>,
+    /// The last epoch of any group that was freed, which no later group repeats.
+    last_epoch: Epoch,
+    /// The last groups that ranks of this gateway have left, the latest last.
+    lately_left: VecDeque<(RankId, GroupId)>,
+    /// Plans of groups, by their gateways.
+    plans: BTreeMap<Vec<GatewayId>, Plan>,
+    /// Bytes of scratch that all groups use.
+    scratch_bytes: u64,
+    settings: GroupSettings,
     pub metrics: JobMetrics,
     pub stragglers: StragglerMonitor,
     /// The work that the job has done here since the gateway's start.
@@ -56,12 +77,9 @@ pub(super) struct Job {
     pub facts: JobFacts,
     /// The random number of the gateway's start.
     boot: BootId,
-    buffers: BufferTable,
     ranks: AttachedRanks,
     /// The ranks that were told what the job without an epoch waits for.
     awaited_epoch: AwaitedEpoch,
-    /// Segments that are arriving, and the tokens that end their leases.
-    leases: BTreeMap<LeaseId, SegmentLease>,
     /// Ranks that the gauges show as awaited.
     awaited: BTreeSet<RankId>,
     /// The wait that is logged next.
@@ -76,10 +94,15 @@ pub(super) struct Job {
     warnings: Warnings,
 }
 
-/// A permission to write an arriving segment into the buffers.
-struct SegmentLease {
-    sequence: Sequence,
-    cancel: CancellationToken,
+/// The settings of all groups of a job.
+struct GroupSettings {
+    me: GatewayId,
+    /// The longest segment of any plan.
+    segment: ByteCount,
+    /// Memory for partials, of all groups together.
+    partials: ByteCount,
+    /// The job's share of a link is 1 / `one_in`.
+    one_in: NonZeroU64,
 }
 
 /// A collective that waits for ranks, and when the wait is logged next.
@@ -100,21 +123,33 @@ impl Job {
         let JobSession { name, facts, config } = job;
         let warnings = metrics.warnings.clone();
         let metrics = metrics.job_metrics(&name);
+        let (id, boot) = (GroupId::of_job(&name), config.boot);
+        let settings = GroupSettings {
+            me,
+            segment: config.plan.segment,
+            partials: config.partials,
+            one_in: config.one_in,
+        };
         Self {
-            group: GroupId::of_job(&name),
             name,
             facts,
-            boot: config.boot,
-            store: JobStore::new(Arc::clone(fabric), me, config.boot),
-            session: Session::new(config),
-            buffers: BufferTable::new(metrics.mapped.clone()),
+            boot,
+            store: JobStore::new(Arc::clone(fabric), me, boot),
+            world: Group::of_session(id, id, config, None, metrics.mapped.clone()),
+            groups: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            last_epoch: Epoch(0),
+            lately_left: VecDeque::new(),
+            plans: BTreeMap::new(),
+            scratch_bytes: 0,
+            settings,
             metrics,
             stragglers: StragglerMonitor::new(Arc::clone(fabric), me, warnings.clone()),
             totals: WorkTotals::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),
-            leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
             wait: None,
             failure_lines: LogThrottle::default(),
@@ -142,38 +177,132 @@ impl Job {
         };
         let ranks = self.awaited_epoch.ranks_to_tell(self.ranks.ids(), &why, now);
         for rank in ranks {
-            self.ranks.notify(rank, RankEvent::EpochAwaited { why: why.clone() });
+            self.ranks.notify(rank, self.world.id, RankEvent::EpochAwaited { why: why.clone() });
         }
     }
 
-    /// Handles an event of a trainer's task. Posts and commits of an attachment that another has
-    /// replaced are ignored.
-    pub fn handle_trainer_event(&mut self, event: LocalEvent, now: TimeNs) {
+    /// Returns the group that stands for the job on the wire.
+    pub fn id(&self) -> GroupId {
+        self.world.id
+    }
+
+    /// Returns the number of groups that its ranks have made.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether the job is this group, or has made it.
+    pub fn has_group(&self, id: GroupId) -> bool {
+        self.world.id == id || self.groups.contains_key(&id)
+    }
+
+    /// Returns a group of the job, whose session may ask for actions then.
+    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.touched.insert(id);
+        self.untouched_group(id)
+    }
+
+    /// Returns a group of the job.
+    fn untouched_group(&mut self, id: GroupId) -> Option<&mut Group> {
+        if id == self.world.id { Some(&mut self.world) } else { self.groups.get_mut(&id) }
+    }
+
+    /// Calls `handle` with every group.
+    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut Group)) {
+        self.touched.extend(self.groups.keys());
+        handle(&mut self.world);
+        self.groups.values_mut().for_each(handle);
+    }
+
+    /// Whether every session has finished its drain.
+    pub fn is_drained(&self) -> bool {
+        let mut groups = self.groups.values().chain([&self.world]);
+        groups.all(|group| group.session.is_drained())
+    }
+
+    /// Sets the job's memory for partials and its share of links, since jobs came or went.
+    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
+        self.settings.partials = partials;
+        self.settings.one_in = one_in;
+        self.share_memory();
+    }
+
+    /// Returns the earliest time at which a session or the store wants to be called.
+    pub fn deadline(&self) -> Option<TimeNs> {
+        let of_groups = self.deadlines.first().map(|(at, _)| *at);
+        let of_job = [self.world.session.poll_timeout(), self.store.poll_timeout()];
+        of_groups.into_iter().chain(of_job.into_iter().flatten()).min()
+    }
+
+    /// Calls the sessions and the store, if their deadlines have passed.
+    pub fn handle_timeout(&mut self, now: TimeNs) {
+        if self.store.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.store.handle_timeout(now);
+        }
+        self.world.session.handle_timeout(now);
+        let due = self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
+        for id in due.collect::<Vec<_>>() {
+            if let Some(group) = self.group_mut(id) {
+                group.session.handle_timeout(now);
+            }
+        }
+    }
+
+    /// Notes when the session of a group wants to be called.
+    fn note_deadline(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let deadline = group.session.poll_timeout();
+        if group.deadline == deadline {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut group.deadline, deadline) {
+            self.deadlines.remove(&(before, id));
+        }
+        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+    }
+
+    /// Handles an event of a trainer's task. Requests of an attachment that another has replaced are
+    /// ignored.
+    pub fn handle_trainer_event(&mut self, event: LocalEvent, shared: &EngineShared, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
-                if let Some(suppressed) = self.attach_lines.permit(now) {
-                    info!(
-                        job = %self.name,
-                        rank = rank.0,
-                        "job {}: rank {rank} attached{suppressed}",
-                        self.name
-                    );
+                self.log_attachment(rank, "attached", now);
+                for group in self.ranks.groups_of(rank) {
+                    // The job's own session ends its epoch when the rank attaches again.
+                    self.remove_from_group(rank, group, shared, now);
                 }
-                self.ranks.attach(rank, attachment, events);
+                self.ranks.attach(self.world.id, rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
                 self.stragglers.detection.handle_departure(rank);
-                self.session.handle_attach(rank, now);
+                self.world.session.handle_attach(rank, now);
             }
-            LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
-                if self.ranks.is_current_attachment(rank, attachment) {
-                    self.buffers.add_slots(post.sequence, rank, contribution, result);
-                    self.stragglers.detection.handle_post(rank, post.sequence, post.weight, now);
-                    self.session.handle_post(rank, *post, now);
+            LocalEvent::Post { rank, attachment, number, post, contribution, result, .. } => {
+                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                if id == self.world.id {
+                    let (sequence, weight) = (post.sequence, post.weight);
+                    self.stragglers.detection.handle_post(rank, sequence, weight, now);
+                }
+                let Some(group) = self.group_mut(id) else { return };
+                let Some(rank) = group.rank_in_session(rank) else { return };
+                group.buffers.add_slots(post.sequence, rank, contribution, result);
+                group.session.handle_post(rank, *post, now);
+            }
+            LocalEvent::Commit { rank, attachment, number, commit, .. } => {
+                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                let Some(group) = self.group_mut(id) else { return };
+                if let Some(rank) = group.rank_in_session(rank) {
+                    group.session.handle_commit(rank, commit, now);
                 }
             }
-            LocalEvent::Commit { rank, attachment, commit, .. } => {
+            LocalEvent::MakeGroup { rank, attachment, number, parent, place, ranks, .. } => {
                 if self.ranks.is_current_attachment(rank, attachment) {
-                    self.session.handle_commit(rank, commit, now);
+                    let making = GroupMaking { rank, number, parent, place, ranks };
+                    self.make_group(making, shared, now);
+                }
+            }
+            LocalEvent::LeaveGroup { rank, attachment, number, .. } => {
+                if self.ranks.is_current_attachment(rank, attachment) {
+                    self.leave_group(rank, number, shared, now);
                 }
             }
             LocalEvent::Store { rank, attachment, number, timeout, request, .. } => {
@@ -184,100 +313,67 @@ impl Job {
             }
             LocalEvent::Detach { rank, attachment, .. } => {
                 self.store.handle_detach(attachment, now);
+                let groups = self.ranks.groups_of(rank);
                 if self.ranks.detach(rank, attachment) {
-                    if let Some(suppressed) = self.attach_lines.permit(now) {
-                        info!(
-                            job = %self.name,
-                            rank = rank.0,
-                            "job {}: rank {rank} detached{suppressed}",
-                            self.name
-                        );
-                    }
+                    self.log_attachment(rank, "detached", now);
                     self.stragglers.detection.handle_departure(rank);
-                    self.session.handle_detach(rank, now);
+                    self.world.session.handle_detach(rank, now);
+                    for group in groups {
+                        self.remove_from_group(rank, group, shared, now);
+                    }
                 }
             }
         }
     }
 
-    /// Decides where the payload of an arriving segment goes, and leases that memory.
+    /// Handles a control message of another gateway about one of the job's groups; `None` if the
+    /// group is gone.
     ///
     /// # Errors
-    /// [`PeerError`]: end the job's epoch or close the connection; see
-    /// [`PeerError::is_caused_by_ranks`].
-    pub fn resolve_segment_destination(
-        &mut self,
-        from: GatewayId,
-        header: &SegmentHeader,
-    ) -> Result<SegmentPlacement, PeerError> {
-        let sequence = header.key.sequence;
-        let cancel = CancellationToken::new();
-        Ok(match self.session.handle_arrival(from, header)? {
-            Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
-                self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
-                let local = (self.buffers.view_memory(&local.view), local.weight);
-                let out = self.buffers.view_memory(&out);
-                SegmentPlacement::Combine {
-                    lease,
-                    op,
-                    dtype,
-                    local,
-                    net_weight,
-                    net_first,
-                    out,
-                    cancel,
-                }
-            }
-            Arrival::Land { lease, into } => {
-                self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
-                SegmentPlacement::Land { lease, into: self.buffers.view_memory(&into), cancel }
-            }
-            Arrival::Discard(why) => {
-                debug!(
-                    job = %self.name,
-                    collective = sequence.0,
-                    "job {}: segment {:?} discarded: {why:?}",
-                    self.name,
-                    header.key
-                );
-                SegmentPlacement::Discard(why)
-            }
-        })
-    }
-
-    /// Handles a control message of another gateway.
-    ///
-    /// # Errors
-    /// [`PeerError`]: end the job's epoch or close the connection; see
+    /// [`PeerError`]: end the group's epoch or close the connection; see
     /// [`PeerError::is_caused_by_ranks`].
     pub fn handle_message(
         &mut self,
         from: GatewayId,
+        id: GroupId,
         message: Message,
         now: TimeNs,
-    ) -> Result<(), PeerError> {
+    ) -> Option<Result<(), PeerError>> {
+        let is_of_job = id == self.world.id;
         let message = match message {
-            Message::Store(message) => {
-                return Ok(self.store.handle_message(from, *message, now)?);
+            Message::Store(message) if is_of_job => {
+                return Some(self.store.handle_message(from, *message, now).map_err(Into::into));
+            }
+            Message::Store(_) => {
+                return Some(Err(StoreViolation("a message of a store about a group").into()));
             }
             message => message,
         };
-        if message == Message::Repeat {
-            self.store.handle_connections(now);
+        if is_of_job {
+            if message == Message::Repeat {
+                self.store.handle_connections(now);
+            }
+            self.stragglers.handle_message(from, &message, now);
         }
-        if let Message::Grant { sequence, tree, limit, .. } = &message {
-            let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
-            let below = SegmentKey { sequence, tree, segment };
-            trace_segment("granted", self.group, from, below, 0);
-        }
-        self.stragglers.handle_message(from, &message, now);
-        self.session.handle_message(from, message, now)
+        Some(self.group_mut(id)?.handle_message(from, message, now))
     }
 
-    /// Ends the permission to write an arriving segment; `whole` says whether all of it is in
-    /// place.
-    pub fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
-        self.leases.remove(&lease);
-        self.session.handle_arrival_end(lease, whole, now);
+    /// Returns the group of a request of a rank's current attachment.
+    fn group_of_request(
+        &self,
+        rank: RankId,
+        attachment: AttachmentId,
+        number: GroupNumber,
+    ) -> Option<GroupId> {
+        let is_current = self.ranks.is_current_attachment(rank, attachment);
+        self.ranks.group(rank, number).filter(|_| is_current)
+    }
+
+    /// Logs that a rank attached or detached.
+    fn log_attachment(&mut self, rank: RankId, what: &str, now: TimeNs) {
+        if let Some(suppressed) = self.attach_lines.permit(now) {
+            let name = &self.name;
+            info!(job = %name, rank = rank.0, "job {name}: rank {rank} {what}{suppressed}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Logs and counts what happens in a job.
 
+use super::groups::group_text;
 use super::totals::RatedTime;
 use super::{Job, LoggedWait};
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
-use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::ids::{Epoch, GroupId, RankId, Sequence};
 use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
@@ -36,7 +37,7 @@ impl Job {
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
                 rated = RatedTime::of_collective(bound, *pattern, *bytes, *took);
                 self.totals.add_completed(*bytes, rated);
-                let plan = self.session.plan();
+                let plan = self.world.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
                 if let Some((straggler, lost)) = costly {
                     self.metrics.add_straggler_loss(&straggler, lost);
@@ -92,6 +93,44 @@ impl Job {
         }
     }
 
+    /// Logs and counts an event that the session of a group noted.
+    pub(super) fn report_group_note(&mut self, id: GroupId, note: SessionNote, now: TimeNs) {
+        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
+        let Some(text) = membership.map(|membership| group_text(&membership.facts)) else { return };
+        let name = &self.name;
+        match note {
+            SessionNote::EpochBegan { epoch, .. } => {
+                debug!(job = %name, epoch = epoch.0, "job {name}: {text} began epoch {epoch}");
+            }
+            SessionNote::EpochEnded { epoch, failure } => {
+                if let Some(suppressed) = self.epoch_lines.permit(now) {
+                    info!(
+                        job = %name,
+                        epoch = epoch.0,
+                        "job {name}: {text}: epoch {epoch} ended: {failure}{suppressed}"
+                    );
+                }
+            }
+            SessionNote::PlanChanged { from, .. } => {
+                debug!(job = %name, "job {name}: {text}: another plan from collective {from} on");
+            }
+            SessionNote::Completed { op, bytes, took, .. } => {
+                self.totals.add_completed(bytes, None);
+                self.metrics.count_completed(op, bytes, took, None);
+            }
+            SessionNote::Failed { sequence, op, failure } => {
+                self.totals.add_failed();
+                self.metrics.count_failed(op, failure.code);
+                if let Some(suppressed) = self.failure_lines.permit(now) {
+                    info!(
+                        job = %name,
+                        "job {name}: {text}: collective {sequence} failed: {failure}{suppressed}"
+                    );
+                }
+            }
+        }
+    }
+
     /// Logs and counts the end of an epoch.
     fn report_epoch_end(&mut self, epoch: Epoch, failure: &Failure, now: TimeNs) {
         self.metrics.count_epoch_end(failure.code);
@@ -133,7 +172,7 @@ impl Job {
 
     /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
     pub fn update_gauges(&mut self, now: TimeNs) {
-        let status = self.session.status();
+        let status = self.world.session.status();
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
         }

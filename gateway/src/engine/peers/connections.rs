@@ -74,9 +74,19 @@ impl Peers {
 
     /// Sends a control message of one of this gateway's jobs. Where no route leads, it is dropped:
     /// the session repeats it once one does.
-    pub fn send_job_message(&self, to: GatewayId, group: GroupId, message: &Message) {
+    pub fn send_job_message(&self, to: GatewayId, job: GroupId, message: &Message) {
+        self.send_group_message(to, (job, job), message);
+    }
+
+    /// Sends a control message of a `group` of a job of this gateway, or of the job itself.
+    pub fn send_group_message(
+        &self,
+        to: GatewayId,
+        (job, group): (GroupId, GroupId),
+        message: &Message,
+    ) {
         if let Some(hops) = self.connections.routes().hops(to) {
-            self.send_message(Envelope { group, from: self.me, to, hops }, message);
+            self.send_message(Envelope { group, from: self.me, to, hops }, job, message);
         }
     }
 
@@ -93,18 +103,18 @@ impl Peers {
         let hops = envelope.hops.saturating_sub(1);
         let route = self.connections.routes().hops(envelope.to);
         route.is_some_and(|needed| needed <= hops)
-            && self.send_message(Envelope { hops, ..envelope }, message)
+            && self.send_message(Envelope { hops, ..envelope }, envelope.group, message)
     }
 
-    /// Sends a control message to the next hop on the route to its recipient. Returns whether it
-    /// was sent.
-    fn send_message(&self, envelope: Envelope, message: &Message) -> bool {
+    /// Sends a control message to the next hop on the route to its recipient, on the account of
+    /// `job`. Returns whether it was sent.
+    fn send_message(&self, envelope: Envelope, job: GroupId, message: &Message) -> bool {
         let next = self.connections.routes().next_hop(envelope.to);
         let Some(next) = next.and_then(|id| self.peers.get(&id)) else { return false };
         let Some(handle) = next.control_lane() else { return false };
         let bytes = handle.send_message(envelope, message);
         next.link.pair_pacer.pacer().charge_debt(bytes);
-        next.link.send_queue.charge_control_bytes(envelope.group, bytes);
+        next.link.send_queue.charge_control_bytes(job, bytes);
         true
     }
 }

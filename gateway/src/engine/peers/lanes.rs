@@ -12,7 +12,7 @@
 //! closed <-- both ends have finished -- FINISHED: no control message either; reads on
 //! ```
 
-use super::{Peer, Peers};
+use super::{LaneProblem, Peer, Peers};
 use crate::events::ConnectionId;
 use crate::wan::LaneHandle;
 use crate::wan::connect::liveness::dead_path_time;
@@ -80,6 +80,31 @@ impl Peers {
 }
 
 impl Peer {
+    /// Records why a lane in use is not up.
+    pub(super) fn note_problem(&mut self, lane: u16, problem: LaneProblem) {
+        if lane < self.number.in_use() {
+            self.problems.insert(lane, problem);
+            self.last_problem_lane = lane;
+        }
+    }
+
+    /// Returns the number of lanes in use that are up.
+    pub(super) fn lanes_up(&self) -> u16 {
+        let up = self.lanes.range(..self.number.in_use()).count();
+        u16::try_from(up).unwrap_or(u16::MAX)
+    }
+
+    /// Iterates over the lanes that are up, also those that are being taken away.
+    pub(super) fn all_lanes(&self) -> impl Iterator<Item = &LaneHandle> {
+        self.lanes.values().chain(self.finished.values())
+    }
+
+    /// Returns why the lane that failed last is not up; if it is up again, the reason of the
+    /// lowest-numbered lane that is not. `None` when no lane has a problem.
+    pub(super) fn lane_problem(&self) -> Option<&LaneProblem> {
+        self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
+    }
+
     /// Tells the peer how many lanes this gateway wants, if a lane is up.
     fn send_wish(&mut self) {
         let wish = self.number.wish();

@@ -136,20 +136,6 @@ pub(super) struct LostLane {
 }
 
 impl Peer {
-    /// Records why a lane in use is not up.
-    fn note_problem(&mut self, lane: u16, problem: LaneProblem) {
-        if lane < self.number.in_use() {
-            self.problems.insert(lane, problem);
-            self.last_problem_lane = lane;
-        }
-    }
-
-    /// Returns the number of lanes in use that are up.
-    fn lanes_up(&self) -> u16 {
-        let up = self.lanes.range(..self.number.in_use()).count();
-        u16::try_from(up).unwrap_or(u16::MAX)
-    }
-
     /// Selects the connection for control messages, and announces a change on the new one.
     fn select_control_connection(&mut self) {
         let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
@@ -164,17 +150,6 @@ impl Peer {
     /// Returns the lane whose connection carries control messages to the peer.
     fn control_lane(&self) -> Option<&LaneHandle> {
         self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
-    }
-
-    /// Iterates over the lanes that are up, also those that are being taken away.
-    fn all_lanes(&self) -> impl Iterator<Item = &LaneHandle> {
-        self.lanes.values().chain(self.finished.values())
-    }
-
-    /// Returns why the lane that failed last is not up; if it is up again, the reason of the
-    /// lowest-numbered lane that is not. `None` when no lane has a problem.
-    fn lane_problem(&self) -> Option<&LaneProblem> {
-        self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
     }
 }
 
@@ -392,12 +367,12 @@ impl Peers {
     pub fn queue_segment(
         &self,
         to: GatewayId,
-        group: GroupId,
+        (job, group): (GroupId, GroupId),
         (header, priority, tail): (SegmentHeader, SegmentPriority, TailParity),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
-            let segment = NewSegment { group, header, priority, tail, payload };
+            let segment = NewSegment { job, group, header, priority, tail, payload };
             peer.link.send_queue.push(segment);
         }
     }

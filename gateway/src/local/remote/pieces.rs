@@ -3,6 +3,7 @@
 //! A piece is a frame and the bytes that it announces. The trainer's task and the client both send and
 //! receive pieces. What arrives is copied into an arena without ever being interpreted.
 
+use crate::events::GroupNumber;
 use crate::local::protocol::{PIECE_BYTES_MAX, Request, Response, frame_local_message};
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::descriptor::Pattern;
@@ -43,16 +44,16 @@ pub fn append_contribution_piece(
     append_piece(out, &frame, &contribution.slice(range));
 }
 
-/// Appends the piece `range` of the result of a collective to `out`.
+/// Appends the piece `range` of the result of a collective of a group to `out`.
 pub fn append_result_piece(
     out: &mut Vec<u8>,
-    sequence: Sequence,
+    (number, sequence): (GroupNumber, Sequence),
     result: &MemSlice,
     range: Range<u64>,
 ) {
     let (offset, bytes) = (range.start, piece_bytes(&range));
-    let frame = Response::ResultPiece { sequence, offset, bytes }.encode();
-    append_piece(out, &frame, &result.slice(range));
+    let piece = Response::ResultPiece { sequence, offset, bytes };
+    append_piece(out, &piece.of_group(number).encode(), &result.slice(range));
 }
 
 /// Returns the length of a piece.

@@ -239,7 +239,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
     JobGauge {
         description: job_gauge(
             ["landbridge_scratch_peak_bytes", "bytes"],
-            ["Peak of the scratch memory in use for a job", SCRAPES_MISS_PEAKS],
+            ["Peak of the scratch memory in use for a job", MEMORY_PEAK_ADVICE],
         ),
         fold: f64::max,
         read: |job| lone_gauge_value(job.scratch_bytes_max.get() as f64),
@@ -270,7 +270,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
     JobGauge {
         description: job_gauge(
             ["landbridge_mapped_peak_bytes", "bytes"],
-            ["Peak of the scratch memory mapped for a job", SCRAPES_MISS_PEAKS],
+            ["Peak of the scratch memory mapped for a job", MEMORY_PEAK_ADVICE],
         ),
         fold: f64::max,
         read: |job| lone_gauge_value(job.mapped.most.get() as f64),
@@ -289,5 +289,5 @@ static JOB_GAUGES: [JobGauge; 15] = [
     },
 ];
 
-/// The use of a peak, as the page in docs tells it.
-const SCRAPES_MISS_PEAKS: &str = "Size the `memory` of the gateway by it: scrapes miss short peaks";
+/// The use of a peak of scratch memory, as the help of its metric says it.
+const MEMORY_PEAK_ADVICE: &str = "Size the `memory` of the gateway by it: scrapes miss short peaks";

@@ -83,6 +83,7 @@ fn example_job() -> JobReport {
             seconds: 1.5,
         }],
         completed_seconds_ago: Some(0.5),
+        groups: 0,
         totals: TotalsReport {
             completed: 7,
             failed: 1,

@@ -72,7 +72,7 @@ pub(super) fn split_at_second_preamble(offset: u64, mut bytes: Bytes) -> (Bytes,
 
 /// Bytes of payload or parity, with their place.
 #[derive(Debug, PartialEq)]
-pub(super) struct PayloadPiece {
+pub(super) struct PayloadChunk {
     /// The offset from the payload's first byte.
     pub offset: u64,
     pub bytes: Bytes,
@@ -102,7 +102,7 @@ impl BytesWithoutPreamble {
 pub(super) async fn read_preamble(
     stream: &mut RecvStream,
     without_preamble: &BytesWithoutPreamble,
-) -> Result<Option<(Preamble, Vec<PayloadPiece>)>, String> {
+) -> Result<Option<(Preamble, Vec<PayloadChunk>)>, String> {
     let mut gathered = GatheredPreamble::new(without_preamble);
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         if let Some(preamble) = gathered.add_chunk(chunk) {
@@ -120,7 +120,7 @@ pub(super) async fn read_preamble(
 #[derive(Debug)]
 struct GatheredPreamble<'h> {
     copies: [PreambleCopy; 2],
-    early: Vec<PayloadPiece>,
+    early: Vec<PayloadChunk>,
     /// The memory of the gathered chunks.
     bytes: u64,
     without_preamble: &'h BytesWithoutPreamble,
@@ -173,18 +173,18 @@ impl<'h> GatheredPreamble<'h> {
             copy.arrived += part.len();
             complete = complete.or((copy.arrived == PREAMBLE_BYTES).then_some(copy.bytes));
         }
-        self.early.extend(pieces_without_preamble(chunk));
+        self.early.extend(chunks_without_preamble(chunk));
         complete
     }
 }
 
 /// Returns the parts of a stream's chunk that belong to neither copy of the preamble.
-pub(super) fn pieces_without_preamble(chunk: Chunk) -> impl Iterator<Item = PayloadPiece> {
+pub(super) fn chunks_without_preamble(chunk: Chunk) -> impl Iterator<Item = PayloadChunk> {
     let ends = [SECOND_PREAMBLE_OFFSET, u64::MAX];
     PREAMBLE_OFFSETS.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
         let (first, bytes) = stream_chunk_part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
         let offset = first - copies * PREAMBLE_BYTES as u64;
-        (!bytes.is_empty()).then_some(PayloadPiece { offset, bytes })
+        (!bytes.is_empty()).then_some(PayloadChunk { offset, bytes })
     })
 }
 
@@ -238,7 +238,7 @@ mod tests {
             }
             prop_assert_eq!(first, Some(preamble));
             let mut got = vec![0; length];
-            for PayloadPiece { offset, bytes } in &gathered.early {
+            for PayloadChunk { offset, bytes } in &gathered.early {
                 let offset = *offset;
                 let at = offset as usize;
                 got[at..at + bytes.len()].copy_from_slice(bytes);

@@ -6,7 +6,7 @@
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
 use super::fec::FecShards;
-use super::preamble::{self, BytesWithoutPreamble, PayloadPiece};
+use super::preamble::{self, BytesWithoutPreamble, PayloadChunk};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, SegmentPlacement};
 use crate::wan::congestion::window::stream_window_bytes;
@@ -159,7 +159,7 @@ async fn receive_segment(
 async fn receive_segment_payload(
     spec: &LaneSpec,
     stream: &mut RecvStream,
-    mut pieces: Vec<PayloadPiece>,
+    mut pieces: Vec<PayloadChunk>,
     reassembly: &mut Reassembly,
     segment: &AdmittedSegment<'_>,
 ) -> Result<ReceivedPayload, String> {
@@ -170,7 +170,7 @@ async fn receive_segment_payload(
     let mut received = 0;
     loop {
         for piece in pieces.drain(..) {
-            if !place_received_piece(reassembly, shards.as_mut(), bytes, &piece) {
+            if !place_payload_chunk(reassembly, shards.as_mut(), bytes, &piece) {
                 return Err(format!("a segment has more than the {bytes} bytes of its header"));
             }
             received += piece.bytes.len() as u64;
@@ -184,7 +184,7 @@ async fn receive_segment_payload(
         }
         let (next, waited) = receive_noting_wait(stream.read_chunk(usize::MAX, false)).await;
         match next {
-            Ok(Some(chunk)) => pieces.extend(preamble::pieces_without_preamble(chunk)),
+            Ok(Some(chunk)) => pieces.extend(preamble::chunks_without_preamble(chunk)),
             Ok(None) if received == bytes => {
                 return Ok(ReceivedPayload::Complete { restored: false });
             }
@@ -204,13 +204,13 @@ async fn receive_segment_payload(
 
 /// Puts a piece of a segment with `bytes` bytes of payload into place. Returns false if it reaches
 /// beyond the payload and its parity.
-fn place_received_piece(
+fn place_payload_chunk(
     reassembly: &mut Reassembly,
     shards: Option<&mut FecShards>,
     bytes: u64,
-    piece: &PayloadPiece,
+    piece: &PayloadChunk,
 ) -> bool {
-    let PayloadPiece { offset, bytes: here } = piece;
+    let PayloadChunk { offset, bytes: here } = piece;
     let Some(shards) = shards else { return reassembly.place_bytes(*offset, here) };
     let payload = &here[..bytes.saturating_sub(*offset).min(here.len() as u64) as usize];
     (payload.is_empty() || reassembly.place_bytes(*offset, payload))

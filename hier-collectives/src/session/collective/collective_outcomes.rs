@@ -176,6 +176,13 @@ impl Collectives {
         }
     }
 
+    /// Notifies all attached ranks that the group is over, for this reason.
+    pub fn notify_disbanded(&self, failure: &Failure, actions: &mut ActionQueue) {
+        for (rank, _) in self.ranks.iter().filter(|(_, local)| local.attached) {
+            actions.notify(*rank, RankEvent::Disbanded { failure: failure.clone() });
+        }
+    }
+
     /// Notifies a rank that attached just now of the epoch under way, with the sequence that the
     /// rank posts next.
     pub fn notify_rank_of_epoch(

@@ -6,7 +6,6 @@ use crate::plan::Plan;
 use crate::post::Committed;
 use crate::topology::{Fabric, LinkState};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Gateway 0, the first by name, which begins epochs and makes plans.
 pub(in crate::session) const FIRST_GATEWAY: GatewayId = GatewayId(0);
@@ -38,7 +37,11 @@ pub(in crate::session) struct EpochStart {
 #[derive(Debug)]
 pub(in crate::session) struct Membership {
     me: GatewayId,
-    graph: Arc<ConnectionGraph>,
+    /// The number of each member in the graph of all gateways, ascending.
+    numbers: Vec<GatewayId>,
+    /// The connections between members.
+    graph: ConnectionGraph,
+    /// The routes to all gateways, by their numbers in the graph of all.
     routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
 }
@@ -66,16 +69,16 @@ struct Peer {
 }
 
 impl Membership {
-    /// Creates the members of a fabric, none of which gateway `me` can reach yet.
-    pub fn new(fabric: &Fabric, me: GatewayId) -> Self {
+    /// Creates the members of a fabric, none of which gateway `me` can reach yet. `numbers` are
+    /// their numbers in the graph of all gateways.
+    pub fn new(fabric: &Fabric, me: GatewayId, numbers: Vec<GatewayId>) -> Self {
         let others = fabric.gateway_ids().filter(|id| *id != me);
         let peers = others.map(|id| (id, Peer::default())).collect();
         let graph = ConnectionGraph::uniform(fabric, ConnectionState::Awaited);
-        let routes = Routes::from_gateway(&graph, me);
-        Self { me, graph: Arc::new(graph), routes, peers }
+        Self { me, numbers, graph, routes: Routes::none(), peers }
     }
 
-    /// Returns the connections between all gateways.
+    /// Returns the connections between all members.
     pub fn graph(&self) -> &ConnectionGraph {
         &self.graph
     }
@@ -97,7 +100,7 @@ impl Membership {
 
     /// Whether a peer can be reached.
     pub fn is_up(&self, peer: GatewayId) -> bool {
-        self.routes.reaches(peer)
+        self.routes.reaches(self.number(peer))
     }
 
     /// Whether all peers can be reached.
@@ -130,21 +133,28 @@ impl Membership {
         self.peers.get(&peer)?.link
     }
 
-    /// Replaces the connections between all gateways. Returns the peers to which that matters.
-    pub fn replace_graph(&mut self, graph: Arc<ConnectionGraph>) -> RouteChange {
-        let routes = Routes::from_gateway(&graph, self.me);
+    /// Replaces the connections between all gateways, members or not. Returns the peers to which
+    /// that matters.
+    pub fn replace_graph(&mut self, all: &ConnectionGraph) -> RouteChange {
+        let routes = Routes::from_gateway(all, self.number(self.me));
         let before = std::mem::replace(&mut self.routes, routes);
-        let graph_before = std::mem::replace(&mut self.graph, graph);
+        let graph_before = std::mem::replace(&mut self.graph, all.restricted_to(&self.numbers));
         let cut = graph_before.pairs_lost_in(&self.graph);
         let mut change = RouteChange { cut, ..RouteChange::default() };
         for id in self.peers.keys().copied() {
-            if !self.routes.reaches(id) {
-                change.lost.extend(before.reaches(id).then_some(id));
-            } else if !before.is_direct(id) || !self.routes.is_direct(id) {
+            let number = self.number(id);
+            if !self.routes.reaches(number) {
+                change.lost.extend(before.reaches(number).then_some(id));
+            } else if !before.is_direct(number) || !self.routes.is_direct(number) {
                 change.rerouted.push(id);
             }
         }
         change
+    }
+
+    /// Returns the number of a member in the graph of all gateways.
+    fn number(&self, member: GatewayId) -> GatewayId {
+        self.numbers.get(usize::from(member.0)).copied().unwrap_or(member)
     }
 
     /// Resets all that is known of a peer.

@@ -12,9 +12,10 @@ use crate::post::{Committed, Failure, FailureCode};
 use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
+use crate::session::session_config::SessionConfig;
 use crate::topology::{Link, LinkState};
 use crate::wire::Message;
-use units::TimeNs;
+use units::{ByteCount, TimeNs};
 
 /// 2^62: epochs and sequences in a peer's message must be smaller. No job counts so far, and the
 /// numbers that follow still fit 64 bits.
@@ -42,6 +43,8 @@ pub(in crate::session) struct EpochState {
     pub(super) links: LinkReports,
     /// The time when a drain ends at the latest, once one has begun.
     pub(super) draining: Option<TimeNs>,
+    /// The most bytes of an unsolicited window, so that many groups together stay bounded.
+    unsolicited_max: ByteCount,
 }
 
 /// The part that lives as long as the epoch.
@@ -66,22 +69,29 @@ pub(in crate::session) enum JoinReply {
 }
 
 impl EpochState {
-    /// Creates the state before the first epoch, with no peer up. `own_plan` is the plan of epochs
-    /// that this gateway opens while all links are up.
-    pub fn new(local: LocalGateway, boot: BootId, own_plan: Plan) -> Self {
+    /// Creates the state before the first epoch, with no peer up.
+    pub fn new(config: SessionConfig) -> Self {
+        let SessionConfig { fabric, me, gateways, boot, plan, last_epoch, .. } = config;
+        let local = LocalGateway::new(fabric, me);
         Self {
-            members: Membership::new(local.fabric(), local.id()),
+            members: Membership::new(local.fabric(), local.id(), gateways),
             links: LinkReports::new(local.fabric()),
             local,
             boot,
-            next_plan: own_plan.clone(),
-            own_plan,
-            number: Epoch(0),
+            next_plan: plan.clone(),
+            own_plan: plan,
+            number: last_epoch,
             active: None,
             ended: None,
             last_end: None,
             draining: None,
+            unsolicited_max: config.unsolicited_max,
         }
+    }
+
+    /// Returns the most bytes of an unsolicited window.
+    pub fn unsolicited_max(&self) -> ByteCount {
+        self.unsolicited_max
     }
 
     /// Returns this gateway's place in the fabric.

@@ -42,10 +42,13 @@ impl Victim {
         let config = SessionConfig {
             fabric: Arc::clone(&fabric),
             me,
+            gateways: fabric.gateway_ids().collect(),
             boot: BootId(100 + u64::from(me.0)),
             plan: plan_of(vec![tree(1, &[0, 1], &[])]),
             partials: ByteCount::new(600),
             one_in: NonZeroU64::MIN,
+            last_epoch: Epoch(0),
+            unsolicited_max: ByteCount::new(u64::MAX),
         };
         let ranks = fabric.gateway(me).ranks.clone();
         let mut victim = Self {
@@ -265,7 +268,7 @@ impl Victim {
             }
             2 if !self.cancelled.is_empty() => {
                 let sequence = self.cancelled.swap_remove(0);
-                self.session.handle_cancelled(sequence, self.now);
+                self.session.handle_streams_cancelled(sequence, self.now);
             }
             3 => {
                 self.now = self.now + Span::from_ms(self.dice.roll(3000) as u64);
@@ -331,7 +334,7 @@ impl Victim {
         }
         self.drain();
         for sequence in std::mem::take(&mut self.cancelled) {
-            self.session.handle_cancelled(sequence, self.now);
+            self.session.handle_streams_cancelled(sequence, self.now);
         }
         self.drain();
     }
@@ -401,10 +404,13 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
         let mut session = Session::new(SessionConfig {
             fabric: fabric(&[2, 1]),
             me: GatewayId(1),
+            gateways: fabric(&[2, 1]).gateway_ids().collect(),
             boot: BootId(101),
             plan: plan(1 << 20, 1),
             partials: ByteCount::new(64 << 20),
             one_in: NonZeroU64::MIN,
+            last_epoch: Epoch(0),
+            unsolicited_max: ByteCount::new(u64::MAX),
         });
         let graph = connections(&fabric(&[2, 1]), ConnectionState::Up);
         session.handle_connections(&graph, "start", TimeNs::from_ns(1));

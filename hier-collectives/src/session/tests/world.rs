@@ -105,10 +105,13 @@ impl World {
             Session::new(SessionConfig {
                 fabric: Arc::clone(&fabrics[usize::from(me.0)]),
                 me,
+                gateways: fabrics[usize::from(me.0)].gateway_ids().collect(),
                 boot: BootId(u64::from(me.0) + 100),
                 plan: plan.clone(),
                 partials: ByteCount::new(partials),
                 one_in: NonZeroU64::MIN,
+                last_epoch: Epoch(0),
+                unsolicited_max: ByteCount::new(u64::MAX),
             })
         };
         let mut world = Self {
@@ -299,7 +302,7 @@ impl World {
     pub(super) fn stop(&mut self, me: GatewayId, sequence: Sequence) {
         self.drop_streams(|stream| stream.from == me && stream.header.key.sequence == sequence);
         let now = self.now;
-        self.session(me).handle_cancelled(sequence, now);
+        self.session(me).handle_streams_cancelled(sequence, now);
         self.collect(me);
     }
 

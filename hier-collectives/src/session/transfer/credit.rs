@@ -184,9 +184,9 @@ impl GrantWindow {
             |all: u64| (window * u64::from(part.segment_count())).div_ceil(all.max(1));
         let share = all.map_or(self.left, in_proportion);
         let share = u32::try_from(share).unwrap_or(u32::MAX);
-        let first_buffered_segment = part.first_buffered_segment(self.to, self.me);
-        let limit = part.segment_count().min(first_buffered_segment.saturating_add(share));
-        let taken = limit.max(granted).saturating_sub(first_buffered_segment);
+        let first_unreleased_segment = part.first_unreleased_segment(self.to, self.me);
+        let limit = part.segment_count().min(first_unreleased_segment.saturating_add(share));
+        let taken = limit.max(granted).saturating_sub(first_unreleased_segment);
         self.left = self.left.saturating_sub(u64::from(taken));
         limit
     }

@@ -153,7 +153,7 @@ impl TransferFlow {
 
     /// Returns the bytes of subtrees' partials that this gateway holds, or may come to hold.
     pub fn relayed_bytes(&self, me: GatewayId) -> u64 {
-        let held = |part: &TransferPart| part.bytes_from(part.first_buffered_segment(me, me));
+        let held = |part: &TransferPart| part.bytes_from(part.first_unreleased_segment(me, me));
         self.parts.iter().filter(|part| part.is_buffered_here(me, me)).map(held).sum()
     }
 

@@ -202,8 +202,8 @@ impl Transfer {
     }
 }
 
-/// Returns the local operand for an arriving stream. A mutant takes the earlier sum when the stream
-/// is repeated.
+/// Returns the input with which an arriving segment is reduced: the local one. `Mutant::Accumulate`
+/// takes the result of the first stream for a second one, whose bytes are then added twice.
 #[cfg(feature = "mutants")]
 fn received_stream_operand(
     local: &ReduceInput,

@@ -171,7 +171,7 @@ impl Transfer {
     }
 
     /// Notes that all streams of a collective have stopped, as [`Action::Cancel`] asked.
-    pub fn handle_cancelled(&mut self, sequence: Sequence) {
+    pub fn handle_streams_cancelled(&mut self, sequence: Sequence) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
             flow.cancelling = false;
         }

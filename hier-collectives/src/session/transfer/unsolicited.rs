@@ -50,7 +50,8 @@ impl UnsolicitedWindow {
         let Some(plan) = epoch.plan() else { return Self::default() };
         let repair = link.map(|link| plan.fec(link, epoch.local().fabric().mtu()));
         let tail_bytes = repair.map_or(0, |repair| repair.tail_bytes());
-        Self { bytes: plan::unsolicited_window_bytes(link, plan).get(), tail_bytes }
+        let bytes = plan::unsolicited_window_bytes(link, plan).min(epoch.unsolicited_max());
+        Self { bytes: bytes.get(), tail_bytes }
     }
 }
 

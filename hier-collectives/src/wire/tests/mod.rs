@@ -7,7 +7,7 @@ use crate::descriptor::{
 };
 use crate::fec::fec_parity_max;
 use crate::ids::{
-    BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use crate::plan::{Algorithm, Plan, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
@@ -98,6 +98,16 @@ fn receipts() -> impl Strategy<Value = Message> {
     })
 }
 
+fn group_members() -> impl Strategy<Value = Message> {
+    let ranks = proptest::collection::btree_set(any::<u32>(), 1..20);
+    (any::<[u64; 4]>(), ranks, any::<bool>()).prop_map(|(n, ranks, takes_part)| {
+        let (job, parent) = (GroupId(n[1]), GroupId(n[2]));
+        let ranks = ranks.into_iter().map(RankId).collect();
+        let facts = GroupFacts { job, parent, place: n[3], ranks };
+        Message::Member { boot: BootId(n[0]), facts, takes_part }
+    })
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -159,6 +169,8 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         ),
         any::<u64>().prop_map(|boot| Message::Unserved { boot: BootId(boot) }),
+        group_members(),
+        failures().prop_map(|failure| Message::Disband { failure }),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
             sequence,

@@ -6,7 +6,6 @@ From PyTorch 2.14 on a backend is a subclass of c10d's ``Backend``; before that,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ... import errors
 from .collectives import GroupCollectives
+from .exchange import Exchange
 from .world import World, is_inside_site, join_world
 
 #: The name of the backend in ``init_process_group``.
@@ -28,8 +28,7 @@ _ProcessGroup: Any = c10d.ProcessGroup
 class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
     """A group across sites, for versions of PyTorch whose ``Backend`` has subclasses in Python."""
 
-    def __init__(self, world: World, ranks: Sequence[int], timeout: timedelta) -> None:
-        exchange = world.choose_exchange(ranks)
+    def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         _Backend.__init__(self, exchange.group.rank, exchange.group.world_size)
         self._world: World | None = world
         self._options_of_c10d = _Backend.Options(BACKEND_NAME, timeout=timeout)
@@ -49,7 +48,7 @@ class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
         """Waits until all collectives have ended. The last group of the process detaches it."""
         world, self._world = self._world, None
         if world is not None:
-            world.release()
+            world.release(self._exchange)
 
     def abort(self) -> None:
         """Detaches this process. Everything under way fails."""
@@ -71,8 +70,7 @@ class LandbridgeProcessGroup(GroupCollectives, _ProcessGroup):  # type: ignore[m
     reduce_scatter_tensor_coalesced = GroupCollectives.reduce_scatter_single_coalesced
     alltoall_base = GroupCollectives.all_to_all_single
 
-    def __init__(self, world: World, ranks: Sequence[int], timeout: timedelta) -> None:
-        exchange = world.choose_exchange(ranks)
+    def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         self._place = exchange.group.rank, exchange.group.world_size
         _ProcessGroup.__init__(self, *self._place)
         self._world: World | None = world
@@ -160,7 +158,8 @@ def _create_backend(options: Any, _: Any) -> Any:
         )
     world = join_world(rank, size, timeout.total_seconds())
     kind: Any = LandbridgeBackend if _has_python_backends() else LandbridgeProcessGroup
-    return kind(world, ranks, timeout)
+    exchange = world.choose_exchange(ranks, options.group_id, timeout.total_seconds())
+    return kind(world, exchange, timeout)
 
 
 def _has_python_backends() -> bool:

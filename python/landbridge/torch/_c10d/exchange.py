@@ -20,7 +20,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ... import errors
-from ..._group import Group
+from ..._group.subgroup import ParentGroup
 from ..._memory.limits import start_thread_within_limits
 from ..._operation import Operation
 from ..._waiting import Latch
@@ -148,7 +148,7 @@ class Exchange:
         piece_bytes: The longest contribution or result of a piece, the same on all ranks.
     """
 
-    def __init__(self, group: Group, piece_bytes: int) -> None:
+    def __init__(self, group: ParentGroup, piece_bytes: int) -> None:
         self.group = group
         self.piece_bytes = piece_bytes
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -184,7 +184,7 @@ class Exchange:
         return work
 
     def close(self) -> None:
-        """Waits until all calls have ended, each within its timeout, and detaches the rank."""
+        """Waits until all calls have ended, each within its timeout, and closes the group."""
         self._end_calls()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -192,7 +192,8 @@ class Exchange:
         self.group.close()
 
     def abort(self) -> None:
-        """Detaches the rank at once. Everything under way fails with ``GatewayLost``."""
+        """Detaches the rank at once, if its group is the job. Everything under way fails with
+        ``GatewayLost``."""
         self._end_calls()
         self.group.close()
 

@@ -6,6 +6,7 @@ the attachment until the last of them is destroyed.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -85,18 +86,28 @@ class World:
         self.exchange = Exchange(group, choose_piece_bytes(arenas))
         self._users = 0
 
-    def choose_exchange(self, ranks: Sequence[int]) -> Exchange:
-        """Returns the exchange that serves these ranks, of several regions.
+    def choose_exchange(self, ranks: Sequence[int], name: str, timeout_s: float) -> Exchange:
+        """Returns the exchange that serves these ranks, of several regions. They alone call it.
+
+        Args:
+            ranks: The ranks, by their numbers in the fabric.
+            name: The name of the process group, the same on all its ranks.
+            timeout_s: How long to wait for the gateways of the ranks, in seconds.
 
         Raises:
-            NotSupported: They are not all ranks of the job.
+            NotSupported: They are not in the order of the fabric.
+            LandbridgeError: As ``Group.new_group``.
         """
         if list(ranks) == list(range(self.group.world_size)):
             return self.exchange
-        raise errors.NotSupported(
-            f"a process group of the ranks {list(ranks)}: landbridge makes no groups of a part of "
-            "the ranks of several sites yet; use all ranks in their order, or ranks of one site"
-        )
+        if list(ranks) != sorted(ranks):
+            text = f"a process group of the ranks {list(ranks)}: use them in ascending order"
+            raise errors.NotSupported(text)
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        tag = int.from_bytes(digest, "big") >> 1
+        subgroup = self.group.new_group(ranks, tag=tag, timeout=timeout_s)
+        assert subgroup is not None, "c10d makes a group on its ranks alone"
+        return Exchange(subgroup, self.exchange.piece_bytes)
 
     @property
     def is_used(self) -> bool:
@@ -108,8 +119,11 @@ class World:
         with _lock:
             self._users += 1
 
-    def release(self) -> None:
-        """Notes that a process group was destroyed. The last one detaches the rank."""
+    def release(self, exchange: Exchange) -> None:
+        """Notes that the process group of an exchange was destroyed. The last one detaches the
+        rank."""
+        if exchange is not self.exchange:
+            exchange.close()
         with _lock:
             self._users -= 1
             is_last = self._users == 0

@@ -168,6 +168,22 @@ def check_without_gloo():
     assert tensor.tolist() == [world / 2] * 3
 
 
+def check_parts_of_sites():
+    """Groups of ranks of two sites that are not all, each destroyed at its end."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for ranks in ([0, world - 1], [1, world - 1], list(range(1, world))):
+        part = dist.new_group(ranks)
+        if rank in ranks:
+            tensor = torch.full((2,), float(1 << rank))
+            dist.all_reduce(tensor, group=part)
+            assert tensor.tolist() == [float(sum(1 << one for one in ranks))] * 2
+            last = torch.tensor([rank])
+            dist.broadcast(last, world - 1, group=part)
+            assert last.item() == world - 1 and dist.get_rank(part) == ranks.index(rank)
+            dist.destroy_process_group(part)
+    dist.barrier()
+
+
 def main():
     dist.init_process_group("landbridge", timeout=timedelta(seconds=120))
     gloo, cases = dist.new_group(backend="gloo"), Cases()
@@ -180,6 +196,7 @@ def main():
         for one, other in zip(got, expected):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True, msg=name)
     check_without_gloo()
+    check_parts_of_sites()
     print(json.dumps({"rank": dist.get_rank(), "cases": names}), flush=True)
     dist.destroy_process_group()
 

@@ -3,20 +3,19 @@
 use super::args::{RelayArgs, SideNames};
 use super::control::RelayControl;
 use super::report::{print_report, report_listening};
-use super::settings::RelaySettings;
+use super::settings::{RelaySettings, relay_conditions_from_flags};
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::interrupt::watch_interrupts;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::recording::Recorder;
 use crate::relay::{Relay, RelayCounters, RelayError, RelaySpec};
-use crate::{CapacitySourceError, Conditions, ConditionsError, SpecError};
+use crate::{CapacitySourceError, ConditionsError, SpecError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// Relays packets until a signal or the end of standard input. Returns the exit code.
 pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
@@ -71,7 +70,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let seed = relay_seed_from_flags(args)?;
-    let conditions = relay_conditions(args, seed)?;
+    let conditions = relay_conditions_from_flags(args, seed)?;
     let settings = RelaySettings::new(args, &conditions);
     let (forward, backward) = settings.link_specs()?;
     conditions.check(&forward)?;
@@ -109,16 +108,6 @@ fn relay_seed_from_flags(args: &RelayArgs) -> Result<u64, RelayFailure> {
         (Some(seed), None, None) | (None, Some(seed), None) => Ok(seed),
         _ => Err(RelayFailure::Seeds),
     }
-}
-
-/// Returns the recorded capacity, parallel paths and cross traffic that the flags describe.
-fn relay_conditions(args: &RelayArgs, seed: u64) -> Result<Conditions, RelayFailure> {
-    let capacity = args.capacity.as_ref().map(|source| source.load(Path::new(""), seed));
-    Ok(Conditions {
-        capacity: capacity.transpose()?.map(Arc::new),
-        parallel: args.parallel.iter().map(|words| words.link).collect(),
-        cross: args.cross.clone(),
-    })
 }
 
 /// Answers commands and shows progress until the relay ends. Returns the exit code.

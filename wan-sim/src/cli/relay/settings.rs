@@ -1,7 +1,9 @@
 //! The links of a relay: as the flags describe them, and as commands change them.
 
 use super::args::RelayArgs;
-use crate::{Conditions, Jitter, LinkSpec, QueueSize, SpecError};
+use crate::{CapacitySourceError, Conditions, Jitter, LinkSpec, QueueSize, SpecError};
+use std::path::Path;
+use std::sync::Arc;
 use units::{BitRate, Fraction, Span};
 
 /// The links of a relay as they are now.
@@ -45,6 +47,22 @@ impl RelaySettings {
             }
         }
     }
+}
+
+/// Returns the recorded capacity, parallel paths and cross traffic that the flags describe.
+///
+/// # Errors
+/// [`CapacitySourceError`]: the recording cannot be read.
+pub(super) fn relay_conditions_from_flags(
+    args: &RelayArgs,
+    seed: u64,
+) -> Result<Conditions, CapacitySourceError> {
+    let capacity = args.capacity.as_ref().map(|source| source.load(Path::new(""), seed));
+    Ok(Conditions {
+        capacity: capacity.transpose()?.map(Arc::new),
+        parallel: args.parallel.iter().map(|words| words.link).collect(),
+        cross: args.cross.clone(),
+    })
 }
 
 /// 0 bit/s: stands for a missing option `--rate`, which clap refuses before. [`LinkSpec::new`]

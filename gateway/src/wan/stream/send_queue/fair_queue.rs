@@ -1,5 +1,7 @@
 //! Segments of one traffic class, shared between jobs by deficit round-robin (DRR).
 //!
+//! The groups of a job share what the job has: they send a segment each in turns.
+//!
 //! Each job in the round has a deficit: the bytes that it may still send. The job at the front sends
 //! while its first segment fits its deficit; else it gets a quantum and goes to the back.
 
@@ -11,15 +13,59 @@ use std::collections::{BTreeMap, VecDeque};
 /// The queue of one traffic class.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    queues: BTreeMap<GroupId, BTreeMap<SendOrder, QueuedSegment>>,
+    queues: BTreeMap<GroupId, JobQueue>,
     /// The round: jobs with a queued segment or an overdraft to repay, the next one first.
     pub(super) round: VecDeque<RoundEntry>,
+}
+
+/// The queued segments of one job. Its groups are in the order of their turns, each with a segment.
+#[derive(Debug, Default)]
+struct JobQueue(VecDeque<(GroupId, BTreeMap<SendOrder, QueuedSegment>)>);
+
+impl JobQueue {
+    /// Queues a segment among those of its group.
+    fn push_segment(&mut self, segment: QueuedSegment) {
+        let at = self.0.iter().position(|(group, _)| *group == segment.group);
+        let at = at.unwrap_or_else(|| {
+            self.0.push_back((segment.group, BTreeMap::new()));
+            self.0.len() - 1
+        });
+        self.0[at].1.insert(segment.send_order(), segment);
+    }
+
+    /// Returns the next segment, if there is one.
+    fn first_segment(&self) -> Option<&QueuedSegment> {
+        self.0.front()?.1.values().next()
+    }
+
+    /// Takes the next segment; then it is another group's turn.
+    fn take_first(&mut self) -> Option<QueuedSegment> {
+        let (group, mut queue) = self.0.pop_front()?;
+        let segment = queue.pop_first().map(|(_, segment)| segment);
+        if !queue.is_empty() {
+            self.0.push_back((group, queue));
+        }
+        segment
+    }
+
+    /// Removes the segments of a group that `which` selects; returns whether there was one.
+    fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
+        let Some(at) = self.0.iter().position(|(of, _)| *of == group) else { return false };
+        let queue = &mut self.0[at].1;
+        let before = queue.len();
+        queue.retain(|(_, _, _, key), _| !which(key));
+        let has_changed = queue.len() < before;
+        if queue.is_empty() {
+            self.0.remove(at);
+        }
+        has_changed
+    }
 }
 
 /// A job's place in the round.
 #[derive(Debug)]
 pub(super) struct RoundEntry {
-    pub group: GroupId,
+    pub job: GroupId,
     /// Bytes that the job may still send.
     pub deficit: u64,
 }
@@ -27,26 +73,30 @@ pub(super) struct RoundEntry {
 impl FairQueue {
     /// Queues a segment, and puts its job at the back of the round unless it is in it.
     pub fn push_segment(&mut self, segment: QueuedSegment) {
-        let group = segment.group;
-        self.enter_round(group);
-        self.queues.entry(group).or_default().insert(segment.send_order(), segment);
+        self.enter_round(segment.job);
+        self.queues.entry(segment.job).or_default().push_segment(segment);
     }
 
     /// Puts a job at the back of the round, unless it is in it.
-    pub fn enter_round(&mut self, group: GroupId) {
-        if self.round.iter().all(|entry| entry.group != group) {
-            self.round.push_back(RoundEntry { group, deficit: 0 });
+    pub fn enter_round(&mut self, job: GroupId) {
+        if self.round.iter().all(|entry| entry.job != job) {
+            self.round.push_back(RoundEntry { job, deficit: 0 });
         }
     }
 
     /// Returns the jobs with a queued segment.
     pub fn waiting_jobs(&self) -> impl Iterator<Item = GroupId> {
-        self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(group, _)| *group)
+        self.queues.iter().filter(|(_, queue)| !queue.0.is_empty()).map(|(job, _)| *job)
     }
 
-    /// Returns the queued segments of a job, in the order of sending.
-    pub fn segments_of(&self, group: GroupId) -> impl Iterator<Item = &QueuedSegment> {
-        self.queues.get(&group).into_iter().flat_map(BTreeMap::values)
+    /// Returns the queued segments of a job's group, in the order of sending.
+    pub fn segments_of(
+        &self,
+        job: GroupId,
+        group: GroupId,
+    ) -> impl Iterator<Item = &QueuedSegment> {
+        let groups = self.queues.get(&job).into_iter().flat_map(|queue| &queue.0);
+        groups.filter(move |(of, _)| *of == group).flat_map(|(_, queue)| queue.values())
     }
 
     /// Takes the next segment by deficit round-robin. `quantum(job, has segment)` is called at each
@@ -56,14 +106,16 @@ impl FairQueue {
         &mut self,
         quantum: &mut dyn FnMut(GroupId, bool) -> Option<u64>,
     ) -> Option<QueuedSegment> {
-        while let Some(RoundEntry { group, deficit }) = self.round.front_mut() {
-            let first = self.queues.get_mut(group).and_then(BTreeMap::first_entry);
+        while let Some(RoundEntry { job, deficit }) = self.round.front_mut() {
+            let queue = self.queues.get_mut(job);
+            let first = queue.as_ref().and_then(|queue| queue.first_segment());
+            let first = first.map(|segment| segment.payload.len());
             let has_segment = first.is_some();
-            if let Some(first) = first.filter(|first| *deficit >= first.get().payload.len()) {
-                *deficit -= first.get().payload.len();
-                return Some(first.remove());
+            if let Some(bytes) = first.filter(|bytes| *deficit >= *bytes) {
+                *deficit -= bytes;
+                return queue.and_then(JobQueue::take_first);
             }
-            match quantum(*group, has_segment) {
+            match quantum(*job, has_segment) {
                 Some(more) if has_segment => *deficit += more,
                 // A job without a segment saves nothing up.
                 Some(_) => *deficit = 0,
@@ -77,11 +129,8 @@ impl FairQueue {
         None
     }
 
-    /// Removes the queued segments of a job that `which` selects; returns whether there was one.
+    /// Removes the queued segments of a group that `which` selects; returns whether there was one.
     pub fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
-        let Some(queue) = self.queues.get_mut(&group) else { return false };
-        let before = queue.len();
-        queue.retain(|(_, _, _, key), _| !which(key));
-        queue.len() < before
+        self.queues.values_mut().any(|queue| queue.remove_segments(group, &which))
     }
 }

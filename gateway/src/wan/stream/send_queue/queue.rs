@@ -43,9 +43,10 @@ impl SendQueue {
 
     /// Queues a segment for the lanes of the peer. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
-        let NewSegment { group, header, priority, tail, payload } = segment;
+        let NewSegment { job, group, header, priority, tail, payload } = segment;
         let class = TrafficClass::of(priority);
         lock(&self.scheduler).push_segment(QueuedSegment {
+            job,
             group,
             header,
             payload,
@@ -60,8 +61,8 @@ impl SendQueue {
     }
 
     /// Charges bytes of a job's control messages to the job's share of the link.
-    pub fn charge_control_bytes(&self, group: GroupId, bytes: u64) {
-        lock(&self.scheduler).charge_control_bytes(group, bytes);
+    pub fn charge_control_bytes(&self, job: GroupId, bytes: u64) {
+        lock(&self.scheduler).charge_control_bytes(job, bytes);
     }
 
     /// Sets whether the lane of `connection` is being taken away: it then pulls nothing more.

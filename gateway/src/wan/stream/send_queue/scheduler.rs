@@ -107,7 +107,7 @@ impl Scheduler {
         Some(segment)
     }
 
-    /// Removes the queued segments of a job that `which` selects; returns whether there was one.
+    /// Removes the queued segments of a group that `which` selects; returns whether there was one.
     pub fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
         let small = self.small.remove_segments(group, &which);
         self.bulk.remove_segments(group, &which) || small
@@ -153,7 +153,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the parity shards of a job's next segment. Only the last segments of a collective
+    /// Returns the parity shards of a group's next segment. Only the last segments of a collective
     /// have parity: a loss in earlier ones is retransmitted while the rest is sent. A later
     /// collective's segment that overtakes them counts as last as well.
     fn parity_for(&self, next: &QueuedSegment) -> u16 {
@@ -161,7 +161,10 @@ impl Scheduler {
         if parity == 0 {
             return 0;
         }
-        let queued = || self.small.segments_of(next.group).chain(self.bulk.segments_of(next.group));
+        let queued = || {
+            let small = self.small.segments_of(next.job, next.group);
+            small.chain(self.bulk.segments_of(next.job, next.group))
+        };
         let pulled = self.pulled.iter().filter(|((group, _), _)| *group == next.group);
         let pulled = pulled.map(|(_, pulled)| &pulled.segment);
         let bytes_of = |some: &mut dyn Iterator<Item = &QueuedSegment>| -> u64 {
@@ -209,21 +212,19 @@ impl Scheduler {
         let overdrawn: Vec<_> =
             self.small.waiting_jobs().filter(|group| self.is_overdrawn(*group)).collect();
         let entries = self.small.round.iter_mut();
-        entries
-            .filter(|entry| overdrawn.contains(&entry.group))
-            .for_each(|entry| entry.deficit = 0);
+        entries.filter(|entry| overdrawn.contains(&entry.job)).for_each(|entry| entry.deficit = 0);
         let heaviest = self.heaviest_weight(&self.small);
         let segment = self.small.take_segment(&mut |group, has_segment| {
             let quantum = send_quantum_bytes(job_send_weight(&self.weights, group), heaviest);
             has_segment.then_some(if overdrawn.contains(&group) { 0 } else { quantum })
         })?;
-        self.overdraw(segment.group, segment.payload.len());
+        self.overdraw(segment.job, segment.payload.len());
         Some(segment)
     }
 
     /// Returns the weight of the heaviest job in the round of `queue`.
     fn heaviest_weight(&self, queue: &FairQueue) -> u64 {
-        queue.round.iter().map(|entry| self.job_weight(entry.group)).max().unwrap_or(1)
+        queue.round.iter().map(|entry| self.job_weight(entry.job)).max().unwrap_or(1)
     }
 }
 

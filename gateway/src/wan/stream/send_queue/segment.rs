@@ -7,17 +7,19 @@ use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
 
-/// The name of a segment in a send queue: its job and its key.
+/// The name of a segment in a send queue: its group and its key.
 pub type SegmentId = (GroupId, SegmentKey);
 
-/// The order within a job: the smaller class first, then the lower collective, then the segment that is
+/// The order within a group: the smaller class first, then the lower collective, then the segment that is
 /// less far into its tree. Sequences grow through all epochs.
 pub(super) type SendOrder = (SizeClass, Sequence, u32, SegmentKey);
 
 /// A segment to push.
 #[derive(Debug)]
 pub struct NewSegment {
-    /// The job's group.
+    /// The job, whose share of the link it uses.
+    pub job: GroupId,
+    /// The group: the job itself, or a group of its ranks.
     pub group: GroupId,
     /// The header that goes before the payload.
     pub header: SegmentHeader,
@@ -32,7 +34,9 @@ pub struct NewSegment {
 /// A segment that waits, or that a lane has pulled.
 #[derive(Debug, Clone)]
 pub struct QueuedSegment {
-    /// The job's group.
+    /// The job, whose share of the link it uses.
+    pub job: GroupId,
+    /// The group: the job itself, or a group of its ranks.
     pub group: GroupId,
     /// The header that goes before the payload.
     pub header: SegmentHeader,
@@ -70,12 +74,12 @@ impl TrafficClass {
 }
 
 impl QueuedSegment {
-    /// Returns the segment's job and key, which name it in the send queue.
+    /// Returns the segment's group and key, which name it in the send queue.
     pub(super) fn segment_id(&self) -> SegmentId {
         (self.group, self.header.key)
     }
 
-    /// Returns the segment's place in the order of its job's segments.
+    /// Returns the segment's place in the order of its group's segments.
     pub(super) fn send_order(&self) -> SendOrder {
         let key = self.header.key;
         (self.priority.class, key.sequence, self.priority.depth, key)

@@ -194,9 +194,9 @@ impl TransferPart {
             && self.streaming_peer(me) != Some(peer)
     }
 
-    /// Returns the index of the first segment, of a peer or our own, that waits here or may come to
-    /// wait.
-    pub fn first_buffered_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
+    /// Returns the first segment that takes gateway memory here, or may come to take it: all before it
+    /// are done. Grants to `peer` count from it. With `me` as `peer` it is for our own partials.
+    pub fn first_unreleased_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
         if peer == me || self.passes_on { self.done_prefix } else { self.result_prefix }
     }
 

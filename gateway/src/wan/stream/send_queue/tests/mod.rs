@@ -44,6 +44,7 @@ fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: TailParity) {
     let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
     let priority = SegmentPriority { class: SizeClass::for_buffer(bytes.into()), depth: 0 };
     queue.push(NewSegment {
+        job: GroupId(group),
         group: GroupId(group),
         header,
         priority,

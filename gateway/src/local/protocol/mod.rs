@@ -4,6 +4,7 @@
 //! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
 use super::refusal::Refusal;
+use crate::events::GroupNumber;
 use hier_collectives::codec::{
     DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64,
 };
@@ -11,6 +12,7 @@ use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use hier_collectives::store::{StoreRequest, read_store_answer, write_store_answer};
+use hier_collectives::wire::{read_ranks, write_ranks};
 use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
@@ -72,6 +74,25 @@ pub enum Request {
         /// The request.
         request: StoreRequest,
     },
+    /// Make a group of ranks of the job.
+    MakeGroup(MakeGroup),
+    /// Leave a group, in which nothing of this rank is under way.
+    LeaveGroup(GroupNumber),
+    /// A post or commit in a group.
+    InGroup(GroupNumber, Box<Request>),
+}
+
+/// A group that a rank makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MakeGroup {
+    /// The number that the trainer gives it, above those of all groups that it has made so far.
+    pub number: GroupNumber,
+    /// The group of which it is a part.
+    pub parent: GroupNumber,
+    /// Its place in the parent, or the caller's tag. All its ranks give the same.
+    pub place: u64,
+    /// Its ranks by their numbers in the job, ascending.
+    pub ranks: Vec<RankId>,
 }
 
 /// The first request.
@@ -114,6 +135,8 @@ pub enum Response {
         /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
         bytes: u32,
     },
+    /// An event or a piece of a group.
+    InGroup(GroupNumber, Box<Response>),
 }
 
 impl From<[u8; TOKEN_BYTES]> for Token {
@@ -141,6 +164,11 @@ impl fmt::Debug for Token {
 }
 
 impl Request {
+    /// Returns the request as one in a group.
+    pub fn in_group(self, number: GroupNumber) -> Self {
+        if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
+    }
+
     /// Encodes a trainer's request, without its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
@@ -176,6 +204,20 @@ impl Request {
                 write_u64(&mut out, *offset);
                 write_u32(&mut out, *bytes);
             }
+            Self::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
+                out.push(6);
+                [number.0, parent.0, *place].into_iter().for_each(|n| write_u64(&mut out, n));
+                write_ranks(ranks, &mut out);
+            }
+            Self::LeaveGroup(number) => {
+                out.push(7);
+                write_u64(&mut out, number.0);
+            }
+            Self::InGroup(number, request) => {
+                out.push(8);
+                write_u64(&mut out, number.0);
+                out.extend(request.encode());
+            }
             Self::Store { number, timeout, request } => {
                 out.push(14);
                 write_u64(&mut out, *number);
@@ -193,6 +235,22 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader(bytes);
         let request = match reader.read_u8()? {
+            6 => Self::MakeGroup(MakeGroup {
+                number: GroupNumber(reader.read_u64()?),
+                parent: GroupNumber(reader.read_u64()?),
+                place: reader.read_u64()?,
+                ranks: read_ranks(&mut reader)?,
+            }),
+            7 => Self::LeaveGroup(GroupNumber(reader.read_u64()?)),
+            8 => {
+                let number = GroupNumber(reader.read_u64()?);
+                let request = match reader.read_u8()? {
+                    2 => Self::read_post(&mut reader)?,
+                    4 => Self::read_commit(&mut reader)?,
+                    _ => return Err(DecodeError::Unknown("request in a group")),
+                };
+                Self::InGroup(number, Box::new(request))
+            }
             1 => Self::Attach(Attach {
                 version: reader.read_u16()?,
                 rank: RankId(reader.read_u32()?),
@@ -202,11 +260,7 @@ impl Request {
             }),
             2 => Self::read_post(&mut reader)?,
             3 => Self::Detach,
-            4 => Self::Commit(Commit {
-                epoch: Epoch(reader.read_u64()?),
-                step: Step(reader.read_u64()?),
-                timeout: Span::from_ns(reader.read_u64()?),
-            }),
+            4 => Self::read_commit(&mut reader)?,
             5 => Self::ContributionPiece {
                 offset: reader.read_u64()?,
                 bytes: read_local_piece_length(&mut reader)?,
@@ -223,6 +277,15 @@ impl Request {
 }
 
 impl Request {
+    /// Reads the fields of a commit.
+    fn read_commit(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::Commit(Commit {
+            epoch: Epoch(reader.read_u64()?),
+            step: Step(reader.read_u64()?),
+            timeout: Span::from_ns(reader.read_u64()?),
+        }))
+    }
+
     /// Reads the fields of a post. What ranks must agree on of its counts follows from them.
     fn read_post(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
@@ -238,6 +301,11 @@ impl Request {
 }
 
 impl Response {
+    /// Returns the response as one about a group.
+    pub fn of_group(self, number: GroupNumber) -> Self {
+        if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
+    }
+
     /// Encodes a gateway's response, without its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
@@ -254,8 +322,7 @@ impl Response {
             }
             Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
                 out.push(3);
-                write_u64(&mut out, epoch.0);
-                write_u64(&mut out, next.0);
+                [epoch.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
                 out.push(u8::from(committed.is_some()));
                 write_u64(&mut out, committed.map_or(0, |step| step.0));
                 write_local_failure(ended.as_ref(), &mut out);
@@ -296,9 +363,17 @@ impl Response {
             }
             Self::ResultPiece { sequence, offset, bytes } => {
                 out.push(10);
-                write_u64(&mut out, sequence.0);
-                write_u64(&mut out, *offset);
+                [sequence.0, *offset].into_iter().for_each(|n| write_u64(&mut out, n));
                 write_u32(&mut out, *bytes);
+            }
+            Self::InGroup(number, response) => {
+                out.push(11);
+                write_u64(&mut out, number.0);
+                out.extend(response.encode());
+            }
+            Self::Event(RankEvent::Disbanded { failure }) => {
+                out.push(12);
+                failure.write_to(&mut out);
             }
         }
         out
@@ -317,6 +392,23 @@ impl Response {
                 fabric: reader.read_text()?,
             },
             2 => Self::Refused(Refusal::read_from(&mut reader)?),
+            11 => {
+                let number = GroupNumber(reader.read_u64()?);
+                let kind = reader.read_u8()?;
+                Self::InGroup(number, Box::new(Self::read_group_response(&mut reader, kind)?))
+            }
+            19 => {
+                let (number, answer) = (reader.read_u64()?, read_store_answer(&mut reader)?);
+                Self::Event(RankEvent::StoreAnswered { number, answer })
+            }
+            kind => Self::read_group_response(&mut reader, kind)?,
+        };
+        reader.check_end(response)
+    }
+
+    /// Reads a response of type `kind` that can be about any group: an event or a piece.
+    fn read_group_response(reader: &mut FieldReader<'_>, kind: u8) -> Result<Self, DecodeError> {
+        Ok(match kind {
             3 => {
                 let (epoch, next) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
                 let committed = match (reader.read_u8()?, reader.read_u64()?) {
@@ -324,7 +416,7 @@ impl Response {
                     (1, step) => Some(Step(step)),
                     _ => return Err(DecodeError::Unknown("committed")),
                 };
-                let ended = read_local_failure(&mut reader)?;
+                let ended = read_local_failure(reader)?;
                 Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
             }
             4 => {
@@ -343,12 +435,12 @@ impl Response {
             }
             6 => {
                 let (sequence, failure) =
-                    (Sequence(reader.read_u64()?), Failure::read_from(&mut reader)?);
+                    (Sequence(reader.read_u64()?), Failure::read_from(reader)?);
                 Self::Event(RankEvent::Failed { sequence, failure })
             }
             7 => Self::Event(RankEvent::Committed { step: Step(reader.read_u64()?) }),
             8 => {
-                let (step, failure) = (Step(reader.read_u64()?), Failure::read_from(&mut reader)?);
+                let (step, failure) = (Step(reader.read_u64()?), Failure::read_from(reader)?);
                 Self::Event(RankEvent::CommitFailed { step, failure })
             }
             9 => {
@@ -361,15 +453,11 @@ impl Response {
             10 => Self::ResultPiece {
                 sequence: Sequence(reader.read_u64()?),
                 offset: reader.read_u64()?,
-                bytes: read_local_piece_length(&mut reader)?,
+                bytes: read_local_piece_length(reader)?,
             },
-            19 => {
-                let (number, answer) = (reader.read_u64()?, read_store_answer(&mut reader)?);
-                Self::Event(RankEvent::StoreAnswered { number, answer })
-            }
+            12 => Self::Event(RankEvent::Disbanded { failure: Failure::read_from(reader)? }),
             _ => return Err(DecodeError::Unknown("response")),
-        };
-        reader.check_end(response)
+        })
     }
 }
 
@@ -435,141 +523,4 @@ pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::local::refusal::RefusalReason;
-    use hier_collectives::descriptor::{ArrayShape, Dtype, Pattern, ReduceOp};
-    use hier_collectives::post::{Failure, FailureCode};
-    use proptest::prelude::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_tokens_debug_form_shows_no_byte() {
-        let (version, job, rank) = (LOCAL_VERSION, "train".to_owned(), RankId(0));
-        let attach = Attach { version, job, token: Token([137; 32]), rank, arena_bytes: 1 };
-        let shown = format!("{:?}", Request::Attach(attach));
-        assert!(shown.contains("train") && !shown.contains("137"), "{shown}");
-    }
-
-    proptest! {
-        #[test]
-        fn requests_survive_the_wire(
-            n: [u64; 8],
-            rank: u32,
-            token: [u8; 32],
-            job in ".{0,40}",
-            kind in 0..5,
-            counts: Vec<u64>,
-        ) {
-            let op = ReduceOp::ALL[(n[0] % ReduceOp::ALL.len() as u64) as usize];
-            let dtype = Dtype::ALL[(n[1] % Dtype::ALL.len() as u64) as usize];
-            let code = 1 + (n[4] % 9) as u8;
-            let pattern = Pattern::from_code(code, RankId(rank));
-            let pattern = pattern.or(Pattern::from_code(code, RankId(0))).expect("known");
-            let counts: Arc<[u64]> = counts.into();
-            let counts = match n[6] % 3 {
-                0 => Counts::Even,
-                1 => Counts::ByRank(counts),
-                _ => Counts::ByPair { to: Arc::clone(&counts), from: counts },
-            };
-            let agreed = counts.agreed();
-            let (elements, layout_hash) = (n[2], n[3]);
-            let shape = if n[5] % 2 == 0 { vec![elements] } else { vec![1, elements] };
-            let shape = ArrayShape::new(&shape).expect("few dimensions");
-            let descriptor =
-                Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: agreed };
-            let request = match kind {
-                0 => Request::Attach(Attach {
-                    version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],
-                }),
-                1 => Request::Post {
-                    post: Post {
-                        epoch: Epoch(n[4]),
-                        sequence: Sequence(n[5]),
-                        descriptor,
-                        counts,
-                        weight: 2.5,
-                        timeout: Span::from_ns(n[6]),
-                    },
-                    contribution_offset: n[7],
-                    result_offset: n[0],
-                },
-                2 => Request::Commit(Commit {
-                    epoch: Epoch(n[0]),
-                    step: Step(n[1]),
-                    timeout: Span::from_ns(n[2]),
-                }),
-                3 => Request::ContributionPiece {
-                    offset: n[0],
-                    bytes: 1 + rank % PIECE_BYTES_MAX,
-                },
-                _ => Request::Detach,
-            };
-            let bytes = request.encode();
-            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-            prop_assert_eq!(Request::decode(&bytes), Ok(request));
-        }
-
-        #[test]
-        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..10) {
-            let sequence = Sequence(n[0]);
-            let timing = Timing {
-                posted: TimeNs::from_ns(n[1]),
-                wan_begin: TimeNs::from_ns(n[2]),
-                wan_end: TimeNs::from_ns(n[3]),
-                ready: TimeNs::from_ns(n[4]),
-            };
-            let response = match kind {
-                0 => Response::Attached { version: 1, world_size: 4, fabric: text },
-                1 => {
-                    let reason = RefusalReason::ALL[n[1] as usize % RefusalReason::ALL.len()];
-                    Response::Refused(Refusal::new(reason, text))
-                }
-                2 => {
-                    let committed = (n[2] % 2 == 0).then_some(Step(n[3]));
-                    let (epoch, next) = (Epoch(n[1]), sequence);
-                    let failure = Failure::new(FailureCode::Disagreement, text);
-                    let ended = (n[4] % 2 == 0).then_some(failure);
-                    Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
-                }
-                3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
-                4 => Response::Event(RankEvent::ContributionFree { sequence }),
-                5 => Response::Event(RankEvent::Committed { step: Step(n[1]) }),
-                8 => {
-                    let bytes = 1 + n[2] as u32 % PIECE_BYTES_MAX;
-                    Response::ResultPiece { sequence, offset: n[1], bytes }
-                }
-                7 => {
-                    let why = Failure::truncate_text(text);
-                    Response::Event(RankEvent::EpochAwaited { why })
-                }
-                6 => {
-                    let failure = Failure::new(FailureCode::RegionLost, text);
-                    Response::Event(RankEvent::CommitFailed { step: Step(n[1]), failure })
-                }
-                _ => {
-                    let failure = Failure::new(FailureCode::Stalled, text);
-                    Response::Event(RankEvent::Failed { sequence, failure })
-                }
-            };
-            let bytes = response.encode();
-            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-            prop_assert_eq!(Response::decode(&bytes), Ok(response));
-        }
-
-        #[test]
-        fn pieces_of_other_lengths_are_refused(offset: u64, more in PIECE_BYTES_MAX + 1..) {
-            for bytes in [0, more] {
-                let request = Request::ContributionPiece { offset, bytes };
-                prop_assert!(Request::decode(&request.encode()).is_err());
-                let response = Response::ResultPiece { sequence: Sequence(1), offset, bytes };
-                prop_assert!(Response::decode(&response.encode()).is_err());
-            }
-        }
-
-        #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Request::decode(&bytes), Response::decode(&bytes));
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,236 @@
+//! One group as a rank's connection sees it: its epoch, and what is under way in it.
+//!
+//! The job itself is a group. [`super`] hands a group the events of the gateway, on its
+//! reader's task; callers post and commit under the connection's lock.
+
+use crate::client::tensor::Tensor;
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
+use std::collections::{BTreeMap, VecDeque};
+use tokio::sync::oneshot;
+
+/// The result of a collective: its timestamps, or why it failed.
+pub(in crate::client) type CollectiveResult = Result<Timing, Failure>;
+
+/// Collectives and commits of one group under way.
+#[derive(Debug, Default)]
+pub(in crate::client) struct GroupState {
+    /// The caller's rank in the group.
+    pub rank: RankId,
+    /// The current epoch.
+    pub epoch: Epoch,
+    /// Number of the next collective.
+    pub next: Sequence,
+    pub operations: BTreeMap<Sequence, PendingOperation>,
+    /// The epoch of the last post that no commit covers yet.
+    pub uncommitted: Option<Epoch>,
+    /// Commits without an answer, oldest first.
+    pub commits: VecDeque<PendingCommit>,
+    /// The last step known to be complete in every region.
+    pub committed: Option<Step>,
+    /// The last failure of a collective of this rank.
+    last_failure: Option<Failure>,
+    /// The reason of the last epoch's end, if posts of ranks were at fault and no collective of
+    /// this rank failed for it.
+    untold: Option<Failure>,
+    /// The reason why no epoch is under way, in the words of the gateway.
+    pub awaited: Option<String>,
+    /// Why the group is over for this rank: the connection ended, or the group was disbanded.
+    pub over: Option<Failure>,
+    /// How many groups this rank has made of this one in the current epoch.
+    pub makings: u32,
+    /// Whether nobody has a handle of the group, which is left once nothing is under way.
+    pub is_leaving: bool,
+    /// The epochs in which the caller may post.
+    allowed: AllowedEpochs,
+}
+
+/// The epochs in which a rank may post and commit.
+#[derive(Debug, Clone, Copy, Default)]
+enum AllowedEpochs {
+    /// Each, as it comes.
+    #[default]
+    All,
+    /// The current one only.
+    Current,
+    /// None, since the one that was allowed has ended. A number is not enough to tell: it may come
+    /// again after all gateways were started again.
+    Ended(Epoch),
+}
+
+/// A collective under way: its tensor, and the channels to its operation.
+#[derive(Debug)]
+pub(in crate::client) struct PendingOperation {
+    pub tensor: Tensor,
+    pub ready: Option<oneshot::Sender<CollectiveResult>>,
+    done: oneshot::Sender<Tensor>,
+}
+
+/// A commit without an answer.
+#[derive(Debug)]
+pub(in crate::client) struct PendingCommit {
+    pub step: Step,
+    pub answer: oneshot::Sender<Result<(), Failure>>,
+}
+
+/// The receivers of an operation that was begun.
+pub(in crate::client) struct OperationReceivers {
+    pub ready: oneshot::Receiver<CollectiveResult>,
+    pub done: oneshot::Receiver<Tensor>,
+}
+
+impl GroupState {
+    /// Makes the state of a group without an epoch, in which the caller has this rank.
+    pub fn of_rank(rank: RankId) -> Self {
+        Self { rank, ..Self::default() }
+    }
+
+    /// Adds a collective of `tensor` under the next sequence number; returns the channels by which
+    /// its end is reported.
+    pub fn begin_operation(&mut self, tensor: Tensor) -> OperationReceivers {
+        let (ready, ready_receiver) = oneshot::channel();
+        let (done, done_receiver) = oneshot::channel();
+        let sequence = self.next;
+        self.next = Sequence(sequence.0 + 1);
+        self.operations.insert(sequence, PendingOperation { tensor, ready: Some(ready), done });
+        self.uncommitted = Some(self.epoch);
+        OperationReceivers { ready: ready_receiver, done: done_receiver }
+    }
+
+    /// Takes the reason why posts of ranks ended the last epoch, if no collective of this rank
+    /// failed for it. The next post of this rank would be the wrong one, too.
+    pub fn take_untold_failure(&mut self) -> Option<Failure> {
+        self.untold.take()
+    }
+
+    /// Restricts posts and commits to the current epoch, which is returned.
+    pub fn agree_to_epoch(&mut self) -> Epoch {
+        self.allowed = AllowedEpochs::Current;
+        // The caller begins anew, so that posts of the epoch before are no concern of it.
+        self.untold = None;
+        self.epoch
+    }
+
+    /// Whether the connection stands and the epoch that the caller agreed to goes on.
+    pub fn is_epoch_agreed(&self) -> bool {
+        self.over.is_none() && matches!(self.allowed, AllowedEpochs::Current)
+    }
+
+    /// Returns the failure of a post or commit, if the caller has agreed to an epoch that ended.
+    pub fn epoch_failure(&self) -> Option<Failure> {
+        let AllowedEpochs::Ended(agreed) = self.allowed else { return None };
+        let text = format!("epoch {agreed} ended; contribution intact; begin the step again");
+        Some(Failure::new(FailureCode::EpochEnded, text))
+    }
+
+    /// Takes up a new epoch, whose first collective has the number `next`. `ended` is the reason why
+    /// the one before ended.
+    fn begin_epoch(&mut self, epoch: Epoch, next: Sequence, ended: Option<Failure>) {
+        self.note_epoch_end(ended);
+        if matches!(self.allowed, AllowedEpochs::Current) {
+            self.allowed = AllowedEpochs::Ended(self.epoch);
+        }
+        (self.epoch, self.next, self.awaited) = (epoch, next, None);
+        self.makings = 0;
+    }
+
+    /// Notes why the epoch before ended; `None` if this rank was not in it.
+    fn note_epoch_end(&mut self, ended: Option<Failure>) {
+        let was_member = self.epoch != Epoch::default();
+        // A collective of that epoch without a result fails for the same reason, a little later.
+        let fails = self.operations.values().any(|pending| pending.ready.is_some());
+        let untold = ended.filter(|failure| {
+            failure.code.is_fault_of_posts() && self.last_failure.as_ref() != Some(failure)
+        });
+        self.untold = untold.filter(|_| was_member && !fails);
+    }
+
+    /// Removes a collective, gives its tensor back to the caller, and reports `failure` if no
+    /// result was reported before.
+    fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
+        let Some(mut pending) = self.operations.remove(&sequence) else { return };
+        if let (Some(ready), Some(failure)) = (pending.ready.take(), failure) {
+            let _ = ready.send(Err(failure));
+        }
+        let _ = pending.done.send(pending.tensor);
+    }
+
+    /// Completes the caller's waiting `commit(step)` with the gateway's answer.
+    fn answer_commit(&mut self, step: Step, outcome: Result<(), Failure>) {
+        let waits = self.commits.iter().position(|commit| commit.step == step);
+        if let Some(commit) = waits.and_then(|at| self.commits.remove(at)) {
+            let _ = commit.answer.send(outcome);
+        }
+    }
+}
+
+impl GroupState {
+    /// Applies an event of the gateway.
+    pub fn handle_event(&mut self, event: RankEvent) {
+        match event {
+            RankEvent::EpochBegan { epoch, next, committed, ended } => {
+                self.begin_epoch(epoch, next, ended);
+                self.committed = committed;
+            }
+            RankEvent::EpochAwaited { why } => self.awaited = Some(why),
+            RankEvent::ResultReady { sequence, timing } => {
+                let pending = self.operations.get_mut(&sequence);
+                if let Some(ready) = pending.and_then(|pending| pending.ready.take()) {
+                    let _ = ready.send(Ok(timing));
+                }
+            }
+            RankEvent::ContributionFree { sequence } => self.finish_operation(sequence, None),
+            RankEvent::Failed { sequence, failure } => {
+                self.last_failure = Some(failure.clone());
+                self.finish_operation(sequence, Some(failure));
+            }
+            RankEvent::Committed { step } => {
+                self.committed = Some(step);
+                self.answer_commit(step, Ok(()));
+            }
+            RankEvent::CommitFailed { step, failure } => self.answer_commit(step, Err(failure)),
+            RankEvent::Disbanded { failure } => {
+                self.over.get_or_insert(failure);
+            }
+            // The connection takes the answers of the store, which is of the job as a whole.
+            RankEvent::StoreAnswered { .. } => {}
+        }
+    }
+
+    /// Ends everything under way, since the connection ended.
+    pub fn end_with_connection(&mut self, failure: &Failure) {
+        self.over.get_or_insert_with(|| failure.clone());
+        let under_way: Vec<Sequence> = self.operations.keys().copied().collect();
+        for sequence in under_way {
+            self.finish_operation(sequence, Some(failure.clone()));
+        }
+        for commit in std::mem::take(&mut self.commits) {
+            let _ = commit.answer.send(Err(failure.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posts_keep_to_the_epoch_that_the_caller_began() {
+        let mut state = GroupState::default();
+        state.begin_epoch(Epoch(1), Sequence(0), None);
+        assert!(!state.is_epoch_agreed() && state.epoch_failure().is_none(), "any epoch will do");
+        assert_eq!(state.agree_to_epoch(), Epoch(1));
+        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
+        // All gateways were started again, so that the number is the same.
+        state.begin_epoch(Epoch(1), Sequence(0), None);
+        let failure = state.epoch_failure().expect("the step belongs to the epoch before");
+        assert_eq!(failure.code, FailureCode::EpochEnded);
+        state.begin_epoch(Epoch(2), Sequence(0), None);
+        let again = state.epoch_failure().expect("until the caller agrees");
+        assert!(again.text.starts_with("epoch 1 ended"), "{again}");
+        assert_eq!(state.agree_to_epoch(), Epoch(2));
+        assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
+        state.over = Some(Failure::new(FailureCode::GatewayLost, "for this test".to_owned()));
+        assert!(!state.is_epoch_agreed());
+    }
+}

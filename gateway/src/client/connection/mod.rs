@@ -1,0 +1,364 @@
+//! The connection of a rank to its gateway: requests out, events in, and the state they share.
+//!
+//! [`write_connection_requests`] takes requests from a channel of `CLIENT_REQUESTS_MAX` entries
+//! (`attach.rs`); a caller that posts waits while the channel is full. [`read_connection_events`]
+//! completes operations, commits and requests to the store.
+
+pub(super) mod group_state;
+
+use super::attach::handover::ArenaHandover;
+use super::slots::SlotAllocator;
+use crate::events::GroupNumber;
+use crate::local::listener::{TrainerStream, Transport};
+use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
+use crate::local::remote::pieces::{
+    PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
+};
+use crate::memory::mem_slice::MemSlice;
+use crate::sync::lock;
+use group_state::GroupState;
+use hier_collectives::ids::{RankId, Sequence};
+use hier_collectives::post::{Failure, FailureCode, RankEvent};
+use hier_collectives::store::StoreAnswer;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// An attached rank's connection, shared by all clones of its client.
+pub(super) struct Connection {
+    pub rank: RankId,
+    pub world_size: u32,
+    /// The arena, and the way by which another connection hands it over.
+    pub handover: Arc<ArenaHandover>,
+    pub slots: Arc<Mutex<SlotAllocator>>,
+    /// Groups to leave, at most those that the rank is in.
+    pub departures: mpsc::UnboundedSender<GroupNumber>,
+    /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
+    pub requests: mpsc::Sender<Request>,
+    pub state: Mutex<ConnectionState>,
+    /// Room for requests to the store.
+    pub store_places: Arc<Semaphore>,
+    /// Notified whenever `state` changed.
+    pub changed: Notify,
+    /// Whether the first epoch began, or the connection ended before.
+    pub settled: watch::Sender<bool>,
+    /// Cancelled when the connection ended: stops the writer.
+    pub over: CancellationToken,
+    /// Stops the reader, also when the connection is dropped. The stream closes once the writer has
+    /// sent what was posted, and by that the gateway learns that the trainer is gone.
+    pub listening: CancellationToken,
+    pub _stop_listening: DropGuard,
+}
+
+/// The groups that a rank is in, the job itself among them, and its requests to the job's store.
+#[derive(Debug)]
+pub(super) struct ConnectionState {
+    groups: BTreeMap<GroupNumber, GroupState>,
+    /// The highest number of a group so far.
+    last_number: GroupNumber,
+    /// Requests to the store without an answer, by number.
+    store_requests: BTreeMap<u64, PendingStoreRequest>,
+    /// Number of the next request to the store.
+    next_store_request: u64,
+    /// Why the connection ended.
+    pub ended: Option<String>,
+}
+
+/// A request to the store without an answer. Its place is free once it is answered.
+#[derive(Debug)]
+pub(super) struct PendingStoreRequest {
+    pub answer: oneshot::Sender<StoreAnswer>,
+    pub _place: OwnedSemaphorePermit,
+}
+
+impl ConnectionState {
+    /// Makes the state of an attached rank, which is in no group but its job.
+    pub fn of_rank(rank: RankId) -> Self {
+        let groups = BTreeMap::from([(GroupNumber::JOB, GroupState::of_rank(rank))]);
+        let (last_number, store_requests) = (GroupNumber::JOB, BTreeMap::new());
+        Self { groups, last_number, store_requests, next_store_request: 0, ended: None }
+    }
+
+    /// Returns the state of a group that some handle stands for.
+    pub fn group_mut(&mut self, number: GroupNumber) -> &mut GroupState {
+        self.groups.get_mut(&number).expect("a group stays until its last handle is dropped")
+    }
+
+    /// Adds a group in which the caller has this rank; returns its number.
+    pub fn add_group(&mut self, rank: RankId) -> GroupNumber {
+        self.last_number.0 += 1;
+        self.groups.insert(self.last_number, GroupState::of_rank(rank));
+        self.last_number
+    }
+
+    /// Adds a request to the store; returns its number.
+    pub fn add_store_request(&mut self, request: PendingStoreRequest) -> u64 {
+        let number = self.next_store_request;
+        self.next_store_request += 1;
+        self.store_requests.insert(number, request);
+        number
+    }
+
+    /// Completes a request to the store with the gateway's answer.
+    fn answer_store_request(&mut self, number: u64, answer: StoreAnswer) {
+        if let Some(pending) = self.store_requests.remove(&number) {
+            let _ = pending.answer.send(answer);
+        }
+    }
+
+    /// Returns the failure of a request that comes after the end of the connection.
+    pub fn disconnect_failure(&self) -> Failure {
+        lost_connection_failure(self.ended.as_deref().unwrap_or("the connection ended"))
+    }
+}
+
+/// One rank's place in a group. Dropping it leaves the group.
+#[derive(Debug)]
+pub(super) struct GroupHandle {
+    /// The number by which the gateway knows the group on this connection.
+    pub number: GroupNumber,
+    /// The rank in the group.
+    pub rank: RankId,
+    /// The numbers in the job of the group's ranks, ascending; `None` for the job itself.
+    pub ranks: Option<Vec<RankId>>,
+    /// The number of ranks of the group.
+    pub size: u32,
+    pub connection: Weak<Connection>,
+}
+
+impl GroupHandle {
+    /// Makes the place of an attached rank in its job.
+    pub fn of_job(connection: &Arc<Connection>) -> Self {
+        Self {
+            number: GroupNumber::JOB,
+            rank: connection.rank,
+            ranks: None,
+            size: connection.world_size,
+            connection: Weak::new(),
+        }
+    }
+
+    /// Returns the number in the job of a rank of the group.
+    pub fn rank_in_job(&self, rank: u32) -> Option<RankId> {
+        match &self.ranks {
+            Some(ranks) => ranks.get(rank as usize).copied(),
+            None => (rank < self.size).then_some(RankId(rank)),
+        }
+    }
+}
+
+impl Drop for GroupHandle {
+    /// Leaves the group, once nothing of it is under way.
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.leave_group(self.number);
+        }
+    }
+}
+
+impl Connection {
+    /// Locks the state of groups and of requests to the store. Hold the lock for a moment only.
+    pub fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
+        lock(&self.state)
+    }
+
+    /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
+    /// where the gateway has them or reads none.
+    fn contribution_to_send(&self, request: &Request) -> Option<(MemSlice, u64)> {
+        let (number, request) = match request {
+            Request::InGroup(number, request) => (*number, &**request),
+            request => (GroupNumber::JOB, request),
+        };
+        let Request::Post { post, contribution_offset, .. } = request else { return None };
+        let state = self.lock_state();
+        let group = state.groups.get(&number)?;
+        if self.handover.transport() == Transport::Shared
+            || !is_contribution_sent_in_pieces(post.descriptor.pattern, group.rank)
+        {
+            return None;
+        }
+        // A collective that has failed meanwhile is of an old epoch, whose posts nobody reads.
+        let operation = group.operations.get(&post.sequence)?;
+        Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
+    }
+
+    /// Returns whether `bytes` bytes at `offset` lie in the result slot of a collective under way.
+    fn expects_result(
+        &self,
+        (number, sequence): (GroupNumber, Sequence),
+        offset: u64,
+        bytes: u32,
+    ) -> bool {
+        let end = offset.checked_add(bytes.into());
+        let state = self.lock_state();
+        let operation = state.groups.get(&number).and_then(|group| group.operations.get(&sequence));
+        let slot = operation.map(|operation| operation.tensor.result.memory());
+        let fits = slot.zip(end).is_some_and(|(slot, end)| end <= slot.len());
+        fits && self.handover.transport() == Transport::Streamed
+    }
+
+    /// Writes bytes of a result. The slot is the caller's again if the collective has ended, and then
+    /// nothing is written.
+    fn write_result(&self, (number, sequence): (GroupNumber, Sequence), offset: u64, bytes: &[u8]) {
+        let state = self.lock_state();
+        let group = state.groups.get(&number);
+        if let Some(operation) = group.and_then(|group| group.operations.get(&sequence)) {
+            operation.tensor.result.memory().copy_from_bytes(offset, bytes);
+        }
+    }
+
+    /// Applies an event of the gateway, and wakes the callers that wait for it. Events of groups that
+    /// the caller has left have no effect.
+    fn handle_event(&self, number: GroupNumber, event: RankEvent) {
+        let mut state = self.lock_state();
+        if let RankEvent::StoreAnswered { number, answer } = event {
+            return state.answer_store_request(number, answer);
+        }
+        let begins = matches!(event, RankEvent::EpochBegan { .. });
+        if let Some(group) = state.groups.get_mut(&number) {
+            group.handle_event(event);
+        }
+        self.leave_if_idle(number, &mut state);
+        drop(state);
+        if begins && number == GroupNumber::JOB {
+            self.settled.send_replace(true);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Leaves a group whose last handle was dropped, now or once nothing of it is under way.
+    pub fn leave_group(&self, number: GroupNumber) {
+        let mut state = self.lock_state();
+        if let Some(group) = state.groups.get_mut(&number) {
+            group.is_leaving = true;
+        }
+        self.leave_if_idle(number, &mut state);
+    }
+
+    /// Leaves a group that is to be left, if nothing of it is under way.
+    fn leave_if_idle(&self, number: GroupNumber, state: &mut ConnectionState) {
+        let is_idle = |group: &GroupState| group.is_leaving && group.operations.is_empty();
+        if state.groups.get(&number).is_some_and(is_idle) {
+            state.groups.remove(&number);
+            // The writer may be gone, and with it the attachment.
+            let _ = self.departures.send(number);
+        }
+    }
+
+    /// Ends the connection at once, with what was posted on it, for the caller's reason `why`.
+    pub fn give_up(&self, why: &str) {
+        self.listening.cancel();
+        self.disconnect(why);
+    }
+
+    /// Ends the connection for the reason `why`: all collectives, commits and requests to the store
+    /// fail that are under way.
+    fn disconnect(&self, why: &str) {
+        self.over.cancel();
+        let mut state = self.lock_state();
+        state.ended.get_or_insert_with(|| why.to_owned());
+        let failure = lost_connection_failure(why);
+        state.groups.values_mut().for_each(|group| group.end_with_connection(&failure));
+        // Their callers see that no answer comes any more.
+        state.store_requests.clear();
+        drop(state);
+        self.settled.send_replace(true);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Makes the failure of a collective or commit whose gateway cannot be reached any more.
+pub(super) fn lost_connection_failure(why: &str) -> Failure {
+    Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
+}
+
+/// Writes requests to the gateway until the connection ends, each behind the bytes that it needs.
+pub(super) async fn write_connection_requests(
+    connection: Weak<Connection>,
+    mut writer: WriteHalf<Box<dyn TrainerStream>>,
+    (mut requests, mut departures): (mpsc::Receiver<Request>, mpsc::UnboundedReceiver<GroupNumber>),
+) {
+    loop {
+        let request = tokio::select! {
+            biased;
+            // Nothing of the group is left to be sent.
+            Some(number) = departures.recv() => Request::LeaveGroup(number),
+            request = requests.recv() => match request {
+                Some(request) => request,
+                None => return,
+            },
+        };
+        let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
+        let written = async {
+            if let Some((contribution, offset)) = bytes {
+                send_contribution_over_connection(&mut writer, &contribution, offset).await?;
+            }
+            write_local_message(&mut writer, &request.encode()).await
+        };
+        if let Err(error) = written.await
+            && let Some(connection) = connection.upgrade()
+        {
+            return connection.disconnect(&error.to_string());
+        }
+    }
+}
+
+/// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
+async fn send_contribution_over_connection(
+    writer: &mut WriteHalf<Box<dyn TrainerStream>>,
+    contribution: &MemSlice,
+    slot_offset: u64,
+) -> io::Result<()> {
+    let mut piece = Vec::new();
+    for range in piece_ranges(contribution.len()) {
+        piece.clear();
+        append_contribution_piece(&mut piece, contribution, slot_offset, range);
+        writer.write_all(&piece).await?;
+    }
+    Ok(())
+}
+
+/// Reads the gateway's events until the connection ends.
+pub(super) async fn read_connection_events(
+    connection: Weak<Connection>,
+    mut reader: ReadHalf<Box<dyn TrainerStream>>,
+) {
+    let mut pieces = PieceReceiver::new();
+    let ended = |error: io::Error| format!("connection to the gateway ended: {error}");
+    let why = loop {
+        let response = match read_local_message(&mut reader).await {
+            Ok(bytes) => Response::decode(&bytes),
+            Err(error) => break ended(error),
+        };
+        let Some(connection) = connection.upgrade() else { return };
+        let (number, response) = match response {
+            Ok(Response::InGroup(number, response)) => (number, Ok(*response)),
+            response => (GroupNumber::JOB, response),
+        };
+        match response {
+            Ok(Response::Event(event)) => connection.handle_event(number, event),
+            Ok(Response::ResultPiece { sequence, offset, bytes }) => {
+                if !connection.expects_result((number, sequence), offset, bytes) {
+                    break format!("the gateway sent bytes for no result of collective {sequence}");
+                }
+                let put = |at: u64, part: &[u8]| {
+                    connection.write_result((number, sequence), offset + at, part);
+                };
+                if let Err(error) = pieces.receive(&mut reader, bytes, put).await {
+                    break ended(error);
+                }
+            }
+            Ok(Response::Refused(refusal)) => break refusal.why,
+            Ok(Response::Attached { .. } | Response::InGroup(..)) => {
+                break "the gateway attached this rank twice".to_owned();
+            }
+            Err(error) => break format!("malformed message from the gateway: {error}"),
+        }
+    };
+    if let Some(connection) = connection.upgrade() {
+        connection.disconnect(&why);
+    }
+}

@@ -1,0 +1,181 @@
+//! Groups: a client for some of the ranks of another client's group.
+//!
+//! Groups need no configuration. A rank may be in many at once; each has its own order of
+//! collectives, and none waits for another. Making one takes at most a round trip between the
+//! gateways of its ranks, and waits for no other rank.
+
+use super::client_handle::Client;
+use super::collective::DEFAULT_TIMEOUT;
+use super::connection::GroupHandle;
+use super::tensor::ArenaFull;
+use crate::local::protocol::{MakeGroup, Request};
+use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
+use hier_collectives::ids::{Epoch, RankId};
+use hier_collectives::post::Failure;
+use std::sync::Arc;
+use units::Span;
+
+/// 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
+const TAG_PLACE: u64 = 1 << 63;
+
+/// Why a group was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// A list of ranks is empty.
+    #[error("a group needs at least one rank")]
+    NoRank,
+    /// A rank is named twice.
+    #[error("rank {0} is named twice")]
+    Twice(u32),
+    /// The parent has no such rank.
+    #[error("rank {rank} is not one of the {ranks} ranks of the parent")]
+    UnknownRank {
+        /// The rank named.
+        rank: u32,
+        /// The number of ranks of the parent.
+        ranks: u32,
+    },
+    /// The keys of a split ask for another order of ranks than that in the parent.
+    #[error("ranks of a group are numbered in the order of the parent: keys must not change it")]
+    KeyOrder,
+    /// The arena has no room for the colors of a split.
+    #[error(transparent)]
+    ArenaFull(#[from] ArenaFull),
+    /// The gateways of the group's ranks did not meet in time.
+    #[error("the gateways of the group did not meet within {0}; see `landbridge status`")]
+    NotMet(Span),
+    /// The ranks disagree on the group, there are too many groups, or the connection ended.
+    #[error("the group was not made: {0}")]
+    Failed(#[from] Failure),
+}
+
+impl Client {
+    /// Makes a group of some ranks of this one, given by their numbers here in any order. All ranks
+    /// of this group call it, and make their groups in one order; a rank that is not named gets
+    /// `None`. In the new group ranks are numbered from 0 on, in the order of their numbers here.
+    ///
+    /// Ranks that name different ranks at one call get a failure that says so.
+    ///
+    /// # Errors
+    /// [`GroupError`]: this rank is not in a new group.
+    pub async fn new_group(&self, ranks: &[u32]) -> Result<Option<Self>, GroupError> {
+        let ranks = self.ranks_in_job(ranks)?;
+        let place = {
+            let mut state = self.connection.lock_state();
+            let group = state.group_mut(self.group.number);
+            group.makings += 1;
+            // Counts begin anew in each epoch, since a rank that was lost counts anew.
+            (group.epoch.0 << 32 | u64::from(group.makings)) & !TAG_PLACE
+        };
+        self.make_group(ranks, place).await
+    }
+
+    /// Makes a group as [`Client::new_group`] does, but only its own ranks call it, in any order.
+    /// They give it one `tag`, which none of them uses for another group of this one meanwhile.
+    ///
+    /// # Errors
+    /// [`GroupError`]: this rank is not in a new group.
+    pub async fn new_group_with_tag(
+        &self,
+        ranks: &[u32],
+        tag: u32,
+    ) -> Result<Option<Self>, GroupError> {
+        self.make_group(self.ranks_in_job(ranks)?, TAG_PLACE | u64::from(tag)).await
+    }
+
+    /// Makes a group of all ranks that give the same color. All ranks of this group call it; one
+    /// without a color gets `None`. The ranks of a color must give keys in the order of their ranks,
+    /// equal ones included.
+    ///
+    /// The call exchanges colors and keys among all ranks, and then makes the group.
+    ///
+    /// # Errors
+    /// [`GroupError`]: this rank is not in a new group. Also the failure of the exchange.
+    pub async fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>, GroupError> {
+        let own = [color.map_or(-1, i64::from), i64::from(key)];
+        let elements = SlotElements { contribution: 2, result: 2 * u64::from(self.world_size()) };
+        let mut tensor = self.allocate_slots(Dtype::I64, elements)?;
+        tensor.write(bytemuck::cast_slice(&own));
+        let posted = self.all_gather(tensor, Counts::Even).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await?;
+        let all: Vec<[i64; 2]> = bytemuck::pod_collect_to_vec(&operation.result());
+        operation.reclaim().await?;
+        let same = (0..).zip(&all).filter(|(_, [other, _])| *other == own[0]);
+        let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, [_, key])| (rank, *key)).unzip();
+        if color.is_none() {
+            // It makes no group, but counts with those that do.
+            self.connection.lock_state().group_mut(self.group.number).makings += 1;
+            return Ok(None);
+        }
+        if !keys.is_sorted() {
+            return Err(GroupError::KeyOrder);
+        }
+        self.new_group(&ranks).await
+    }
+
+    /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
+    pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
+        self.group.rank_in_job(rank.0)
+    }
+
+    /// Converts ranks of this group to their numbers in the job, ascending.
+    fn ranks_in_job(&self, ranks: &[u32]) -> Result<Vec<RankId>, GroupError> {
+        let in_job = |rank: &u32| {
+            let unknown = GroupError::UnknownRank { rank: *rank, ranks: self.world_size() };
+            self.group.rank_in_job(*rank).ok_or(unknown)
+        };
+        let mut in_job = ranks.iter().map(in_job).collect::<Result<Vec<RankId>, _>>()?;
+        in_job.sort_unstable();
+        if let Some(twice) = in_job.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(GroupError::Twice(twice[0].0));
+        }
+        if in_job.is_empty() { Err(GroupError::NoRank) } else { Ok(in_job) }
+    }
+
+    /// Makes a group of ranks of the job at a place of this group, and waits until its gateways have
+    /// met; `None` if this rank is not one of them.
+    async fn make_group(&self, ranks: Vec<RankId>, place: u64) -> Result<Option<Self>, GroupError> {
+        let connection = &self.connection;
+        let Ok(index) = ranks.binary_search(&connection.rank) else { return Ok(None) };
+        let number_of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let (rank, size) = (RankId(number_of(index)), number_of(ranks.len()));
+        let Ok(permit) = connection.requests.reserve().await else {
+            return Err(connection.lock_state().disconnect_failure().into());
+        };
+        let number = {
+            let mut state = connection.lock_state();
+            if state.ended.is_some() {
+                return Err(state.disconnect_failure().into());
+            }
+            let number = state.add_group(rank);
+            let (parent, ranks) = (self.group.number, ranks.clone());
+            permit.send(Request::MakeGroup(MakeGroup { number, parent, place, ranks }));
+            number
+        };
+        let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));
+        let group = Arc::new(GroupHandle { number, rank, ranks, size, connection });
+        let made = Self { connection: Arc::clone(&self.connection), group };
+        let met = tokio::time::timeout(DEFAULT_TIMEOUT.duration(), made.wait_for_epoch()).await;
+        met.map_err(|_| GroupError::NotMet(DEFAULT_TIMEOUT))??;
+        Ok(Some(made))
+    }
+
+    /// Waits until the first epoch of the group has begun.
+    async fn wait_for_epoch(&self) -> Result<(), Failure> {
+        loop {
+            let changed = self.connection.changed.notified();
+            {
+                let mut state = self.connection.lock_state();
+                let group = state.group_mut(self.group.number);
+                if let Some(failure) = group.over.clone() {
+                    return Err(failure);
+                }
+                if group.epoch > Epoch::default() {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The groups of a job that its ranks make at run time.
+//!
+//! The event loop hands a job what its ranks and other gateways say about groups. A group is a session
+//! over the part of the fabric that has its ranks (`group`). It begins its epoch once all gateways of
+//! it know of it, whether or not their ranks have made it: one round trip.
+
+use super::Job;
+use super::group::Group;
+use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
+use super::shared::EngineShared;
+use crate::events::{GROUPS_MAX, GroupNumber};
+use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
+use hier_collectives::plan::{self, Plan};
+use hier_collectives::post::{Failure, FailureCode, RankEvent};
+use hier_collectives::session::SessionConfig;
+use hier_collectives::topology::GroupFabric;
+use hier_collectives::wire::{GroupFacts, Message};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use units::{ByteCount, TimeNs};
+
+/// 64 KiB: the most that a peer may send to a group beyond its grants. Even when all groups of a job
+/// wait for their ranks at once, they hold 256 MiB of each peer.
+const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
+
+/// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
+const PLANS_MAX: usize = 64;
+
+/// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
+/// heard of it are on their way.
+const LATELY_LEFT_MAX: usize = 1024;
+
+/// 16 ranks: the most that a text about a group names.
+const NAMED_RANKS_MAX: usize = 16;
+
+impl Job {
+    /// Puts a rank of this gateway into the group that it makes, which is new here or known already.
+    /// A group that cannot be made is over for the rank at once.
+    pub fn make_group(&mut self, making: GroupMaking, shared: &EngineShared, now: TimeNs) {
+        let GroupMaking { rank, number, parent, place, ranks } = making;
+        let Some(parent) = self.ranks.group(rank, parent) else { return };
+        let facts = GroupFacts { job: self.world.id, parent, place, ranks };
+        let id = group_id_of_facts(&facts);
+        let failure = if self.ranks.is_in_group(rank, id) {
+            let text = format!(
+                "rank {rank} made {} twice; leave it first, or give another tag",
+                group_text(&facts)
+            );
+            Some(Failure::new(FailureCode::BadPost, text))
+        } else {
+            self.add_group(id, facts, shared).err()
+        };
+        if let Some(failure) = failure {
+            return self.ranks.notify_number(rank, number, RankEvent::Disbanded { failure });
+        }
+        self.ranks.enter_group(rank, number, id);
+        self.lately_left.retain(|left| *left != (rank, id));
+        let Some(group) = self.group_mut(id) else { return };
+        let Some(membership) = &mut group.membership else { return };
+        let began = membership.enter(rank);
+        let disbanded = membership.disbanded().cloned();
+        if let Some(failure) = disbanded {
+            return self.ranks.notify(rank, id, RankEvent::Disbanded { failure });
+        }
+        if let Some(rank) = group.rank_in_session(rank) {
+            group.session.handle_attach(rank, now);
+        }
+        self.begin_or_tell(id, began, shared, now);
+        self.disband_if_contradicted(id, shared, now);
+    }
+
+    /// Removes a rank of this gateway from a group that it knows by `number`.
+    pub fn leave_group(
+        &mut self,
+        rank: RankId,
+        number: GroupNumber,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        if let Some(id) = self.ranks.leave_group(rank, number) {
+            self.remove_from_group(rank, id, shared, now);
+        }
+    }
+
+    /// Removes a rank of this gateway from a group: it has left, or it is gone.
+    pub fn remove_from_group(
+        &mut self,
+        rank: RankId,
+        id: GroupId,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        let Some(group) = self.group_mut(id) else { return };
+        let Some(membership) = &mut group.membership else { return };
+        let ended = membership.leave(rank);
+        self.lately_left.push_back((rank, id));
+        if self.lately_left.len() > LATELY_LEFT_MAX {
+            self.lately_left.pop_front();
+        }
+        let Some(group) = self.group_mut(id) else { return };
+        if let Some(rank) = group.rank_in_session(rank) {
+            group.session.handle_detach(rank, now);
+        }
+        if ended {
+            self.tell_group(id, shared);
+        }
+    }
+
+    /// Notes what another gateway says about a group. A group in which it takes part is made here,
+    /// unless there are too many.
+    pub fn handle_peer_member(
+        &mut self,
+        from: GatewayId,
+        (id, facts): (GroupId, GroupFacts),
+        said: PeerMember,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        if !self.groups.contains_key(&id) {
+            if !said.takes_part {
+                return;
+            }
+            if let Err(failure) = self.add_group(id, facts, shared) {
+                let disband = Message::Disband { failure };
+                return shared.peers.send_group_message(from, (self.world.id, id), &disband);
+            }
+            if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut())
+            {
+                membership.note_peer(from, said);
+            }
+            self.begin_or_tell(id, false, shared, now);
+            return self.disband_if_contradicted(id, shared, now);
+        }
+        let Some(group) = self.group_mut(id) else { return };
+        let Some(membership) = &mut group.membership else { return };
+        let change = membership.note_peer(from, said);
+        let Some(member) = group.member(from) else { return };
+        match change {
+            // Messages to it may have come before it knew of the group.
+            PeerChange::First => group.session.handle_lane_lost(member),
+            PeerChange::MadeAgain => group.session.handle_peer_made_again(member, now),
+            PeerChange::Same => {}
+        }
+    }
+
+    /// Ends a group for good, as another gateway says.
+    pub fn handle_peer_disband(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
+        let Some(group) = self.group_mut(id) else { return };
+        if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
+            group.session.handle_disband(failure, now);
+        }
+    }
+
+    /// Removes a group that nobody takes part in, once nothing uses its memory.
+    pub(super) fn free_if_left(&mut self, id: GroupId, now: TimeNs) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let Some(membership) = &mut group.membership else { return };
+        if !membership.is_left() {
+            return;
+        }
+        if !group.session.is_idle() {
+            let text =
+                format!("all ranks have left {}; make it again", group_text(&membership.facts));
+            let failure = Failure::new(FailureCode::EpochEnded, text);
+            if membership.disband(&failure) {
+                group.session.handle_disband(&failure, now);
+                self.touched.insert(id);
+            }
+            return;
+        }
+        self.last_epoch = self.last_epoch.max(group.session.epoch_number());
+        self.scratch_bytes -= group.counted_scratch_bytes;
+        if let Some(deadline) = group.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        self.groups.remove(&id);
+        self.share_memory();
+    }
+
+    /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
+    pub fn share_memory(&mut self) {
+        let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
+        let one_in = self.settings.one_in.saturating_mul(parts);
+        let partials = ByteCount::new(self.settings.partials.get() / parts);
+        for group in self.groups.values_mut().chain([&mut self.world]) {
+            group.session.set_share(partials, one_in);
+        }
+    }
+
+    /// Makes the session of a group, unless it is known.
+    ///
+    /// # Errors
+    /// [`Failure`]: the ranks make no group, or there are too many groups.
+    fn add_group(
+        &mut self,
+        id: GroupId,
+        facts: GroupFacts,
+        shared: &EngineShared,
+    ) -> Result<(), Failure> {
+        if self.groups.contains_key(&id) {
+            return Ok(());
+        }
+        let bad = |text: String| Failure::new(FailureCode::BadPost, text);
+        if self.world.session.is_draining() {
+            let text = format!("a gateway of {} is shutting down", group_text(&facts));
+            return Err(Failure::new(FailureCode::ShuttingDown, text));
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            let text = format!("job {} has {GROUPS_MAX} groups already; leave some", self.name);
+            return Err(bad(text));
+        }
+        let whole = self.world.session.fabric();
+        let part = GroupFabric::of_ranks(whole, &facts.ranks)
+            .map_err(|error| bad(format!("{}: {error}", group_text(&facts))))?;
+        let Ok(index) = part.gateways.binary_search(&self.settings.me) else {
+            return Err(bad(format!("{} has no rank of this gateway", group_text(&facts))));
+        };
+        let plan = self.plan_of_group(&part).map_err(|error| bad(error.to_string()))?;
+        let random = shared.host.random_bytes();
+        let boot = BootId(u64::from_le_bytes(random[..8].try_into().expect("8 of 32 bytes")));
+        let config = SessionConfig {
+            fabric: Arc::new(part.fabric),
+            me: GatewayId(u16::try_from(index).unwrap_or(u16::MAX)),
+            gateways: part.gateways,
+            boot,
+            plan,
+            partials: self.settings.partials,
+            one_in: self.settings.one_in,
+            last_epoch: self.last_epoch,
+            unsolicited_max: UNSOLICITED_BYTES_MAX,
+        };
+        let left = self.lately_left.iter().filter(|(_, group)| *group == id);
+        let left = left.map(|(rank, _)| *rank).collect();
+        let membership = Some(GroupMembership::new(facts, boot, left));
+        let mapped = self.metrics.mapped.clone();
+        let group = Group::of_session(self.world.id, id, config, membership, mapped);
+        self.groups.insert(id, group);
+        self.touched.insert(id);
+        self.share_memory();
+        Ok(())
+    }
+
+    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one.
+    fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
+        if let Some(plan) = self.plans.get(&part.gateways) {
+            return Ok(plan.clone());
+        }
+        let mut plan = plan::make_plan(&part.fabric)?;
+        // Lanes hold streams of segments as long as those of the whole fabric.
+        if plan.segment > self.settings.segment {
+            plan = Plan { segment: self.settings.segment, ..plan }.with_express_limit(&part.fabric);
+        }
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.clear();
+        }
+        self.plans.insert(part.gateways.clone(), plan.clone());
+        Ok(plan)
+    }
+
+    /// Lets the session of a new group meet the gateways that can be reached, or tells them that
+    /// this gateway takes part now.
+    fn begin_or_tell(&mut self, id: GroupId, began: bool, shared: &EngineShared, now: TimeNs) {
+        let graph = Arc::clone(shared.peers.graph());
+        let Some(group) = self.group_mut(id) else { return };
+        if group.has_begun {
+            if began {
+                self.tell_group(id, shared);
+            }
+            return;
+        }
+        group.has_begun = true;
+        group.session.handle_connections(&graph, "", now);
+        group.session.handle_start(now);
+    }
+
+    /// Tells the other gateways of a group whether this one takes part.
+    fn tell_group(&self, id: GroupId, shared: &EngineShared) {
+        let Some(group) = self.groups.get(&id) else { return };
+        for to in group.other_gateways(self.settings.me) {
+            self.introduce_group(id, to, shared);
+        }
+    }
+
+    /// Ends a group, and another of the same place, if a rank of this gateway is in both. A rank
+    /// makes one group at each place, so some ranks name other ranks than it does.
+    fn disband_if_contradicted(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
+        let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
+        let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {
+            return;
+        };
+        let facts = new.facts.clone();
+        let contradicts = |other: &GroupMembership| {
+            let mut ours = facts.ranks.iter().filter(|rank| own.contains(&rank.0));
+            (other.facts.parent, other.facts.place) == (facts.parent, facts.place)
+                && other.facts.ranks != facts.ranks
+                && ours.any(|rank| new.awaits(*rank) && other.awaits(*rank))
+        };
+        let others = self.groups.iter().filter_map(|(id, group)| {
+            let membership = group.membership.as_ref()?;
+            let is_over = membership.disbanded().is_some();
+            (!is_over && contradicts(membership)).then(|| (*id, membership.facts.clone()))
+        });
+        let others: Vec<(GroupId, GroupFacts)> = others.collect();
+        for (other, other_facts) in others {
+            let failure = contradiction_failure(&facts, &other_facts);
+            for id in [id, other] {
+                self.handle_peer_disband(id, &failure, now);
+                self.tell_group(id, shared);
+            }
+        }
+    }
+}
+
+/// Makes the failure of two groups at one place, with one text on all gateways.
+fn contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure {
+    let (one, other) = if one.ranks < other.ranks { (one, other) } else { (other, one) };
+    let text = format!(
+        "ranks disagree on a group: some made {}, others {}, at one place of its parent; let all \
+         ranks of the parent make groups in one order, or give each group a tag",
+        group_text(one),
+        group_text(other)
+    );
+    Failure::new(FailureCode::Disagreement, text)
+}
+
+/// Returns a group in words.
+pub(super) fn group_text(facts: &GroupFacts) -> String {
+    let named: Vec<String> =
+        facts.ranks.iter().take(NAMED_RANKS_MAX).map(RankId::to_string).collect();
+    let more = facts.ranks.len().saturating_sub(NAMED_RANKS_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("the group of ranks {}{more}", named.join(", "))
+}

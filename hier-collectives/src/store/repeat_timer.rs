@@ -1,0 +1,49 @@
+//! When a store repeats messages that were not answered.
+
+use units::{Span, TimeNs};
+
+/// 1 s: the first time after which messages without an answer are repeated, for those that are lost
+/// although nobody noticed.
+const REPEAT_AFTER_MIN: Span = Span::from_secs(1);
+/// 128 s: the longest time after which messages are repeated, twice the longest round trip. The time
+/// doubles each time.
+const REPEAT_AFTER_MAX: Span = Span::from_secs(128);
+
+/// The time at which messages without an answer are repeated.
+#[derive(Debug, Default)]
+pub(super) struct StoreRepeatTimer {
+    due: Option<TimeNs>,
+    /// The time that was waited before the last repeat.
+    waited: Span,
+}
+
+impl StoreRepeatTimer {
+    /// Returns when messages are to be repeated; `None` while no answer is awaited.
+    pub fn due(&self) -> Option<TimeNs> {
+        self.due
+    }
+
+    /// Starts the timer when an answer is awaited, and resets it when none is.
+    pub fn run_while(&mut self, is_waiting: bool, now: TimeNs) {
+        if !is_waiting {
+            *self = Self::default();
+        } else if self.due.is_none() {
+            self.begin(now);
+        }
+    }
+
+    /// Returns whether messages are to be repeated now.
+    pub fn is_over(&mut self, now: TimeNs) -> bool {
+        let is_over = self.due.is_some_and(|due| due <= now);
+        if is_over {
+            self.begin(now);
+        }
+        is_over
+    }
+
+    /// Begins to wait, twice as long as before.
+    fn begin(&mut self, now: TimeNs) {
+        self.waited = (self.waited + self.waited).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX);
+        self.due = Some(now + self.waited);
+    }
+}

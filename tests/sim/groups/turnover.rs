@@ -1,0 +1,90 @@
+//! Groups that are made and left, again and again.
+
+use super::members::{Members, post_sum};
+use hier_collectives::ids::GatewayId;
+use scenarios::lab::mesh::Mesh;
+use scenarios::{Lab, simulate};
+use units::Span;
+
+/// Returns the number of groups that each gateway knows of.
+async fn group_counts(lab: &Lab) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for id in lab.fabric.gateway_ids() {
+        counts.push(lab.status(id).await.jobs[0].groups);
+    }
+    counts
+}
+
+#[test]
+fn groups_that_all_have_left_leave_nothing() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        for round in 0..300 {
+            let ranks = [&[0, 1][..], &[0, 2], &[1, 2], &[0, 1, 2]][round % 4];
+            let members = Members::make(&clients, ranks, 5).await;
+            if round % 3 > 0 {
+                members.sum(100).await;
+            }
+            // Some are left while the next one, perhaps of the same ranks and tag, is made.
+            drop(members);
+        }
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [0, 0, 0]);
+        let members = Members::make(&clients, &[0, 1, 2], 5).await;
+        assert_eq!(group_counts(&lab).await, [1, 1, 1]);
+        members.sum(100).await;
+    });
+}
+
+#[test]
+fn a_group_that_one_rank_leaves_stays_for_others() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        let Members(mut members) = Members::make(&clients, &[0, 1], 0).await;
+        // The first leaves while its operation is under way, and makes the group again.
+        let early = members.remove(0);
+        let first = post_sum(&early, 100).await;
+        drop(early);
+        let second = post_sum(&members[0], 100).await;
+        for mut operation in [first, second] {
+            operation.ready().await.expect("a result");
+            operation.reclaim().await.expect("reclaimed");
+        }
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [1, 1]);
+        drop(members);
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [0, 0]);
+    });
+}
+
+#[test]
+fn late_ranks_find_the_operations_of_their_group() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 2]).start(1).await;
+        let clients = lab.clients(4 << 20).await;
+        let ranks = [0, 1, 2];
+        let early = clients[0].new_group_with_tag(&ranks, 0).await.expect("made").expect("in it");
+        let mut operations = vec![post_sum(&early, 100_000).await, post_sum(&early, 10).await];
+        lab.sleep(Span::from_secs(60)).await;
+        let mut members = vec![early];
+        for rank in [1, 2] {
+            let client = &clients[rank as usize];
+            let late = client.new_group_with_tag(&ranks, 0).await.expect("made");
+            members.push(late.expect("in it"));
+        }
+        for member in &members[1..] {
+            operations.push(post_sum(member, 100_000).await);
+            operations.push(post_sum(member, 10).await);
+        }
+        let members = Members(members);
+        for (index, operation) in operations.into_iter().enumerate() {
+            let elements = if index % 2 == 0 { 100_000 } else { 10 };
+            members.check_sums(vec![operation], elements).await;
+        }
+        // A gateway without any rank of it left forgets it, too.
+        let _ = lab.status(GatewayId(0)).await;
+    });
+}
