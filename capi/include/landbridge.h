@@ -265,8 +265,8 @@ typedef struct landbridge_info {
 /* Returns the version of the library: major * 10000 + minor * 100 + patch. */
 uint32_t landbridge_version(void);
 
-/* Returns words for a status, such as "rank lost (peer)"; in parentheses is who is at fault: caller,
- * peer, link, or us (the gateway). Never NULL; the text is never freed. */
+/* Returns words for a status, such as "rank lost (cause: peer)". The cause is the caller, a peer, a link or
+ * the gateway. Never NULL; the text is never freed. */
 const char *landbridge_status_text(int status);
 
 /*

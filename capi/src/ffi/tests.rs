@@ -335,7 +335,7 @@ fn every_status_has_words() {
         // SAFETY: the library's texts live for ever.
         unsafe { CStr::from_ptr(landbridge_status_text(code)) }.to_str().expect("UTF-8")
     };
-    assert_eq!(words(Status::RankLost as c_int), "rank lost (peer)");
+    assert_eq!(words(Status::RankLost as c_int), "rank lost (cause: peer)");
     assert_eq!(words(0), "no error");
     assert_eq!(words(-3), "unknown status");
 }

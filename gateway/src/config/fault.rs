@@ -47,6 +47,18 @@ impl Faults {
         }])
     }
 
+    /// Makes the fault of a file of the other kind, such as a region file in place of a fabric file.
+    pub(super) fn file_of_other_kind(path: &Path, found: &str, wanted: &str) -> Self {
+        Self(vec![Fault {
+            file: path.to_owned(),
+            line: None,
+            key: String::new(),
+            value: None,
+            problem: format!("is a {found} file"),
+            accepted: format!("a {wanted} file, such as the one in configs/two-region"),
+        }])
+    }
+
     /// Makes the fault of a fabric for which there is no plan.
     pub fn no_plan(path: &Path, error: &PlanError) -> Self {
         Self(vec![Fault {

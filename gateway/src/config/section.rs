@@ -71,8 +71,11 @@ impl<'a> Section<'a> {
         self.read_optional(key)
     }
 
-    /// Records that the key `name` is missing from this table.
+    /// Records that the key `name` is missing from this table, unless the text has syntax errors.
     pub(super) fn report_missing(&self, name: &str, accepted: &str) {
+        if self.source.has_syntax_error() {
+            return;
+        }
         let (key, line) = (self.key_path(name), Some(self.line));
         let problem = "is missing".to_owned();
         self.source.push_fault(key, line, None, problem, accepted.to_owned());

@@ -64,7 +64,9 @@ impl<'a> ConfigSource<'a> {
             let line = error
                 .span()
                 .map_or_else(|| self.line_of_deep_nesting(), |span| self.line_of_span(&span));
-            let accepted = "TOML, as in the examples under configs/".to_owned();
+            let accepted = "TOML, in which texts and quantities have quotes, such as rate = \
+                            \"500 Mbit/s\""
+                .to_owned();
             self.push_fault(String::new(), Some(line), None, error.message().to_owned(), accepted);
         }
         root
@@ -78,6 +80,11 @@ impl<'a> ConfigSource<'a> {
     /// Resolves a relative path against the directory of the config file.
     pub(super) fn resolve_path(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// Whether the file has syntax errors, so that keys may seem to be missing.
+    pub(super) fn has_syntax_error(&self) -> bool {
+        self.faults.borrow().iter().any(|fault| fault.key.is_empty())
     }
 
     /// Whether any fault was recorded at `key` or below.

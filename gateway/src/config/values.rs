@@ -361,7 +361,7 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
         accepted: accepted.to_owned(),
     })?;
     text.parse().map_err(|error: QuantityError| BadValue {
-        problem: "is not a number with a known unit".to_owned(),
+        problem: "is out of range, or not a number with a known unit".to_owned(),
         accepted: error.wanted.to_owned(),
     })
 }

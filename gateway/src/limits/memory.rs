@@ -154,7 +154,7 @@ fn host_limit(root: &Path) -> Option<MemoryLimit> {
         name: "the host's memory".to_owned(),
         total: field("MemTotal:")?,
         available: field("MemAvailable:")?,
-        remedy: "free memory on the host",
+        remedy: "free memory on the host, or use one with more",
         kind: MemoryKind::Resident,
     })
 }

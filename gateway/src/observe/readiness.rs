@@ -196,9 +196,10 @@ fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> Problem
     let (found, remedy) = if !absent.is_empty() {
         (format!("no epoch: it waits for {}", absent.join(", ")), None)
     } else if !met.is_empty() {
-        let remedy = "wait some seconds; then compare the jobs of all region files, and see the \
-                      logs of these gateways";
-        let found = format!("no epoch: connected to {}, which have not joined", met.join(", "));
+        let remedy = "wait some seconds, since a gateway may be starting or have just died; then \
+                      compare the jobs of all region files, and see the logs of these gateways";
+        let found =
+            format!("no epoch: lanes are up, and the job has not begun at {}", met.join(", "));
         (found, Some(remedy.to_owned()))
     } else {
         let remedy = "see the status of the other gateways".to_owned();

@@ -106,8 +106,8 @@ fn plan_without_express(
 
 /// Returns the choice for two regions: both send their partial and both add.
 fn choose_swap_plan(capacity: &Capacity) -> Choice {
-    let reason = "two regions: both send their partial once and both add, which takes S/B and one \
-                  one-way delay, the least possible"
+    let reason = "two regions: both send their partial once and both add, which takes the time \
+                  of its bytes on the link and one one-way delay, the least possible"
         .to_owned();
     let trees = vec![(RootedTree::all_roots(capacity), SHARES_TOTAL as f64)];
     Choice { algorithm: Algorithm::Swap, reason, trees }

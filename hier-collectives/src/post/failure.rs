@@ -108,18 +108,18 @@ impl FailureCode {
 }
 
 impl std::fmt::Display for FailureCode {
-    /// Prints the cause, with whose fault it is in parentheses: `rank lost (peer)`.
+    /// Prints the cause, with the party that caused it in parentheses: `rank lost (cause: peer)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Self::Disagreement => "ranks disagree (caller)",
-            Self::BadPost => "bad request (caller)",
-            Self::TimedOut => "timed out waiting for ranks (caller)",
-            Self::RankLost => "rank lost (peer)",
-            Self::RegionLost => "region lost (link)",
-            Self::EpochEnded => "epoch ended (peer)",
-            Self::Stalled => "exchange stalled (link)",
-            Self::ShuttingDown => "gateway shutting down (us)",
-            Self::GatewayLost => "gateway lost (us)",
+            Self::Disagreement => "ranks disagree (cause: caller)",
+            Self::BadPost => "bad request (cause: caller)",
+            Self::TimedOut => "timed out waiting for ranks (cause: caller)",
+            Self::RankLost => "rank lost (cause: peer)",
+            Self::RegionLost => "region lost (cause: link)",
+            Self::EpochEnded => "epoch ended (cause: peer)",
+            Self::Stalled => "exchange stalled (cause: link)",
+            Self::ShuttingDown => "gateway shutting down (cause: gateway)",
+            Self::GatewayLost => "gateway lost (cause: gateway)",
         })
     }
 }

@@ -166,7 +166,9 @@ fn compare_peer_with_fabric(
     let time = |duration: Duration| Span::from_secs_f64(duration.as_secs_f64()).rounded();
     let handshake = format!("QUIC handshake in {}", time(measured.handshake));
     let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
-    let rtt = format!("{}, fabric says {}", time(measured.rtt), link.rtt);
+    let is_far_shorter = measured.rtt.mul_f64(RTT_FAR_SHORTER_FACTOR) < link.rtt.duration();
+    let shorter = if is_far_shorter { "; a shorter path is no fault" } else { "" };
+    let rtt = format!("{}, fabric says {}{shorter}", time(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
     findings.push(
         if measured.rtt > link.rtt.duration().mul_f64(RTT_WARNING_FACTOR) + RTT_WARNING_MARGIN {
@@ -264,6 +266,10 @@ fn peer_answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -
 /// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`]: `landbridge doctor` warns of a
 /// longer RTT, since congestion windows are sized for the configured RTT.
 const RTT_WARNING_FACTOR: f64 = 1.25;
+
+/// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
+/// fault, since windows follow the measured RTT.
+const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 
 /// 2 ms: added to [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
 /// short link raises no warning.

@@ -38,6 +38,10 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        let has_key = |key| source::config_source_has_root_key(text, key);
+        if has_key("fabric") && has_key("gateway") {
+            return Err(Faults::file_of_other_kind(path, "region", "fabric"));
+        }
         let source = ConfigSource::new(path, text);
         let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
             read_root_section(&source, &keys::FABRIC_FILE_TABLE, read_fabric_tables)?;

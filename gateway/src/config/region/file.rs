@@ -34,6 +34,9 @@ impl RegionFile {
     /// # Errors
     /// Every fault of the text and of the fabric that it names.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        if source::config_source_has_root_key(text, "region") {
+            return Err(Faults::file_of_other_kind(path, "fabric", "region"));
+        }
         let source = ConfigSource::new(path, text);
         let RegionTables { fabric, gateways, jobs } =
             read_root_section(&source, &keys::REGION_FILE_TABLE, read_region_tables)?;

@@ -3,9 +3,10 @@
 use super::keys;
 use crate::access::{Account, AccountError, SOCKET_PATH_BYTES_MAX};
 use crate::config::fabric::FabricFile;
+use crate::config::fault::Fault;
 use crate::config::key::Table;
 use crate::config::section::Section;
-use crate::config::source::ConfigSource;
+use crate::config::source::{ConfigSource, read_config_source};
 use crate::config::values::{FromValue, Name, is_valid_config_name};
 use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
@@ -14,7 +15,7 @@ use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use units::ByteCount;
 
 /// One gateway's settings on its host. Paths are resolved against the file's directory.
@@ -96,19 +97,28 @@ pub(super) struct RegionTables {
     pub jobs: BTreeMap<String, JobConfig>,
 }
 
+/// Loads the fabric file that a region file names; `None` when faults were recorded.
+fn load_fabric_of_region(source: &ConfigSource<'_>, path: &Path) -> Option<FabricFile> {
+    let text = match read_config_source(path) {
+        Ok(text) => text,
+        Err(faults) => {
+            for Fault { problem, accepted, .. } in faults {
+                let problem = format!("{}: {problem}", path.display());
+                source.record_fault(keys::FABRIC_PATH.name, problem, accepted);
+            }
+            return None;
+        }
+    };
+    FabricFile::parse(path, &text).map_err(|faults| source.record_faults_of_file(faults)).ok()
+}
+
 /// Reads all tables of a region file, and the fabric file; `None` when faults were recorded.
 pub(super) fn read_region_tables(
     source: &ConfigSource<'_>,
     root: &Section<'_>,
 ) -> Option<RegionTables> {
     let fabric = root.read_required(&keys::FABRIC_PATH).map(|path| source.resolve_path(&path));
-    let fabric = fabric.and_then(|path| match FabricFile::load(&path) {
-        Ok(fabric) => Some(fabric),
-        Err(faults) => {
-            source.record_faults_of_file(faults);
-            None
-        }
-    });
+    let fabric = fabric.and_then(|path| load_fabric_of_region(source, &path));
     let mut gateways = BTreeMap::new();
     let mut region = None;
     for (name, section) in read_required_tables(root, &keys::GATEWAY_TABLE) {

@@ -73,7 +73,10 @@ fn peers_that_have_not_joined_are_named() {
     report.jobs[0].epoch = None;
     let (problems, ready) = judged(&report);
     assert!(!ready && problems.len() == 1, "{problems:?}");
-    assert!(problems[0].1.contains("connected to west-0, which have not joined"), "{problems:?}");
+    assert!(
+        problems[0].1.contains("lanes are up, and the job has not begun at west-0"),
+        "{problems:?}"
+    );
     report.peers.clear();
     let (problems, ready) = judged(&report);
     assert!(!ready && problems[0].1.contains("not all gateways"), "{problems:?}");

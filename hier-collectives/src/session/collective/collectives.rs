@@ -372,7 +372,7 @@ impl Collectives {
         let (rank, _) = missing?;
         let text = format!(
             "collective {sequence}: {} went away before posting it; contributions intact, \
-             post again once it is back",
+             start it again; every rank then recovers its group and posts again",
             local.rank_name(*rank)
         );
         Some(Failure::new(FailureCode::RankLost, text))

@@ -17,7 +17,7 @@ impl DrainCutoff {
     pub fn new(gateway: &str, from: Sequence) -> Self {
         let text = format!(
             "gateway {gateway} is shutting down and takes no collective from {from} on; \
-             contributions intact, post again in the next epoch"
+             contributions intact; recover the group, which waits for the next epoch, and post again"
         );
         Self { from, failure: Failure::new(FailureCode::ShuttingDown, text) }
     }

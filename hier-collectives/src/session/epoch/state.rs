@@ -315,7 +315,7 @@ impl EpochState {
     /// would fail again, hear that reason itself.
     pub fn late_post_failure(&self, epoch: Epoch) -> Failure {
         let text =
-            format!("epoch {epoch} is over; wait for the next and post again, contribution intact");
+            format!("epoch {epoch} is over; recover the group and post again, contribution intact");
         match self.end_failure_of(epoch) {
             Some(end) if end.code.is_fault_of_posts() => end.clone(),
             Some(end) => {

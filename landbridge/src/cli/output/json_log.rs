@@ -207,7 +207,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_json_line_is_this_one() {
-        let (name, failure) = ("train", "rank lost (peer): rank 3 is gone");
+        let (name, failure) = ("train", "rank lost (cause: peer): rank 3 is gone");
         let text = logged(|| {
             tracing::warn!(
                 target: "gateway::engine::job::report",
@@ -221,7 +221,7 @@ pub(super) mod tests {
         let expected = concat!(
             r#"{"time":"2026-01-02T12:00:00.000000Z","level":"warn","target":"landbridge","#,
             r#""module":"gateway::engine::job::report","#,
-            r#""message":"job train: collective 7 failed: rank lost (peer): rank 3 is gone","#,
+            r#""message":"job train: collective 7 failed: rank lost (cause: peer): rank 3 is gone","#,
             r#""collective":7,"job":"train","peer":"west-0","region":"west"}"#,
             "\n"
         );

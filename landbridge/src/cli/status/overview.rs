@@ -28,7 +28,7 @@ pub(super) fn describe_overview(before: Option<&GatewayReport>, now: &GatewayRep
     let before = before.filter(|before| before.uptime_seconds < now.uptime_seconds);
     let rates = before.map(|before| overview_peer_rates(before, now)).unwrap_or_default();
     text.push('\n');
-    let header = ["link", "lanes", "out", "in", "capacity", "used", "rtt", "loss"];
+    let header = ["link", "lanes", "out", "in", "limit", "used", "rtt", "loss"];
     let rows =
         now.links.iter().take(ROWS_SHOWN_MAX).map(|link| link_overview_row(link, now, &rates));
     text.push_str(&render_table(header, &rows.collect::<Vec<_>>()));
@@ -69,7 +69,8 @@ fn overview_peer_rates<'a>(
     now.peers.iter().filter_map(rate).collect()
 }
 
-/// Returns the table row of a link: lanes and trouble, load, capacity, RTT and loss.
+/// Returns the table row of a link: lanes and trouble, load, the limit of its rate,
+/// measured RTT and loss.
 fn link_overview_row(
     link: &LinkReport,
     now: &GatewayReport,
@@ -91,8 +92,8 @@ fn link_overview_row(
         peers.iter().filter_map(|peer| rates.get(&*peer.gateway).copied()).collect();
     let out: f64 = known.iter().map(|rates| rates.out).sum();
     let inward: f64 = known.iter().map(|rates| rates.inward).sum();
-    let capacity = link.effective_bits_per_second;
-    let used = out.max(inward) / capacity as f64;
+    let limit = link.effective_bits_per_second;
+    let used = out.max(inward) / limit as f64;
     let shown = |text: String| if known.is_empty() { "-".to_owned() } else { text };
     let rtt = peers.iter().filter_map(|peer| peer.rtt_ms).reduce(f64::max);
     let loss = peers.iter().map(|peer| peer.loss).reduce(f64::max);
@@ -101,7 +102,7 @@ fn link_overview_row(
         format!("{up}/{lanes}{trouble}"),
         shown(rounded_overview_rate(out)),
         shown(rounded_overview_rate(inward)),
-        BitRate::from_bits_per_second(capacity).rounded(),
+        BitRate::from_bits_per_second(limit).rounded(),
         shown(rounded_percent(used)),
         rtt.map_or("-".to_owned(), |rtt| rounded_status_seconds(rtt / 1e3)),
         loss.map_or("-".to_owned(), rounded_percent),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn load_stands_beside_capacity() {
+    fn load_stands_beside_the_limit() {
         let text = describe_overview(Some(&report(10.0, 1)), &report(20.0, 1));
         let west = "east-west 4/4 80 Mbit/s 40 Mbit/s 160 Mbit/s 50 % 80.5 ms 0.04 %";
         assert_eq!(words_of(&text, "east-west").join(" "), west, "{text}");

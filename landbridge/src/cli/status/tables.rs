@@ -160,10 +160,10 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
 /// Column headers of the table of links in `landbridge status`, in the order of
 /// [`link_status_row`].
 pub(in crate::cli) const LINK_TABLE_HEADER: [&str; 6] =
-    ["link", "rate", "limit", "set by", "rtt", "loss"];
+    ["link", "fabric rate", "limit", "set by", "fabric rtt", "fabric loss"];
 
 /// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT
-/// and loss.
+/// and loss in the fabric.
 pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {

@@ -108,8 +108,9 @@ impl PathFault {
                 "let UDP through to them, both ways: `landbridge ports` lists the rules".to_owned()
             }
             Self::Silent { .. } => format!(
-                "start the peer with `landbridge run`, or let UDP through, both ways: `landbridge \
-                 ports` lists the rules; a path for packets below {} bytes carries no QUIC",
+                "start the peer with `landbridge run`; if it runs, let UDP through both ways \
+                 (`landbridge ports` lists the rules); if that is so, look for an MTU below {} \
+                 bytes on the path, which carries no QUIC",
                 SERVER_ANSWERS_BYTES_MIN + IPV4_UDP_HEADER_BYTES
             ),
         }

@@ -69,6 +69,19 @@ pub enum CredentialsError {
         /// The reason.
         source: rustls::Error,
     },
+    /// A key that belongs to another certificate.
+    #[error(
+        "{} is not the key of {}; make both with `landbridge certs`, or correct a path in the \
+         region file",
+        key.display(),
+        certificate.display()
+    )]
+    OtherKey {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
 }
 
 impl Credentials {
@@ -88,7 +101,15 @@ impl Credentials {
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
         let credentials = Self { chain, key: key_der, roots, expiry, files };
         // A key that does not fit is found here, not at the first connection.
-        credentials.server_config()?;
+        credentials.server_config().map_err(|error| match error {
+            CredentialsError::Refused { source: rustls::Error::InconsistentKeys(_), .. } => {
+                CredentialsError::OtherKey {
+                    certificate: certificate.to_owned(),
+                    key: key.to_owned(),
+                }
+            }
+            error => error,
+        })?;
         Ok(credentials)
     }
 
@@ -328,7 +349,9 @@ fn read_tls_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
 
 /// Makes the error about a certificate or key file that cannot be read.
 fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> CredentialsError {
-    CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
+    let problem =
+        format!("{error}; make it with `landbridge certs`, or correct its path in the region file");
+    CredentialsError::Unreadable { file: file.to_owned(), problem }
 }
 
 /// Makes the error about a PEM file without any `item`.
