@@ -133,7 +133,8 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
 fn one_lane_at_half_speed_does_not_halve_the_others() {
     let run = |slow: bool, seed: u64| {
         simulate(async {
-            let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, seed).await;
+            let shape = Shape { carriers: 4, ..Shape::with_long_packets(1, 1) };
+            let lab = Lab::start(&shape, seed).await;
             if slow {
                 for (from, to) in [(EAST, WEST), (WEST, EAST)] {
                     let (from, to) = (carrier_address(from, 2).ip(), carrier_address(to, 2).ip());

@@ -6,6 +6,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::mesh::Mesh;
+use scenarios::lab::shape::LONG_MTU;
 use scenarios::{Lab, address, mbit, simulate};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{ByteCount, Fraction, Span};
@@ -13,10 +14,12 @@ use wan_sim::{Jitter, LinkSpec};
 
 const RTT: Span = Span::from_ms(60);
 const ONE_WAY: Span = Span::from_ms(30);
+/// 1,500 bytes, the ordinary MTU.
+const MTU: u16 = 1500;
 
 /// Regions with these ranks. Links are slower than ports, so that the plan depends on them.
-fn mesh(ranks: &[u32]) -> Mesh {
-    let mut mesh = Mesh::of_ranks(ranks);
+fn mesh(ranks: &[u32], mtu: u16) -> Mesh {
+    let mut mesh = Mesh { mtu, ..Mesh::of_ranks(ranks) };
     for link in &mut mesh.links {
         (link.rate, link.rtt) = (mbit(100), RTT);
     }
@@ -105,13 +108,13 @@ const AFTER: u32 = 11;
 /// within ten more rounds, and at least 90 % of the best plan's rate in the last five. Returns the
 /// stragglers named after each round.
 fn halved(
-    ranks: &[u32],
+    (ranks, mtu): (&[u32], u16),
     new_plans: usize,
     seed: u64,
     halve: impl AsyncFnOnce(&Lab),
 ) -> Vec<BTreeMap<GatewayId, String>> {
     simulate(async {
-        let lab = mesh(ranks).start(seed).await;
+        let lab = mesh(ranks, mtu).start(seed).await;
         // Forty BDP of a link.
         let case = Case::new(ReduceOp::Sum, Dtype::I32, 7_500_000, seed);
         let clients = lab.clients(8 * case.elements + (1 << 20)).await;
@@ -181,32 +184,32 @@ async fn hold_to_half(lab: &Lab) {
 
 #[test]
 fn a_halved_link_gets_a_new_plan_within_ten_collectives() {
-    for seed in 1..=3 {
-        named_by_its_ends(&halved(&[1, 1, 1], 1, seed, respec_to_half));
+    for (seed, mtu) in [(1, MTU), (2, LONG_MTU), (3, LONG_MTU)] {
+        named_by_its_ends(&halved((&[1, 1, 1], mtu), 1, seed, respec_to_half));
     }
-    named_by_its_ends(&halved(&[3, 1, 2, 1], 1, 4, respec_to_half));
+    named_by_its_ends(&halved((&[3, 1, 2, 1], LONG_MTU), 1, 4, respec_to_half));
 }
 
 #[test]
 fn a_link_that_an_operator_halves_is_planned_for() {
-    nobody_is_named(&halved(&[1, 1, 1], 1, 5, hold_to_half));
-    nobody_is_named(&halved(&[3, 1, 2, 1], 1, 6, hold_to_half));
+    nobody_is_named(&halved((&[1, 1, 1], MTU), 1, 5, hold_to_half));
+    nobody_is_named(&halved((&[3, 1, 2, 1], LONG_MTU), 1, 6, hold_to_half));
 }
 
 /// Two regions have no other path.
 #[test]
 fn the_only_link_keeps_its_plan_at_half_rate() {
-    for seed in [2, 7] {
-        named_by_its_ends(&halved(&[2, 1], 0, seed, respec_to_half));
+    for (seed, mtu) in [(2, MTU), (7, LONG_MTU)] {
+        named_by_its_ends(&halved((&[2, 1], mtu), 0, seed, respec_to_half));
     }
-    nobody_is_named(&halved(&[2, 1], 0, 8, hold_to_half));
+    nobody_is_named(&halved((&[2, 1], LONG_MTU), 0, 8, hold_to_half));
 }
 
 #[test]
 fn a_steady_link_keeps_its_plan_despite_loss_and_jitter() {
     for seed in [1, 2] {
         simulate(async {
-            let lab = mesh(&[1, 1, 1]).start(seed).await;
+            let lab = mesh(&[1, 1, 1], MTU).start(seed).await;
             let loss = Fraction::from_ppb(10_000_000).expect("1 %");
             let spec = LinkSpec::new(mbit(100), ONE_WAY).expect("a link").with_loss(loss);
             respec(

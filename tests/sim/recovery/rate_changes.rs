@@ -44,7 +44,7 @@ fn delivered(lab: &Lab) -> [u64; 2] {
     let (east, west) = (address(EAST).ip(), address(WEST).ip());
     let bytes = |from, to| {
         let counters = lab.net.counters(from, to).expect("a link");
-        counters.ip_bytes - 1500 * counters.drops()
+        counters.ip_bytes - u64::from(lab.fabric.mtu()) * counters.drops()
     };
     [bytes(east, west), bytes(west, east)]
 }
@@ -109,9 +109,9 @@ const ROUNDS: u64 = 6;
 
 #[test]
 fn an_operators_rate_is_met_within_three_round_trips() {
-    for at in [EAST, WEST] {
+    for (at, shape) in [(EAST, Shape::new(1, 1)), (WEST, Shape::with_long_packets(1, 1))] {
         simulate(async {
-            let lab = Lab::start(&Shape::new(1, 1), 1).await;
+            let lab = Lab::start(&shape, 1).await;
             let flow = Flow::of(&lab.net);
             let (_clients, mut operations) = begin(&lab).await;
             assert!(near(rates(&lab, Span::from_ms(100)).await, 1000.0));
@@ -127,20 +127,19 @@ fn an_operators_rate_is_met_within_three_round_trips() {
 /// The sender has to find out by itself; offered rates then vary with the queues of lanes.
 #[test]
 fn a_halved_capacity_is_met_soon_after_the_alarm() {
-    for seed in [2, 4] {
-        halves_unsaid(1000, RTT, seed);
-    }
+    halves_unsaid(1000, RTT, 2, Shape::new(1, 1));
+    halves_unsaid(1000, RTT, 4, Shape::with_long_packets(1, 1));
 }
 
 /// The few packets before a collective are acknowledged a round trip later, which is no outage.
 #[test]
 fn a_halved_far_capacity_is_met_soon_after_the_alarm() {
-    halves_unsaid(250, Span::from_ms(200), 1);
+    halves_unsaid(250, Span::from_ms(200), 1, Shape::new(1, 1));
 }
 
-fn halves_unsaid(rate: u64, rtt: Span, seed: u64) {
+fn halves_unsaid(rate: u64, rtt: Span, seed: u64, shape: Shape) {
     simulate(async {
-        let lab = Lab::start(&Shape { rate: mbit(rate), rtt, ..Shape::new(1, 1) }, seed).await;
+        let lab = Lab::start(&Shape { rate: mbit(rate), rtt, ..shape }, seed).await;
         let flow = Flow::of(&lab.net);
         let (_clients, mut operations) = begin(&lab).await;
         let half = rate / 2;
@@ -174,7 +173,7 @@ fn halves_unsaid(rate: u64, rtt: Span, seed: u64) {
 #[test]
 fn a_link_limited_to_a_ten_thousandth_stays_alive() {
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 8).await;
+        let lab = Lab::start(&Shape::with_long_packets(1, 1), 8).await;
         let segment = plan::segment_bytes(&lab.fabric).get();
         let (_clients, mut operations) = begin(&lab).await;
         lab.sleep(Span::from_ms(200)).await;
@@ -194,7 +193,7 @@ fn a_link_limited_to_a_ten_thousandth_stays_alive() {
 #[test]
 fn an_operators_rate_applies_at_both_ends_until_lifted() {
     simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let lab = Lab::start(&Shape::with_long_packets(1, 1), 1).await;
         let (_clients, mut operations) = begin(&lab).await;
         hold(&lab, EAST, Some(mbit(300))).await.expect("a link");
         lab.sleep(RTT + RTT + RTT).await;
@@ -290,9 +289,9 @@ fn loss_that_the_fabric_expects_raises_no_alarm() {
 
 #[test]
 fn a_longer_path_is_full_within_ten_round_trips() {
-    for rtt in [80, 20] {
+    for (rtt, shape) in [(80, Shape::with_long_packets(1, 1)), (20, Shape::new(1, 1))] {
         simulate(async {
-            let lab = Lab::start(&Shape { rtt: Span::from_ms(rtt), ..Shape::new(1, 1) }, 1).await;
+            let lab = Lab::start(&Shape { rtt: Span::from_ms(rtt), ..shape }, 1).await;
             let flow = Flow::of(&lab.net);
             let (_clients, mut operations) = begin(&lab).await;
             respec(&lab, mbit(1000), Span::from_ms(rtt / 2 + 15));

@@ -74,7 +74,7 @@ fn two_jobs_share_a_link_by_weight_and_fill_it() {
     for (weights, ratio) in [((1, 1), 1.0), ((3, 1), 3.0)] {
         simulate(async {
             let jobs = vec![(JOB, weights.0), (OTHER, weights.1)];
-            let lab = Lab::start(&Shape { jobs, ..Shape::new(1, 1) }, 1).await;
+            let lab = Lab::start(&Shape { jobs, ..Shape::with_long_packets(1, 1) }, 1).await;
             let bytes = 16 << 20;
             let here = ranks(&lab, JOB, 256 << 20).await;
             let there = ranks(&lab, OTHER, 256 << 20).await;

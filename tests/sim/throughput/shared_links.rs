@@ -6,6 +6,7 @@ use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
 use hier_collectives::bound;
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::series::{post, ready, seconds};
+use scenarios::lab::shape::LONG_MTU;
 use scenarios::observe::flow::Flow;
 use scenarios::{EAST, JOB, Lab, Shape, WEST, mbit, ppm, simulate};
 use std::collections::VecDeque;
@@ -73,16 +74,16 @@ fn mean(values: &[f64]) -> f64 {
 #[test]
 fn a_link_of_unknown_rate_is_filled() {
     let mut bad = Vec::new();
-    for (rate, rtt_ms, loss, queue) in [
-        (50, 80, 0, 1000),
-        (200, 20, 0, 1000),
-        (200, 80, 10_000, 1000),
-        (1000, 80, 0, 250),
-        (1000, 20, 0, 4000),
-        (500, 200, 10_000, 500),
+    for (rate, rtt_ms, loss, queue, mtu) in [
+        (50, 80, 0, 1000, 1500),
+        (200, 20, 0, 1000, 1500),
+        (200, 80, 10_000, 1000, 1500),
+        (1000, 80, 0, 250, LONG_MTU),
+        (1000, 20, 0, 4000, 1500),
+        (500, 200, 10_000, 500, LONG_MTU),
     ] {
         let loss = ppm(loss);
-        let shape = Shape { loss, queue_thousandths: queue, ..shape(rate, rtt_ms) };
+        let shape = Shape { loss, mtu, queue_thousandths: queue, ..shape(rate, rtt_ms) };
         let etas = efficiencies(&shape, 1);
         let text = format!("{rate} Mbit/s, {rtt_ms} ms, loss {loss}, queue {queue}: {etas:.3?}");
         println!("{text}");
