@@ -28,11 +28,9 @@ use units::Span;
 
 /// The handle of a running gateway.
 pub struct Gateway {
-    host: Arc<dyn Host>,
     events: EventSender,
     shutdown: CancellationToken,
-    /// The tasks that write control messages to peers.
-    control_writers: TaskTracker,
+    /// Ends once the engine has ended and peers have its last messages.
     engine: oneshot::Receiver<()>,
     /// Ends with the thread that serves trainers of other hosts, if there is one.
     attach: Option<oneshot::Receiver<()>>,
@@ -106,17 +104,16 @@ impl Gateway {
             };
             wan::start_lanes(Arc::new(lanes)).await?;
         }
-        let engine = spawn_gateway_engine(&*host, &shutdown, engine);
+        let last_messages = LastMessages::new(&host, &peers, control_writers);
+        let engine = spawn_gateway_engine(&*host, &shutdown, engine, last_messages);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
         let spawn =
             |socket| spawn_gateway_attach_thread(&host, Arc::clone(&local), socket, renewed);
         let attach = attach.map(spawn).transpose()?;
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
         Ok(Self {
-            host,
             events,
             shutdown,
-            control_writers,
             engine,
             attach,
             credentials,
@@ -193,13 +190,6 @@ impl Gateway {
             let _ = is_done.await;
         }
         let _ = self.engine.await;
-        // Peers learn why the epochs ended before they see lanes close; a peer that is away does not.
-        let rtt = self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
-        self.control_writers.close();
-        tokio::select! {
-            () = self.control_writers.wait() => {}
-            () = self.host.sleep_until(self.host.now() + dead_path_time(rtt, rtt)) => {}
-        }
         self.shutdown.cancel();
         if let Some(attach) = self.attach {
             let _ = attach.await;
@@ -207,15 +197,47 @@ impl Gateway {
     }
 }
 
-/// Spawns the engine's task. Returns a receiver that ends with the task.
+/// The control messages that the engine has left to be sent when it ends.
+struct LastMessages {
+    host: Arc<dyn Host>,
+    writers: TaskTracker,
+    patience: Span,
+}
+
+impl LastMessages {
+    /// Takes the tasks that write control messages to `peers`.
+    fn new(
+        host: &Arc<dyn Host>,
+        peers: &BTreeMap<GatewayId, Arc<PeerLink>>,
+        writers: TaskTracker,
+    ) -> Self {
+        let rtt = peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
+        Self { host: Arc::clone(host), writers, patience: dead_path_time(rtt, rtt) }
+    }
+
+    /// Waits until all peers have acknowledged them, so that each learns why the epochs ended before
+    /// its lanes close. A peer that is away is awaited until its path counts as dead.
+    async fn wait_until_acknowledged(self) {
+        self.writers.close();
+        tokio::select! {
+            () = self.writers.wait() => {}
+            () = self.host.sleep_until(self.host.now() + self.patience) => {}
+        }
+    }
+}
+
+/// Spawns the engine's task. Returns a receiver that ends with the task, which ends after the last
+/// messages.
 fn spawn_gateway_engine(
     host: &dyn Host,
     shutdown: &CancellationToken,
     engine: Engine,
+    last_messages: LastMessages,
 ) -> oneshot::Receiver<()> {
     let (ended, is_ended) = oneshot::channel();
     let run_engine = async move {
         engine.run().await;
+        last_messages.wait_until_acknowledged().await;
         let _ = ended.send(());
     };
     spawn_critical_gateway_task(host, shutdown, Box::pin(run_engine));

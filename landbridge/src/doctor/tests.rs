@@ -6,7 +6,7 @@ use gateway::loopback::ports::free_port_block;
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tokio::net::UdpSocket;
@@ -180,15 +180,15 @@ async fn a_narrow_path_and_shut_ports_are_named() {
 
 #[tokio::test]
 async fn an_absent_peer_is_distinguished_from_one_that_refuses() {
-    let (socket, address) = socket();
-    drop(socket);
-    let absent = deployment(address);
+    // No other test listens at this address of the loopback network.
+    let (_socket, address) = socket();
+    let absent = deployment(SocketAddr::new(Ipv4Addr::new(127, 9, 8, 7).into(), address.port()));
     let findings = absent.examine().await;
     let (udp, found) = verdict(&findings, "UDP both ways");
-    assert_eq!(udp, FindingVerdict::Failed);
+    assert_eq!(udp, FindingVerdict::Failed, "{findings:?}");
     assert!(found.contains("nothing listens there"), "{found}");
 
-    let (socket, address) = self::socket();
+    let (socket, address) = socket();
     let untrusted = deployment(address);
     let other = CertificateAuthority::generate("two-region").expect("a CA");
     let ca = untrusted.key("other.pem");
@@ -196,7 +196,7 @@ async fn an_absent_peer_is_distinguished_from_one_that_refuses() {
     let _west = serve(socket, &untrusted.west(&ca));
     let findings = untrusted.examine().await;
     let (udp, found) = verdict(&findings, "UDP both ways");
-    assert_eq!(udp, FindingVerdict::Failed);
+    assert_eq!(udp, FindingVerdict::Failed, "{findings:?}");
     assert!(found.contains("refused"), "{found}");
 }
 

@@ -117,6 +117,7 @@ fn an_ordinary_stop_of_a_peer_warns_nobody() {
     kill_process(west, Signal::TERM).expect("signalled");
     for gateway in &deployment.gateways {
         let line = gateway.log.line_with("job train: epoch 1 ended: ");
-        assert!(line.contains("INFO"), "{line}");
+        let logs: Vec<String> = deployment.gateways.iter().map(|one| one.log.text()).collect();
+        assert!(line.contains("INFO"), "{line}\nlogs: {}", logs.join("\n--\n"));
     }
 }
