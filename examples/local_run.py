@@ -17,12 +17,14 @@ RESULT_TIMEOUT_S = 600.0
 def run_trainers(trainer, *, ranks, speeds=None, link=None, preload=()):
     """Calls ``trainer(config, rank, folder)`` in a process for each rank, and returns the results.
 
-    ``trainer`` is a function of a module, where each process looks it up.
+    ``trainer`` is a function of a module, where each process looks it up. ``preload`` names
+    installed modules that take long to import.
     """
     link = link or LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
     context = multiprocessing.get_context("forkserver")
-    # Modules are imported once, in the process that all others are forked from.
-    context.set_forkserver_preload(["local_run", *preload])
+    # Modules are imported once, in the process that all others are forked from. Before Python 3.13
+    # it finds installed modules only, and is silent about others.
+    context.set_forkserver_preload(["landbridge", *preload])
     print(f"two regions with {ranks[0]} and {ranks[1]} trainers, {link.rate}, {link.rtt}, "
           f"{link.loss} loss", flush=True)  # fmt: skip
     with LocalRegions(ranks=ranks, speeds=speeds, link=link) as regions:

@@ -66,7 +66,7 @@ def train(config, rank, folder):
 
 def main():
     every = local_run.run_trainers(
-        train, ranks=(2, 1), speeds=(2.0, 1.0, 1.0), preload=["numpy_sum"]
+        train, ranks=(2, 1), speeds=(2.0, 1.0, 1.0), preload=["numpy"]
     )
     alone = numpy.zeros(3)
     for step in range(STEPS):

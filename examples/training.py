@@ -36,7 +36,7 @@ def main(name, tolerance, *, ranks=(2, 2), speeds=SPEEDS):
     """
     trainer = TaskTrainer(name, ranks[0])
     results = local_run.run_trainers(
-        trainer, ranks=ranks, speeds=speeds, preload=["training", name]
+        trainer, ranks=ranks, speeds=speeds, preload=["torch._dynamo"]
     )
     digests = {result["digest"] for result in results}
     first = results[0]

@@ -64,7 +64,7 @@ def test_the_quickstart_passes_its_own_checks():
 def test_an_unread_rank_does_not_block_on_its_pipe():
     """A pipe holds 64 KiB, which is the progress of 900 steps."""
     words = ["--json", "--rtt", "1 ms", "--loss", "0 %", "--ranks", "1,1"]
-    words += ["--size", "4 KiB", "--steps", "2000", "--iterations", "1"]
+    words += ["--size", "4 KiB", "--steps", "1200", "--iterations", "1"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
     done = subprocess.run(line, stdout=subprocess.PIPE, timeout=RUN_TIMEOUT_S, check=False)
     assert done.returncode == 0

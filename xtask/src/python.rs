@@ -188,9 +188,13 @@ fn check_python_with_torch(
     }
     torch.install_wheel(wheel)?;
     let python = torch.program_path("python").display().to_string();
+    // In a cache of its own: mypy would read all of PyTorch again for each other environment.
+    let cache = torch.folder.join("mypy").display().to_string();
     tools.run_program(&[
         "mypy",
         "--strict",
+        "--cache-dir",
+        &cache,
         "--python-executable",
         &python,
         "python/landbridge",

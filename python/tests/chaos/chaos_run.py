@@ -11,7 +11,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,11 +20,12 @@ from typing import NamedTuple
 
 from landbridge._local_regions import LocalRegions
 
-EXAMPLE = Path(__file__).parents[3] / "examples/two_regions.py"
-#: The line of the example that ends the training. The number of epochs is replaced.
-LAST_EPOCH_LINE = "if epoch == 8:"
-#: Steps of one epoch of the example: 2,048 samples in batches of 64.
-EPOCH_STEPS = 32
+# This program is started in a folder of its own, below the one of what tests share.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from torch_forks import ForkedScript  # noqa: E402
+from two_regions_script import EPOCH_STEPS, write_script  # noqa: E402
+
 #: The regions of three numbers of ranks, in the order of ranks.
 REGIONS = ("east", "north", "west")
 #: Steps for each event. The event strikes in one of them, and the others show that training goes on.
@@ -107,15 +107,13 @@ class Trainer:
     """A process that runs the example, and a thread that reads its lines."""
 
     def __init__(self, script, region_file, rank):
-        environment = {**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"}
         self.rank = rank
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), str(region_file)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
+        reader, writer = os.pipe()
+        self.output = open(reader, encoding="utf-8", errors="replace")
+        with open(writer, "wb") as both:
+            files = {"stdout": both, "stderr": both}
+            variables = {"RANK": str(rank)}
+            self.process = ForkedScript(script, str(region_file), variables=variables, **files)
         self.lines = []
         #: The number of finished steps, and the times at which the last ones were finished.
         self.step, self.times = 0, []
@@ -127,10 +125,11 @@ class Trainer:
 
     def read_lines(self):
         """Reads the output to its end."""
-        for line in self.process.stdout:
-            with self.changed:
-                self.read_line(line.rstrip())
-                self.changed.notify_all()
+        with self.output as lines:
+            for line in lines:
+                with self.changed:
+                    self.read_line(line.rstrip())
+                    self.changed.notify_all()
         with self.changed:
             self.has_ended = True
             self.changed.notify_all()
@@ -226,15 +225,6 @@ class Run:
         return "\n".join(
             f"--- {name}:\n" + "\n".join(text.splitlines()[-TAIL_LINES:]) for name, text in texts
         )
-
-
-def write_script(folder, epochs):
-    """Writes the example with another number of epochs. Returns its path."""
-    text = EXAMPLE.read_text("utf-8")
-    assert text.count(LAST_EPOCH_LINE) == 1, f"{EXAMPLE} has no line {LAST_EPOCH_LINE!r}"
-    script = Path(folder, EXAMPLE.name)
-    script.write_text(text.replace(LAST_EPOCH_LINE, f"if epoch == {epochs}:"), "utf-8")
-    return script
 
 
 def run_chaos(plan, tell=lambda text: None):

@@ -2,18 +2,16 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from landbridge._local_regions import LinkSpec, LocalRegions
+from torch_forks import ForkedScript
+from two_regions_script import EPOCH_STEPS, EXAMPLE, write_script
 
 pytest.importorskip("torch")
 
-EXAMPLE = Path(__file__).parents[3] / "examples/two_regions.py"
 #: Limit on the life of one trainer, in seconds; an idle machine needs 30 s.
 TIMEOUT_S = 600
 
@@ -29,20 +27,19 @@ def regions():
 class Trainer:
     """A process that runs the example."""
 
-    def __init__(self, regions, rank):
-        self._process = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), str(regions.region_file_of_rank(rank))],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-        )
+    def __init__(self, regions, rank, script=EXAMPLE):
+        reader, writer = os.pipe()
+        self._output = open(reader, encoding="utf-8")
+        with open(writer, "wb") as stdout:
+            config, variables = str(regions.region_file_of_rank(rank)), {"RANK": str(rank)}
+            self._process = ForkedScript(script, config, variables=variables, stdout=stdout)
         self._timer = threading.Timer(TIMEOUT_S, self._process.kill)
         self._timer.start()
         self.lines = []
 
     def read_until(self, text):
         """Returns the next line that contains `text`."""
-        for line in self._process.stdout:
+        for line in self._output:
             self.lines.append(line.rstrip())
             if text in line:
                 return self.lines[-1]
@@ -55,13 +52,14 @@ class Trainer:
     def kill(self):
         self._timer.cancel()
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._output.close()
 
 
 @contextlib.contextmanager
-def trainers(regions):
+def trainers(regions, script=EXAMPLE):
     """All four trainers, by rank. A test may replace one of them."""
-    running = [Trainer(regions, rank) for rank in range(4)]
+    running = [Trainer(regions, rank, script) for rank in range(4)]
     try:
         yield running
     finally:
@@ -88,9 +86,10 @@ def test_lost_trainer_and_gateway_leave_the_final_weights_unchanged(regions):
 
 
 @pytest.mark.parametrize("region", ["east", "west"])
-def test_a_gateway_killed_after_the_last_step_ends_no_trainer(region, regions):
-    with trainers(regions) as running:
-        running[0].read_until("step 256:")
+def test_a_gateway_killed_after_the_last_step_ends_no_trainer(region, regions, tmp_path):
+    """One epoch has the same end as eight."""
+    with trainers(regions, write_script(tmp_path, 1)) as running:
+        running[0].read_until(f"step {EPOCH_STEPS}:")
         regions.kill_process(region)
         regions.start_gateway(region)
         weights = [trainer.read_until("weights ") for trainer in running]

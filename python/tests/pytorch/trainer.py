@@ -10,7 +10,6 @@ import threading
 import time
 
 import torch
-import torch._dynamo  # Every optimizer imports it. Here it is imported once for all trainers.
 import torch.distributed as dist
 
 import landbridge
@@ -279,7 +278,6 @@ class Trainer:
 
 
 def main(spec, pipe):
-    torch.set_num_threads(1)
     Trainer(spec, pipe).run()
     pipe.close()
     # Gloo's threads need not be waited for.

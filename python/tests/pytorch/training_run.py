@@ -1,19 +1,16 @@
 """Trainers of two sites, each a process (`trainer.py`), and the same training in one process."""
 
 import contextlib
-import multiprocessing
 
 import pytest
 import torch
 
 import trainer as trainers
 from landbridge._local_regions import LinkSpec
+from torch_forks import FORKS, start_fork
 
 #: Limit on the time until a trainer sends a message, in seconds.
 MESSAGE_TIMEOUT_S = 120
-#: The context whose server imports torch once. Each trainer is forked from the server.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["trainer"])
 
 
 class TrainerProcess:
@@ -21,8 +18,7 @@ class TrainerProcess:
 
     def __init__(self, **spec):
         self.pipe, theirs = FORKS.Pipe()
-        self.process = FORKS.Process(target=trainers.main, args=(spec, theirs), daemon=True)
-        self.process.start()
+        self.process = start_fork("trainer", spec, theirs)
         theirs.close()
 
     def read_until(self, key):

@@ -13,8 +13,8 @@ from torch.distributed import ReduceOp
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
-#: More bytes than the arena of 16 MiB has, so that pieces wait for room.
-LONG = 6_000_000
+#: More bytes than the arena of 4 MiB has, so that pieces wait for room.
+LONG = 1_500_000
 
 
 class Cases:

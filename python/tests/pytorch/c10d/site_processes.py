@@ -7,64 +7,80 @@ import socket
 import subprocess
 import sys
 import threading
+from tempfile import TemporaryFile
 
 import torch
 
+from torch_forks import ForkedScript
+
 #: Limit on the life of one trainer, in seconds; an idle machine needs 20 s.
 TIMEOUT_S = 300
-#: A program that runs a script, after the import that PyTorch before 2.15 needs.
+#: A program that runs a script after an import.
 IMPORT_AND_RUN = (
-    "import runpy, sys, landbridge.torch; sys.argv = sys.argv[1:]; "
+    "import runpy, sys; __import__(sys.argv[1]); sys.argv = sys.argv[2:]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
-#: Whether this PyTorch finds backends by their entry points.
+#: Imports that a script needs before PyTorch 2.15, which finds backends by their entry points.
 FINDS_BACKENDS = hasattr(torch.distributed.Backend, "_ensure_backend_registered")
+IMPORTS = () if FINDS_BACKENDS else ("landbridge.torch",)
 
 
 class Trainer:
-    """A process that runs a script and prints JSON objects, one a line."""
+    """A process that runs a script and prints JSON objects, one a line.
 
-    def __init__(self, words, variables):
-        self._process = subprocess.Popen(
-            [sys.executable, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-        )
+    Most are forked, with PyTorch there before the script. `is_command` starts Python anew, as a
+    launcher does. `words` are the script and its arguments. `imports` names modules that are
+    imported before the script.
+    """
+
+    def __init__(self, words, variables, *, is_command=False, imports=()):
+        words, variables = list(map(str, words)), {"OMP_NUM_THREADS": "1", **variables}
+        self._out, self._errors = TemporaryFile(), TemporaryFile()
+        files = {"stdout": self._out, "stderr": self._errors}
+        if is_command:
+            line = [sys.executable, "-c", IMPORT_AND_RUN, *imports, *words]
+            line = line if imports else [sys.executable, *words]
+            self._process = subprocess.Popen(line, env={**os.environ, **variables}, **files)
+        else:
+            self._process = ForkedScript(*words, variables=variables, imports=imports, **files)
         self._timer = threading.Timer(TIMEOUT_S, self._process.kill)
         self._timer.start()
 
     def wait(self):
         """Returns the objects that the process has printed. Fails unless it succeeds."""
-        out, errors = self._process.communicate()
-        assert self._process.returncode == 0, f"{out[-2000:]}\n{errors[-4000:]}"
+        code, out = self._process.wait(), read_all(self._out)
+        assert code == 0, f"{code}\n{out[-2000:]}\n{read_all(self._errors)[-4000:]}"
         return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
     def fail(self):
         """Returns the last lines of stderr of a process that fails."""
-        _, errors = self._process.communicate()
-        assert self._process.returncode > 0, errors[-4000:]
-        return errors[-4000:]
+        code, errors = self._process.wait(), read_all(self._errors)[-4000:]
+        assert code > 0, errors
+        return errors
 
     def kill(self):
         """Ends the process if it still runs."""
         self._timer.cancel()
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._out.close()
+        self._errors.close()
+
+
+def read_all(file):
+    """Returns the text of a file from its beginning."""
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
-def started_trainers(regions, script, *arguments, one_world=False, only=None, **variables):
+def started_trainers(regions, script, *, one_world=False, is_command=False, **variables):
     """Yields a process for each rank.
 
     With `one_world` one launcher numbers all ranks, and their store is reached from all sites. Else
-    each site has its own numbers. `only` names the ranks that are started.
+    each site has its own numbers. With `is_command` the processes are not forked.
     """
     total, port = sum(regions.ranks.values()), free_port()
-    words = [str(script), *map(str, arguments)]
-    if not FINDS_BACKENDS:
-        words = ["-c", IMPORT_AND_RUN, *words]
     running = []
     try:
         rank = 0
@@ -79,8 +95,8 @@ def started_trainers(regions, script, *arguments, one_world=False, only=None, **
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
                 }
-                if only is None or rank in only:
-                    running.append(Trainer(words, {**numbers, **variables}))
+                options = {"is_command": is_command, "imports": IMPORTS}
+                running.append(Trainer([script], {**numbers, **variables}, **options))
                 rank += 1
         yield running
     finally:

@@ -23,7 +23,8 @@ def regions(request):
 
 
 def test_collectives_over_two_sites_equal_those_of_gloo(regions):
-    with started_trainers(regions, HERE / "collectives_script.py", one_world=True) as trainers:
+    script, small = HERE / "collectives_script.py", {"LANDBRIDGE_ARENA": "4 MiB"}
+    with started_trainers(regions, script, one_world=True, **small) as trainers:
         results = results_of(trainers)
     assert [len(result["cases"]) for result in results] == [14] * 4
 
@@ -42,10 +43,13 @@ def reference():
 
 def test_a_script_with_one_word_changed_trains_over_two_sites(regions, reference, tmp_path):
     changed = {'"gloo"': '"landbridge"'}
-    # Each value of the flag with one of the layouts.
-    flag = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": str(int(regions.ranks["west"] == 1))}
+    # Each value of the flag with one of the layouts. PyTorch reads it when it is imported, and it
+    # is 0 by default.
+    options = {}
+    if regions.ranks["west"] == 1:
+        options = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1", "is_command": True}
     script = changed_script(tmp_path, changed)
-    with started_trainers(regions, script, one_world=True, **flag) as trainers:
+    with started_trainers(regions, script, one_world=True, **options) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
 
