@@ -193,4 +193,5 @@ class SubgroupState(GroupState):
             return type(end)(end.text)
         why = "" if end is None else f" ({end})"
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
-        return errors.EpochEnded(f"{text}; make the group again on all its ranks")
+        text = f"{text}; make the group again on all ranks of its parent, or with a tag"
+        return errors.EpochEnded(text)
