@@ -79,14 +79,14 @@ class JobState(GroupState):
         return self._lock, self._changed, self._ending
 
     def take_departures(self) -> list[int]:
-        """Removes the groups that the rank leaves and in which nothing is under way. Returns their
-        numbers."""
+        """Removes the groups that the rank leaves and in which nothing is under way, commits
+        included. Returns their numbers."""
         left = []
         for _ in range(len(self.departures)):
             number = self.departures.popleft()
             with self._lock:
                 group = self.subgroups.get(number)
-                if group is not None and group.has_ended_all:
+                if group is not None and group.has_ended_all and not group.commits:
                     del self.subgroups[number]
                     left.append(number)
                 elif group is not None:

@@ -153,6 +153,19 @@ def test_a_group_has_commits_of_its_own():
         outer.wait()
 
 
+def test_a_group_is_left_after_its_last_commit():
+    with lone_group() as (group, gateway):
+        part, number = made_alone(group, gateway)
+        commit = part.commit_async(4)
+        assert isinstance(gateway.receive(), GroupRequest)
+        part.close()
+        assert not gateway.has_request()
+        gateway.send(*in_group(number, Committed(4)))
+        commit.wait()
+        group.barrier_async()
+        assert gateway.receive() == LeaveGroup(number)
+
+
 def test_groups_are_counted_in_the_epoch_agreed_to():
     with lone_group() as (group, gateway):
         group._world_size = 2
