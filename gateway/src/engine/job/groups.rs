@@ -12,7 +12,7 @@ use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
-use hier_collectives::session::SessionConfig;
+use hier_collectives::session::{PeerError, SessionConfig};
 use hier_collectives::topology::GroupFabric;
 use hier_collectives::wire::{GroupFacts, Message};
 use std::num::NonZeroU64;
@@ -108,6 +108,9 @@ impl Job {
 
     /// Notes what another gateway says about a group. A group in which it takes part is made here,
     /// unless there are too many.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the group has no rank of that gateway.
     pub fn handle_peer_member(
         &mut self,
         from: GatewayId,
@@ -115,26 +118,45 @@ impl Job {
         said: PeerMember,
         shared: &EngineShared,
         now: TimeNs,
-    ) {
-        if !self.groups.contains_key(&id) {
-            if !said.takes_part {
-                return;
-            }
-            if let Err(failure) = self.add_group(id, facts, shared) {
-                let disband = Message::Disband { failure };
-                return shared.peers.send_group_message(from, (self.world.id, id), &disband);
-            }
-            if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut())
-            {
-                membership.note_peer(from, said);
-            }
-            self.begin_or_tell(id, false, shared, now);
-            return self.disband_if_contradicted(id, shared, now);
+    ) -> Result<(), PeerError> {
+        let theirs = &self.world.session.fabric().gateway(from).ranks;
+        if !facts.ranks.iter().any(|rank| theirs.contains(&rank.0)) {
+            return Err(PeerError::NotYours("the facts of a group"));
         }
+        if self.groups.contains_key(&id) {
+            self.note_peer_member(from, id, said, now);
+        } else if said.takes_part {
+            self.join_peer_group(from, (id, facts), said, shared, now);
+        }
+        Ok(())
+    }
+
+    /// Makes a group in which another gateway takes part, or tells it that this cannot be done.
+    fn join_peer_group(
+        &mut self,
+        from: GatewayId,
+        (id, facts): (GroupId, GroupFacts),
+        said: PeerMember,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        if let Err(failure) = self.add_group(id, facts, shared) {
+            let disband = Message::Disband { failure };
+            return shared.peers.send_group_message(from, (self.world.id, id), &disband);
+        }
+        if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut()) {
+            membership.note_peer(from, said);
+        }
+        self.begin_or_tell(id, false, shared, now);
+        self.disband_if_contradicted(id, shared, now);
+    }
+
+    /// Notes what another gateway says about a group that is known here.
+    fn note_peer_member(&mut self, from: GatewayId, id: GroupId, said: PeerMember, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
+        let Some(member) = group.member(from) else { return };
         let Some(membership) = &mut group.membership else { return };
         let change = membership.note_peer(from, said);
-        let Some(member) = group.member(from) else { return };
         match change {
             // Messages to it may have come before it knew of the group.
             PeerChange::First => group.session.handle_lane_lost(member),
@@ -143,8 +165,26 @@ impl Job {
         }
     }
 
-    /// Ends a group for good, as another gateway says.
-    pub fn handle_peer_disband(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
+    /// Ends a group for good, as another gateway says. A job is never ended so.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the group has no rank of that gateway.
+    pub fn handle_peer_disband(
+        &mut self,
+        from: GatewayId,
+        id: GroupId,
+        failure: &Failure,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if self.groups.get(&id).is_some_and(|group| group.member(from).is_none()) {
+            return Err(PeerError::NotYours("the end of a group"));
+        }
+        self.disband_group(id, failure, now);
+        Ok(())
+    }
+
+    /// Ends a group for good.
+    fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
             group.session.handle_disband(failure, now);
@@ -304,7 +344,7 @@ impl Job {
         for (other, other_facts) in others {
             let failure = contradiction_failure(&facts, &other_facts);
             for id in [id, other] {
-                self.handle_peer_disband(id, &failure, now);
+                self.disband_group(id, &failure, now);
                 self.tell_group(id, shared);
             }
         }
