@@ -23,9 +23,6 @@ use units::{ByteCount, TimeNs};
 /// wait for their ranks at once, they hold 256 MiB of each peer.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
-/// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
-const PLANS_MAX: usize = 64;
-
 /// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
 /// heard of it are on their way.
 const LATELY_LEFT_MAX: usize = 1024;
@@ -280,9 +277,10 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one.
+    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one, which
+    /// is made at once, in the engine's task.
     fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
-        if let Some(plan) = self.plans.get(&part.gateways) {
+        if let Some(plan) = self.plans.plan(&part.gateways) {
             return Ok(plan.clone());
         }
         let mut plan = plan::make_plan(&part.fabric)?;
@@ -290,10 +288,7 @@ impl Job {
         if plan.segment > self.settings.segment {
             plan = Plan { segment: self.settings.segment, ..plan }.with_express_limit(&part.fabric);
         }
-        if self.plans.len() >= PLANS_MAX {
-            self.plans.clear();
-        }
-        self.plans.insert(part.gateways.clone(), plan.clone());
+        self.plans.add_plan(part.gateways.clone(), plan.clone());
         Ok(plan)
     }
 
