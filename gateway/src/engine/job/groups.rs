@@ -19,8 +19,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the most that a peer may send to a group beyond its grants. Even when all groups of a job
-/// wait for their ranks at once, they hold 256 MiB of each peer.
+/// 64 KiB: the longest unsolicited window of a group. When all groups of a job wait for their ranks at
+/// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
+/// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
@@ -215,6 +216,8 @@ impl Job {
     }
 
     /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
+    /// Idle groups count, too, since a share that changed with each collective would shorten the
+    /// deadlines of those under way.
     pub fn share_memory(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
