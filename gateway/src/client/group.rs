@@ -8,15 +8,13 @@ use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::GroupHandle;
 use super::tensor::ArenaFull;
+use crate::events::GroupPlace;
 use crate::local::protocol::{MakeGroup, Request};
 use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
 use std::sync::Arc;
 use units::Span;
-
-/// 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
-const TAG_PLACE: u64 = 1 << 63;
 
 /// Why a group was not made.
 #[derive(Debug, thiserror::Error)]
@@ -51,27 +49,24 @@ pub enum GroupError {
 
 impl Client {
     /// Makes a group of some ranks of this one, given by their numbers here in any order. All ranks
-    /// of this group call it, and make their groups in one order; a rank that is not named gets
-    /// `None`. In the new group ranks are numbered from 0 on, in the order of their numbers here.
+    /// of this group call it, in one epoch, and make their groups in one order; a rank that is not
+    /// named gets `None`. In the new group ranks are numbered from 0 on, in the order of their numbers
+    /// here.
     ///
     /// Ranks that name different ranks at one call get a failure that says so.
     ///
     /// # Errors
-    /// [`GroupError`]: this rank is not in a new group.
+    /// [`GroupError`]: this rank is not in a new group. After the end of the epoch that the caller
+    /// agreed to, ranks that are not named hear of it too, and nothing is counted.
     pub async fn new_group(&self, ranks: &[u32]) -> Result<Option<Self>, GroupError> {
         let ranks = self.ranks_in_job(ranks)?;
-        let place = {
-            let mut state = self.connection.lock_state();
-            let group = state.group_mut(self.group.number);
-            group.makings += 1;
-            // Counts begin anew in each epoch, since a rank that was lost counts anew.
-            (group.epoch.0 << 32 | u64::from(group.makings)) & !TAG_PLACE
-        };
+        let place = self.count_making()?;
         self.make_group(ranks, place).await
     }
 
-    /// Makes a group as [`Client::new_group`] does, but only its own ranks call it, in any order.
-    /// They give it one `tag`, which none of them uses for another group of this one meanwhile.
+    /// Makes a group as [`Client::new_group`] does, but only its own ranks call it, in any order and
+    /// any epoch. They give it one `tag`, which none of them uses for another group of this one
+    /// meanwhile.
     ///
     /// # Errors
     /// [`GroupError`]: this rank is not in a new group.
@@ -80,7 +75,7 @@ impl Client {
         ranks: &[u32],
         tag: u32,
     ) -> Result<Option<Self>, GroupError> {
-        self.make_group(self.ranks_in_job(ranks)?, TAG_PLACE | u64::from(tag)).await
+        self.make_group(self.ranks_in_job(ranks)?, GroupPlace::of_tag(tag)).await
     }
 
     /// Makes a group of all ranks that give the same color. All ranks of this group call it; one
@@ -105,10 +100,12 @@ impl Client {
         let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, [_, key])| (rank, *key)).unzip();
         if color.is_none() {
             // It makes no group, but counts with those that do.
-            self.connection.lock_state().group_mut(self.group.number).makings += 1;
+            self.count_making()?;
             return Ok(None);
         }
         if !keys.is_sorted() {
+            // All ranks of the color see it, and count on with those of other colors.
+            self.count_making()?;
             return Err(GroupError::KeyOrder);
         }
         self.new_group(&ranks).await
@@ -117,6 +114,11 @@ impl Client {
     /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
     pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
         self.group.rank_in_job(rank.0)
+    }
+
+    /// Counts a group that ranks make of this one, and returns its place here.
+    fn count_making(&self) -> Result<GroupPlace, Failure> {
+        self.connection.lock_state().group_mut(self.group.number).count_making()
     }
 
     /// Converts ranks of this group to their numbers in the job, ascending.
@@ -135,7 +137,11 @@ impl Client {
 
     /// Makes a group of ranks of the job at a place of this group, and waits until its gateways have
     /// met; `None` if this rank is not one of them.
-    async fn make_group(&self, ranks: Vec<RankId>, place: u64) -> Result<Option<Self>, GroupError> {
+    async fn make_group(
+        &self,
+        ranks: Vec<RankId>,
+        place: GroupPlace,
+    ) -> Result<Option<Self>, GroupError> {
         let connection = &self.connection;
         let Ok(index) = ranks.binary_search(&connection.rank) else { return Ok(None) };
         let number_of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -150,7 +156,8 @@ impl Client {
             }
             let number = state.add_group(rank);
             let (parent, ranks) = (self.group.number, ranks.clone());
-            permit.send(Request::MakeGroup(MakeGroup { number, parent, place, ranks }));
+            let making = MakeGroup { number, parent, place: place.0, ranks };
+            permit.send(Request::MakeGroup(making));
             number
         };
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));

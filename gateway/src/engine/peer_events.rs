@@ -111,10 +111,8 @@ impl Engine {
                 let said = PeerMember { boot, takes_part };
                 Some(self.handle_peer_member(from, (group, facts), said, now))
             }
-            Message::Disband { failure } => {
-                self.with_job_of(group, |job, _| job.handle_peer_disband(group, &failure, now));
-                None
-            }
+            Message::Disband { failure } => self
+                .with_job_of(group, |job, _| job.handle_peer_disband(from, group, &failure, now)),
             // A gateway introduces each job, so that one that is not served here is known by name.
             message => self
                 .with_job_of(group, |job, _| job.handle_message(from, group, message, now))
@@ -129,7 +127,8 @@ impl Engine {
     /// Notes what another gateway says about a group of a job that both serve.
     ///
     /// # Errors
-    /// [`PeerError::NotYours`]: the facts are not those of the group.
+    /// [`PeerError::NotYours`]: the facts are not those of the group, or not of a group with ranks of
+    /// that gateway.
     fn handle_peer_member(
         &mut self,
         from: GatewayId,
@@ -140,10 +139,11 @@ impl Engine {
         if group_id_of_facts(&facts) != id || self.jobs.contains_key(&id) {
             return Err(PeerError::NotYours("the facts of another group"));
         }
-        self.with_job_of(facts.job, |job, shared| {
-            job.handle_peer_member(from, (id, facts), said, shared, now);
-        });
-        Ok(())
+        // The id of a group is that of no job.
+        let Some(job) = self.jobs.get_mut(&facts.job) else { return Ok(()) };
+        let handled = job.handle_peer_member(from, (id, facts), said, &self.shared, now);
+        job.perform_actions(&self.shared);
+        handled
     }
 
     /// Repeats all messages of sessions and stores to a neighbour that may have been lost with a
@@ -261,5 +261,110 @@ impl Engine {
             self.metrics.dropped_segments(why).inc();
         }
         placement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::event_loop::EngineSpec;
+    use crate::events::{ENGINE_QUEUE_MAX, JobSession};
+    use crate::host::VirtualHost;
+    use crate::observe::engine_status_request::StatusHandle;
+    use crate::observe::metrics::MetricsRegistry;
+    use crate::wan::link::policy::LinkPolicies;
+    use hier_collectives::ids::{BootId, Epoch, RankId};
+    use hier_collectives::plan::make_plan;
+    use hier_collectives::post::{Failure, FailureCode};
+    use hier_collectives::session::SessionConfig;
+    use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+    use hier_collectives::wire::JobFacts;
+    use std::collections::BTreeMap;
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+    use units::ByteCount;
+    use wan_sim::VirtualNet;
+
+    /// Makes the engine of the first of three gateways with a rank each, and its job `train`.
+    fn engine_of_three() -> (Engine, GroupId) {
+        let gateway = |name: &str| RegionGateway::new(name, 1, None);
+        let region = RegionSpec {
+            name: "a".to_owned(),
+            speeds: vec![1.0; 3],
+            gateways: vec![gateway("a-0"), gateway("a-1"), gateway("a-2")],
+        };
+        let fabric = Arc::new(Fabric::new("three", 1500, vec![region], vec![]).expect("valid"));
+        let config = SessionConfig {
+            fabric: Arc::clone(&fabric),
+            me: GatewayId(0),
+            gateways: fabric.gateway_ids().collect(),
+            boot: BootId(1),
+            plan: make_plan(&fabric).expect("a plan"),
+            partials: ByteCount::new(1 << 20),
+            one_in: NonZeroU64::MIN,
+            last_epoch: Epoch(0),
+            unsolicited_max: ByteCount::new(u64::MAX),
+        };
+        let name = "train".to_owned();
+        let facts = JobFacts { name: name.clone(), weight: 1, token_digest: [7; 16] };
+        let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
+        let engine = Engine::new(EngineSpec {
+            host: Arc::new(VirtualHost::new(VirtualNet::new(), 1)),
+            fabric,
+            identity: [1; 32],
+            me: GatewayId(0),
+            boot: BootId(1),
+            jobs: vec![JobSession { name, facts, config }],
+            peers: BTreeMap::new(),
+            policies: LinkPolicies::new(),
+            metrics: Arc::new(MetricsRegistry::new()),
+            status_requests: StatusHandle::new().1,
+            events,
+            inbox,
+        });
+        (engine, GroupId::of_job("train"))
+    }
+
+    #[test]
+    fn gateways_without_ranks_have_no_say_in_a_group() {
+        let runs = crate::simulate::run_in_virtual_time(async {
+            let (mut engine, job) = engine_of_three();
+            let now = TimeNs::default();
+            let said = PeerMember { boot: BootId(2), takes_part: true };
+            let facts = |job, ranks: [u32; 2]| {
+                let facts = GroupFacts {
+                    job,
+                    parent: job,
+                    place: 1 << 32 | 1,
+                    ranks: ranks.map(RankId).into(),
+                };
+                (group_id_of_facts(&facts), facts)
+            };
+            let (pair, group) = (facts(job, [0, 1]), facts(job, [0, 1]).0);
+            let groups = |engine: &Engine| engine.jobs[&job].group_count();
+            let say = |engine: &mut Engine, from, facts| {
+                engine.handle_peer_member(GatewayId(from), facts, said, now)
+            };
+            let not_yours = |handled| matches!(handled, Err(PeerError::NotYours(_)));
+            assert!(not_yours(say(&mut engine, 2, pair.clone())));
+            assert_eq!(groups(&engine), 0, "the third gateway has no rank of it");
+            say(&mut engine, 1, pair.clone()).expect("one of it");
+            assert_eq!(groups(&engine), 1);
+            assert!(not_yours(say(&mut engine, 2, pair)), "known or not");
+            // A group is no job, in which a group could be made.
+            say(&mut engine, 1, facts(group, [0, 1])).expect("no effect");
+            assert_eq!(groups(&engine), 1);
+            let over = Failure::new(FailureCode::BadPost, "over".to_owned());
+            let mut end = |from| {
+                let disband = |job: &mut crate::engine::job::Job, _: &_| {
+                    job.handle_peer_disband(GatewayId(from), group, &over, now)
+                };
+                engine.with_job_of(group, disband).expect("known")
+            };
+            assert!(not_yours(end(2)));
+            end(1).expect("one of it");
+        });
+        runs.expect("runs");
     }
 }

@@ -5,12 +5,14 @@
 //! the crate's documentation.
 
 mod engine;
+mod group_place;
 mod ids;
 mod jobs;
 mod local;
 mod operator;
 
 pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
+pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate};
 pub use local::{LocalEvent, RankEvents};

@@ -6,6 +6,10 @@ use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::RankId;
 use std::collections::BTreeMap;
 
+/// 8,192 numbers: the most that a rank uses at once. The engine refuses a group beyond [`GROUPS_MAX`],
+/// and the rank keeps that number until it leaves the group, as that of any other.
+const NUMBERS_MAX: usize = 2 * GROUPS_MAX;
+
 /// The groups that a rank has made and not left, and its place in each.
 #[derive(Debug)]
 pub(super) struct TrainerGroups {
@@ -38,8 +42,8 @@ impl TrainerGroups {
         if self.place(*parent).is_none() {
             return Err(format!("group {}, the parent, is not one of this rank", parent.0));
         }
-        if self.groups.len() >= GROUPS_MAX {
-            return Err(format!("this rank is in {GROUPS_MAX} groups already"));
+        if self.groups.len() >= NUMBERS_MAX {
+            return Err(format!("this rank has {NUMBERS_MAX} groups that it has not left"));
         }
         let (own, all) = (self.job.rank, self.job.world_size);
         let Ok(index) = ranks.binary_search(&own) else {
@@ -93,9 +97,10 @@ mod tests {
             let why = groups.add_group(&wrong).expect_err(words);
             assert!(why.contains(words), "{why}");
         }
-        for number in 3..GROUPS_MAX as u64 + 2 {
+        // The engine refuses those beyond 4,096.
+        for number in 3..NUMBERS_MAX as u64 + 2 {
             groups.add_group(&making(number, 0, &[5])).expect("room");
         }
-        assert!(groups.add_group(&making(9999, 0, &[5])).expect_err("full").contains("4096"));
+        assert!(groups.add_group(&making(9999, 0, &[5])).expect_err("full").contains("8192"));
     }
 }

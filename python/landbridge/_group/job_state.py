@@ -79,14 +79,14 @@ class JobState(GroupState):
         return self._lock, self._changed, self._ending
 
     def take_departures(self) -> list[int]:
-        """Removes the groups that the rank leaves and in which nothing is under way. Returns their
-        numbers."""
+        """Removes the groups that the rank leaves and in which nothing is under way, commits
+        included. Returns their numbers."""
         left = []
         for _ in range(len(self.departures)):
             number = self.departures.popleft()
             with self._lock:
                 group = self.subgroups.get(number)
-                if group is not None and group.has_ended_all:
+                if group is not None and group.has_ended_all and not group.commits:
                     del self.subgroups[number]
                     left.append(number)
                 elif group is not None:
@@ -193,4 +193,5 @@ class SubgroupState(GroupState):
             return type(end)(end.text)
         why = "" if end is None else f" ({end})"
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
-        return errors.EpochEnded(f"{text}; make the group again on all its ranks")
+        text = f"{text}; make the group again on all ranks of its parent, or with a tag"
+        return errors.EpochEnded(text)

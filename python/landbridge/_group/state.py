@@ -92,8 +92,8 @@ class GroupState:
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
-        #: How many groups this rank has made of this one in the current epoch.
-        self.makings = 0
+        #: How many groups the ranks have made of this one since this rank agreed to the epoch.
+        self._makings = 0
 
     @property
     def is_epoch_agreed(self) -> bool:
@@ -110,6 +110,7 @@ class GroupState:
         """Notes that the trainer begins its step in the current epoch."""
         with self._lock:
             self._agreed, self._end_reason = self.epoch, None
+            self._makings = 0
             self.agreements += 1
 
     @property
@@ -142,6 +143,21 @@ class GroupState:
         failure = self._post_refusal()
         if failure is not None:
             raise failure
+
+    def count_making(self) -> tuple[int, int]:
+        """Counts a group that ranks make of this one, whether this rank is in it or not. All ranks
+        that have agreed to one epoch count from 1 on, so that a count means one group to them.
+
+        Returns:
+            The epoch and the count.
+
+        Raises:
+            GatewayLost, EpochEnded, Closed: Nothing can be posted, and nothing was counted.
+        """
+        with self._lock:
+            self.check_usable()
+            self._makings += 1
+            return self.epoch, self._makings
 
     def register_collective(self, entry: PostedCollective) -> tuple[Connection, int, int]:
         """Gives a collective the next number, and notes it as under way.
@@ -244,7 +260,7 @@ class GroupState:
                     end = errors.FAILURES[response.ended_code]
                     self._end_reason = end(response.ended_text)
                 self.epoch, self._next = response.epoch, response.next_sequence
-                self.is_over, self.awaited, self.makings = False, None, 0
+                self.is_over, self.awaited = False, None
                 if response.has_committed:
                     self.committed = response.committed
                 self._changed.notify_all()

@@ -34,10 +34,10 @@ class ParentGroup(WholeArrayCollectives):
     ) -> Subgroup | None:
         """Makes a group of some ranks of this one, without any config.
 
-        All ranks of this group call it, and make their groups in one order. With a ``tag`` only the
-        ranks of the new group call it, in any order; they give it one tag, which none of them uses
-        for another group of this one meanwhile. It takes one round trip at most, and waits for no
-        rank.
+        All ranks of this group call it, in one epoch, and make their groups in one order. With a
+        ``tag`` only the ranks of the new group call it, in any order and any epoch; they give it one
+        tag, which none of them uses for another group of this one meanwhile. It takes one round trip
+        at most, and waits for no rank: the first collective does.
 
         Args:
             ranks: The numbers of the ranks in this group, in any order. In the new group they are
@@ -54,15 +54,14 @@ class ParentGroup(WholeArrayCollectives):
             BadRequest: The gateways of the ranks have no way to each other but through others, or
                 there are too many groups.
             NoEpoch: The gateways did not meet in time.
-            GatewayLost, EpochEnded, Closed: As a post in this group.
+            GatewayLost, EpochEnded, Closed: As a post in this group, also on ranks of no new group.
         """
         self._check_may_wait()
         check_timeout_argument(timeout)
         chosen = self._ranks_in_job(ranks)
         if tag is None:
-            self._state.makings += 1
-            # Counts begin anew in each epoch, since a rank that was lost counts anew.
-            place = (self._state.epoch << 32 | self._state.makings) & (_TAG_PLACE - 1)
+            epoch, count = self._state.count_making()
+            place = (epoch << 32 | count) & (_TAG_PLACE - 1)
         else:
             place = _TAG_PLACE | check_integer_argument("tag", tag, _TAG_PLACE)
         me = self._rank_in_job(self.rank)
@@ -98,13 +97,13 @@ class ParentGroup(WholeArrayCollectives):
         given = list(zip(numbers[::2], numbers[1::2]))
         if color is None:
             # It makes no group, but counts with those that do.
-            self._state.makings += 1
+            self._state.count_making()
             return None
         same = [(rank, key) for rank, (other, key) in enumerate(given) if other == own]
         keys = [key for _, key in same]
         if keys != sorted(keys):
             # All ranks of the color see it, and count on.
-            self._state.makings += 1
+            self._state.count_making()
             raise errors.ConfigError("keys of a split ask for another order of ranks than theirs")
         left = max(deadline - time.monotonic(), 0.001)
         return self.new_group([rank for rank, _ in same], timeout=left)
@@ -158,7 +157,8 @@ class Subgroup(ParentGroup):
 
     It has all collectives of ``Group``, in an order of its own: nothing waits for other groups. A
     failure in it is nothing to other groups. After the end of its epoch, as when a rank of it was
-    lost, posts raise ``EpochEnded``: make the group again on all its ranks.
+    lost, posts raise ``EpochEnded``: make the group again on all ranks of its parent, or with a tag
+    on its own.
 
     Attributes:
         rank: The number of this rank in the group.

@@ -153,6 +153,40 @@ def test_a_group_has_commits_of_its_own():
         outer.wait()
 
 
+def test_a_group_is_left_after_its_last_commit():
+    with lone_group() as (group, gateway):
+        part, number = made_alone(group, gateway)
+        commit = part.commit_async(4)
+        assert isinstance(gateway.receive(), GroupRequest)
+        part.close()
+        assert not gateway.has_request()
+        gateway.send(*in_group(number, Committed(4)))
+        commit.wait()
+        group.barrier_async()
+        assert gateway.receive() == LeaveGroup(number)
+
+
+def test_groups_are_counted_in_the_epoch_agreed_to():
+    with lone_group() as (group, gateway):
+        group._world_size = 2
+        assert group.new_group([1]) is None
+        gateway.send(EpochBegan(2, 0, 0, 0))
+        while group.epoch < 2:
+            threading.Event().wait(0.001)
+        # A rank that knows of the end counts no group, whether it is one of it or not.
+        for ranks in ([0], [1]):
+            with pytest.raises(landbridge.EpochEnded, match="call `recover`"):
+                group.new_group(ranks)
+        group._state.agree_to_epoch()
+        assert group.new_group([1]) is None
+        made = threading.Thread(target=lambda: group.new_group([0]))
+        made.start()
+        request = gateway.receive()
+        assert request.place == 2 << 32 | 2
+        gateway.send(*in_group(request.number, EpochBegan(1, 0, 0, 0)))
+        made.join()
+
+
 def test_a_group_that_is_over_refuses_posts():
     with lone_group() as (group, gateway):
         part, number = made_alone(group, gateway)

@@ -1,7 +1,7 @@
 //! Ranks that name different ranks hear of it at once; nobody else does.
 
 use super::members::Members;
-use gateway::client::GroupError;
+use gateway::client::{Client, GroupError};
 use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::Mesh;
 use scenarios::simulate;
@@ -36,5 +36,35 @@ fn ranks_that_disagree_on_a_group_hear_of_it() {
         assert!(waited < Span::from_secs(1), "{waited}");
         bystanders.sum(100).await;
         Members(clients).sum(100).await;
+    });
+}
+
+#[test]
+fn a_split_that_fails_counts_on_all_ranks() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        // The keys of ranks 0 and 1 ask for another order.
+        let split = |client: &Client, color, key| {
+            let client = client.clone();
+            tokio::spawn(async move { client.split(Some(color), key).await })
+        };
+        let splits = [split(&clients[0], 7, 1), split(&clients[1], 7, 0), split(&clients[2], 3, 0)];
+        let mut failed = 0;
+        for made in splits {
+            match made.await.expect("no panic") {
+                Ok(group) => assert!(group.is_some()),
+                Err(failure) => {
+                    assert!(matches!(failure, GroupError::KeyOrder), "{failure}");
+                    failed += 1;
+                }
+            }
+        }
+        assert_eq!(failed, 2);
+        let mut members = Vec::new();
+        for client in &clients {
+            members.extend(client.new_group(&[0, 2]).await.expect("made"));
+        }
+        Members(members).sum(100).await;
     });
 }

@@ -1,7 +1,9 @@
 //! Groups that are made and left, again and again.
 
 use super::members::{Members, post_sum};
+use gateway::client::GroupError;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, simulate};
 use units::Span;
@@ -86,5 +88,27 @@ fn late_ranks_find_the_operations_of_their_group() {
         }
         // A gateway without any rank of it left forgets it, too.
         let _ = lab.status(GatewayId(0)).await;
+    });
+}
+
+#[test]
+fn a_rank_of_too_many_groups_keeps_its_connection() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        let make = |tag| clients[0].new_group_with_tag(&[0], tag);
+        let mut made = Vec::new();
+        for tag in 0..4096 {
+            made.push(make(tag).await.expect("a group").expect("in it"));
+        }
+        for tag in [5000, 5001] {
+            let refused = make(tag).await.expect_err("one too many");
+            let GroupError::Failed(failure) = refused else { panic!("{refused}") };
+            assert_eq!(failure.code, FailureCode::BadPost, "{failure}");
+            assert!(failure.text.contains("4096 groups already; leave some"), "{failure}");
+        }
+        Members(vec![made.remove(7)]).sum(100).await;
+        Members::make(&clients, &[0], 6000).await.sum(100).await;
+        Members(clients.clone()).sum(100).await;
     });
 }

@@ -4,6 +4,7 @@
 //! reader's task; callers post and commit under the connection's lock.
 
 use crate::client::tensor::Tensor;
+use crate::events::GroupPlace;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,8 +38,8 @@ pub(in crate::client) struct GroupState {
     pub awaited: Option<String>,
     /// Why the group is over for this rank: the connection ended, or the group was disbanded.
     pub over: Option<Failure>,
-    /// How many groups this rank has made of this one in the current epoch.
-    pub makings: u32,
+    /// How many groups the ranks have made of this one in the current epoch.
+    makings: u32,
     /// Whether nobody has a handle of the group, which is left once nothing is under way.
     pub is_leaving: bool,
     /// The epochs in which the caller may post.
@@ -83,6 +84,19 @@ impl GroupState {
     /// Makes the state of a group without an epoch, in which the caller has this rank.
     pub fn of_rank(rank: RankId) -> Self {
         Self { rank, ..Self::default() }
+    }
+
+    /// Counts a group that ranks make of this one, whether this rank is in it or not; returns its
+    /// place. All ranks count from 1 on in each epoch. A rank that has posted and attaches again ends it.
+    ///
+    /// # Errors
+    /// [`Failure`]: the rank can post nothing either, and nothing was counted.
+    pub fn count_making(&mut self) -> Result<GroupPlace, Failure> {
+        if let Some(failure) = self.over.clone().or_else(|| self.epoch_failure()) {
+            return Err(failure);
+        }
+        self.makings += 1;
+        Ok(GroupPlace::of_count(self.epoch, self.makings))
     }
 
     /// Adds a collective of `tensor` under the next sequence number; returns the channels by which

@@ -12,19 +12,17 @@ use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
-use hier_collectives::session::SessionConfig;
+use hier_collectives::session::{PeerError, SessionConfig};
 use hier_collectives::topology::GroupFabric;
 use hier_collectives::wire::{GroupFacts, Message};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the most that a peer may send to a group beyond its grants. Even when all groups of a job
-/// wait for their ranks at once, they hold 256 MiB of each peer.
+/// 64 KiB: the longest unsolicited window of a group. When all groups of a job wait for their ranks at
+/// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
+/// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
-
-/// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
-const PLANS_MAX: usize = 64;
 
 /// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
 /// heard of it are on their way.
@@ -108,6 +106,9 @@ impl Job {
 
     /// Notes what another gateway says about a group. A group in which it takes part is made here,
     /// unless there are too many.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the group has no rank of that gateway.
     pub fn handle_peer_member(
         &mut self,
         from: GatewayId,
@@ -115,26 +116,45 @@ impl Job {
         said: PeerMember,
         shared: &EngineShared,
         now: TimeNs,
-    ) {
-        if !self.groups.contains_key(&id) {
-            if !said.takes_part {
-                return;
-            }
-            if let Err(failure) = self.add_group(id, facts, shared) {
-                let disband = Message::Disband { failure };
-                return shared.peers.send_group_message(from, (self.world.id, id), &disband);
-            }
-            if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut())
-            {
-                membership.note_peer(from, said);
-            }
-            self.begin_or_tell(id, false, shared, now);
-            return self.disband_if_contradicted(id, shared, now);
+    ) -> Result<(), PeerError> {
+        let theirs = &self.world.session.fabric().gateway(from).ranks;
+        if !facts.ranks.iter().any(|rank| theirs.contains(&rank.0)) {
+            return Err(PeerError::NotYours("the facts of a group"));
         }
+        if self.groups.contains_key(&id) {
+            self.note_peer_member(from, id, said, now);
+        } else if said.takes_part {
+            self.join_peer_group(from, (id, facts), said, shared, now);
+        }
+        Ok(())
+    }
+
+    /// Makes a group in which another gateway takes part, or tells it that this cannot be done.
+    fn join_peer_group(
+        &mut self,
+        from: GatewayId,
+        (id, facts): (GroupId, GroupFacts),
+        said: PeerMember,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        if let Err(failure) = self.add_group(id, facts, shared) {
+            let disband = Message::Disband { failure };
+            return shared.peers.send_group_message(from, (self.world.id, id), &disband);
+        }
+        if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut()) {
+            membership.note_peer(from, said);
+        }
+        self.begin_or_tell(id, false, shared, now);
+        self.disband_if_contradicted(id, shared, now);
+    }
+
+    /// Notes what another gateway says about a group that is known here.
+    fn note_peer_member(&mut self, from: GatewayId, id: GroupId, said: PeerMember, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
+        let Some(member) = group.member(from) else { return };
         let Some(membership) = &mut group.membership else { return };
         let change = membership.note_peer(from, said);
-        let Some(member) = group.member(from) else { return };
         match change {
             // Messages to it may have come before it knew of the group.
             PeerChange::First => group.session.handle_lane_lost(member),
@@ -143,8 +163,26 @@ impl Job {
         }
     }
 
-    /// Ends a group for good, as another gateway says.
-    pub fn handle_peer_disband(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
+    /// Ends a group for good, as another gateway says. A job is never ended so.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the group has no rank of that gateway.
+    pub fn handle_peer_disband(
+        &mut self,
+        from: GatewayId,
+        id: GroupId,
+        failure: &Failure,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if self.groups.get(&id).is_some_and(|group| group.member(from).is_none()) {
+            return Err(PeerError::NotYours("the end of a group"));
+        }
+        self.disband_group(id, failure, now);
+        Ok(())
+    }
+
+    /// Ends a group for good.
+    fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
             group.session.handle_disband(failure, now);
@@ -178,6 +216,8 @@ impl Job {
     }
 
     /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
+    /// Idle groups count, too, since a share that changed with each collective would shorten the
+    /// deadlines of those under way.
     pub fn share_memory(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
@@ -240,9 +280,10 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one.
+    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one, which
+    /// is made at once, in the engine's task.
     fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
-        if let Some(plan) = self.plans.get(&part.gateways) {
+        if let Some(plan) = self.plans.plan(&part.gateways) {
             return Ok(plan.clone());
         }
         let mut plan = plan::make_plan(&part.fabric)?;
@@ -250,10 +291,7 @@ impl Job {
         if plan.segment > self.settings.segment {
             plan = Plan { segment: self.settings.segment, ..plan }.with_express_limit(&part.fabric);
         }
-        if self.plans.len() >= PLANS_MAX {
-            self.plans.clear();
-        }
-        self.plans.insert(part.gateways.clone(), plan.clone());
+        self.plans.add_plan(part.gateways.clone(), plan.clone());
         Ok(plan)
     }
 
@@ -304,7 +342,7 @@ impl Job {
         for (other, other_facts) in others {
             let failure = contradiction_failure(&facts, &other_facts);
             for id in [id, other] {
-                self.handle_peer_disband(id, &failure, now);
+                self.disband_group(id, &failure, now);
                 self.tell_group(id, shared);
             }
         }

@@ -9,6 +9,7 @@
 mod actions;
 mod awaited_epoch;
 pub(super) mod group;
+mod group_plans;
 mod groups;
 pub(super) mod membership;
 pub(super) mod report;
@@ -23,8 +24,8 @@ use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::warnings::Warnings;
 use awaited_epoch::AwaitedEpoch;
 use group::Group;
+use group_plans::GroupPlans;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
-use hier_collectives::plan::Plan;
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::PeerError;
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
@@ -62,7 +63,7 @@ pub(super) struct Job {
     /// The last groups that ranks of this gateway have left, the latest last.
     lately_left: VecDeque<(RankId, GroupId)>,
     /// Plans of groups, by their gateways.
-    plans: BTreeMap<Vec<GatewayId>, Plan>,
+    plans: GroupPlans,
     /// Bytes of scratch that all groups use.
     scratch_bytes: u64,
     settings: GroupSettings,
@@ -141,7 +142,7 @@ impl Job {
             deadlines: BTreeSet::new(),
             last_epoch: Epoch(0),
             lately_left: VecDeque::new(),
-            plans: BTreeMap::new(),
+            plans: GroupPlans::default(),
             scratch_bytes: 0,
             settings,
             metrics,
