@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_of_one_epoch_and_a_tag_of_none() {
+    fn counts_are_of_one_epoch_and_tags_of_none() {
         let ahead = |by: u64| Epoch(7 + by);
         let counted = GroupPlace::of_count(Epoch(7), u32::MAX);
         assert!(!counted.is_before(Epoch(6)) && !counted.is_before(ahead(0)));

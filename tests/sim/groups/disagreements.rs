@@ -103,7 +103,7 @@ fn a_group_of_an_epoch_that_ended_is_not_made() {
 }
 
 #[test]
-fn a_rank_that_missed_the_end_of_an_epoch_makes_no_group() {
+fn a_rank_behind_its_epoch_makes_no_group() {
     simulate(async {
         let lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
         let mut clients = lab.clients(1 << 20).await;
