@@ -6,6 +6,8 @@ use hier_collectives::ids::Epoch;
 const TAG: u64 = 1 << 63;
 /// 32 bits: the count of makings in an epoch of the parent. The epoch is in the bits above it.
 const COUNT_BITS: u32 = 32;
+/// 2^31 epochs: places have that many, so that later epochs repeat them.
+const EPOCHS: u64 = 1 << 31;
 
 /// The place of a group in its parent: a caller's tag, or the epoch of the parent in which its ranks
 /// made it, and how many groups they had made in that epoch by then.
@@ -21,5 +23,28 @@ impl GroupPlace {
     /// Makes the place of the group that is the `count`th of an epoch of its parent.
     pub fn of_count(epoch: Epoch, count: u32) -> Self {
         Self((epoch.0 << COUNT_BITS | u64::from(count)) & !TAG)
+    }
+
+    /// Whether ranks made the group in an epoch of its parent before this one. A tag is of no epoch.
+    pub fn is_before(self, epoch: Epoch) -> bool {
+        let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % EPOCHS;
+        self.0 & TAG == 0 && (1..EPOCHS / 2).contains(&ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_of_one_epoch_and_tags_of_none() {
+        let ahead = |by: u64| Epoch(7 + by);
+        let counted = GroupPlace::of_count(Epoch(7), u32::MAX);
+        assert!(!counted.is_before(Epoch(6)) && !counted.is_before(ahead(0)));
+        assert!(counted.is_before(ahead(1)) && counted.is_before(ahead(EPOCHS / 2 - 1)));
+        let wrapped = GroupPlace::of_count(Epoch(EPOCHS - 1), 1);
+        assert!(wrapped.is_before(Epoch(EPOCHS)) && !wrapped.is_before(Epoch(EPOCHS - 1)));
+        assert!(!GroupPlace::of_tag(0).is_before(ahead(5)));
+        assert_ne!(GroupPlace::of_tag(1), GroupPlace::of_count(Epoch(0), 1));
     }
 }

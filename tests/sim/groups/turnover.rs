@@ -2,7 +2,7 @@
 
 use super::members::{Members, post_sum};
 use gateway::client::GroupError;
-use hier_collectives::ids::GatewayId;
+use hier_collectives::ids::{GatewayId, Step};
 use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, simulate};
@@ -110,5 +110,44 @@ fn a_rank_of_too_many_groups_keeps_its_connection() {
         Members(vec![made.remove(7)]).sum(100).await;
         Members::make(&clients, &[0], 6000).await.sum(100).await;
         Members(clients.clone()).sum(100).await;
+    });
+}
+
+#[test]
+fn a_group_left_before_it_is_made_ends_nothing() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        let bystanders = Members::make(&clients, &[0, 1], 0).await;
+        let making = clients[0].new_group_with_tag(&[0, 1], 1);
+        tokio::select! {
+            biased;
+            made = making => panic!("{made:?} before the gateway heard of it"),
+            () = std::future::ready(()) => {}
+        }
+        bystanders.sum(100).await;
+        Members(clients).sum(100).await;
+    });
+}
+
+#[test]
+fn a_group_is_left_after_its_last_commit() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        let members = Members::make(&clients, &[0, 1], 0).await;
+        members.sum(100).await;
+        let mut commits = Vec::new();
+        for member in &members.0 {
+            let commit = member.start_commit(Step(1), Span::from_secs(60)).await;
+            commits.push(commit.expect("started"));
+        }
+        drop(members);
+        for commit in commits {
+            commit.confirmed().await.expect("committed");
+        }
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [0, 0]);
+        Members(clients).sum(100).await;
     });
 }

@@ -8,6 +8,7 @@ pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
 
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
+use super::connection::request_queue::RequestQueue;
 use super::connection::{
     Connection, ConnectionState, GroupHandle, read_connection_events, write_connection_requests,
 };
@@ -28,7 +29,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tls::trainer_tls_distrust;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
@@ -43,10 +44,6 @@ const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
 /// 2 s: the longest pause between two attempts to attach.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
-
-/// 64 requests: the most posts and commits of one client that wait to be written to the gateway.
-/// Further calls wait for room.
-const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// The parameters of attaching a rank.
 #[derive(Debug, Clone)]
@@ -323,15 +320,13 @@ fn start_connection(
     options: &AttachOptions,
     world_size: u32,
 ) -> Arc<Connection> {
-    let (requests, written) = mpsc::channel(CLIENT_REQUESTS_MAX);
-    let (departures, left) = mpsc::unbounded_channel();
+    let (requests, queued) = RequestQueue::open();
     let (over, listening) = (CancellationToken::new(), CancellationToken::new());
     let connection = Arc::new(Connection {
         rank: options.rank,
         world_size,
         slots: Arc::clone(&arena.slots),
         handover: Arc::clone(&arena.handover),
-        departures,
         requests,
         state: Mutex::new(ConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
@@ -342,7 +337,7 @@ fn start_connection(
         _stop_listening: listening.clone().drop_guard(),
     });
     let (reader, writer) = tokio::io::split(stream);
-    let write = write_connection_requests(Arc::downgrade(&connection), writer, (written, left));
+    let write = write_connection_requests(Arc::downgrade(&connection), writer, queued);
     let read = read_connection_events(Arc::downgrade(&connection), reader);
     tokio::spawn(over.run_until_cancelled_owned(write));
     tokio::spawn(listening.run_until_cancelled_owned(read));

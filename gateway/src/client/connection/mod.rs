@@ -1,10 +1,11 @@
 //! The connection of a rank to its gateway: requests out, events in, and the state they share.
 //!
-//! [`write_connection_requests`] takes requests from a channel of `CLIENT_REQUESTS_MAX` entries
-//! (`attach.rs`); a caller that posts waits while the channel is full. [`read_connection_events`]
-//! completes operations, commits and requests to the store.
+//! [`write_connection_requests`] takes requests from a queue (`request_queue`); a caller that posts
+//! waits while it is full. [`read_connection_events`] completes operations, commits and requests to
+//! the store.
 
 pub(super) mod group_state;
+pub(super) mod request_queue;
 
 use super::attach::handover::ArenaHandover;
 use super::slots::SlotAllocator;
@@ -20,11 +21,12 @@ use group_state::GroupState;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
 use hier_collectives::store::StoreAnswer;
+use request_queue::{QueuedRequests, RequestQueue};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// An attached rank's connection, shared by all clones of its client.
@@ -34,10 +36,8 @@ pub(super) struct Connection {
     /// The arena, and the way by which another connection hands it over.
     pub handover: Arc<ArenaHandover>,
     pub slots: Arc<Mutex<SlotAllocator>>,
-    /// Groups to leave, at most those that the rank is in.
-    pub departures: mpsc::UnboundedSender<GroupNumber>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
-    pub requests: mpsc::Sender<Request>,
+    pub requests: RequestQueue,
     pub state: Mutex<ConnectionState>,
     /// Room for requests to the store.
     pub store_places: Arc<Semaphore>,
@@ -240,11 +240,12 @@ impl Connection {
 
     /// Leaves a group that is to be left, if nothing of it is under way.
     fn leave_if_idle(&self, number: GroupNumber, state: &mut ConnectionState) {
-        let is_idle = |group: &GroupState| group.is_leaving && group.operations.is_empty();
+        let is_idle = |group: &GroupState| {
+            group.is_leaving && group.operations.is_empty() && group.commits.is_empty()
+        };
         if state.groups.get(&number).is_some_and(is_idle) {
             state.groups.remove(&number);
-            // The writer may be gone, and with it the attachment.
-            let _ = self.departures.send(number);
+            self.requests.leave_group(number);
         }
     }
 
@@ -279,18 +280,9 @@ pub(super) fn lost_connection_failure(why: &str) -> Failure {
 pub(super) async fn write_connection_requests(
     connection: Weak<Connection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
-    (mut requests, mut departures): (mpsc::Receiver<Request>, mpsc::UnboundedReceiver<GroupNumber>),
+    mut requests: QueuedRequests,
 ) {
-    loop {
-        let request = tokio::select! {
-            biased;
-            // Nothing of the group is left to be sent.
-            Some(number) = departures.recv() => Request::LeaveGroup(number),
-            request = requests.recv() => match request {
-                Some(request) => request,
-                None => return,
-            },
-        };
+    while let Some(request) = requests.next().await {
         let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
         let written = async {
             if let Some((contribution, offset)) = bytes {

@@ -77,6 +77,9 @@ impl Job {
     /// Takes a fact that a session noted.
     fn handle_note(&mut self, id: GroupId, note: SessionNote, shared: &EngineShared) {
         let now = shared.host.now();
+        if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
+            self.end_counted_groups(id, shared, now);
+        }
         if id != self.world.id {
             return self.report_group_note(id, note, now);
         }

@@ -45,6 +45,8 @@ impl Job {
                 group_text(&facts)
             );
             Some(Failure::new(FailureCode::BadPost, text))
+        } else if let Some(failure) = self.counted_group_failure(&facts) {
+            Some(failure)
         } else {
             self.add_group(id, facts, shared).err()
         };
@@ -138,7 +140,8 @@ impl Job {
         shared: &EngineShared,
         now: TimeNs,
     ) {
-        if let Err(failure) = self.add_group(id, facts, shared) {
+        let over = self.counted_group_failure(&facts).map_or(Ok(()), Err);
+        if let Err(failure) = over.and_then(|()| self.add_group(id, facts, shared)) {
             let disband = Message::Disband { failure };
             return shared.peers.send_group_message(from, (self.world.id, id), &disband);
         }
@@ -182,7 +185,7 @@ impl Job {
     }
 
     /// Ends a group for good.
-    fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
+    pub(super) fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
             group.session.handle_disband(failure, now);
@@ -312,7 +315,7 @@ impl Job {
     }
 
     /// Tells the other gateways of a group whether this one takes part.
-    fn tell_group(&self, id: GroupId, shared: &EngineShared) {
+    pub(super) fn tell_group(&self, id: GroupId, shared: &EngineShared) {
         let Some(group) = self.groups.get(&id) else { return };
         for to in group.other_gateways(self.settings.me) {
             self.introduce_group(id, to, shared);

@@ -10,6 +10,7 @@ use hier_collectives::post::Failure;
 use hier_collectives::wire::{GroupFacts, Message};
 use ring::digest;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The members of a group made at run time, as one gateway knows them.
 #[derive(Debug)]
@@ -101,6 +102,12 @@ impl GroupMembership {
     /// Whether a rank of this gateway is in the group, or is expected to make it.
     pub fn awaits(&self, rank: RankId) -> bool {
         self.facts.ranks.binary_search(&rank).is_ok() && !self.left.contains(&rank)
+    }
+
+    /// Whether all ranks of the group that lie in a range have made it, though some may have left it.
+    pub fn is_made_by(&self, ranks: &Range<u32>) -> bool {
+        let mut own = self.facts.ranks.iter().filter(|rank| ranks.contains(&rank.0));
+        own.all(|rank| self.local.contains(rank) || self.left.contains(rank))
     }
 
     /// Notes what another gateway says; returns what that changes.

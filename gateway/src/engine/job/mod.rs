@@ -8,6 +8,7 @@
 
 mod actions;
 mod awaited_epoch;
+mod counted_groups;
 pub(super) mod group;
 mod group_plans;
 mod groups;

@@ -1,0 +1,81 @@
+//! The queue of a client's requests, which are written to the gateway in the order of their queueing.
+//!
+//! Callers wait for room, so that a slow gateway slows them down. Leaving a group needs no room, since
+//! a handle that is dropped cannot wait.
+
+use crate::events::GroupNumber;
+use crate::local::protocol::Request;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+/// 64 requests: the most posts and commits of one client that wait to be written to the gateway.
+/// Further calls wait for room.
+const CLIENT_REQUESTS_MAX: usize = 64;
+
+/// The callers' end of the queue.
+pub(in crate::client) struct RequestQueue {
+    queue: mpsc::UnboundedSender<QueuedRequest>,
+    places: Arc<Semaphore>,
+}
+
+/// The writer's end of the queue.
+pub(in crate::client) struct QueuedRequests(mpsc::UnboundedReceiver<QueuedRequest>);
+
+/// A place in the queue for one request.
+pub(in crate::client) struct RequestPlace<'q> {
+    queue: &'q mpsc::UnboundedSender<QueuedRequest>,
+    place: OwnedSemaphorePermit,
+}
+
+/// A request that waits, with its place; departures have none.
+struct QueuedRequest {
+    request: Request,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// Nothing takes requests any more: the connection ended.
+#[derive(Debug)]
+pub(in crate::client) struct QueueClosed;
+
+impl RequestQueue {
+    /// Makes a queue without requests; returns both ends.
+    pub fn open() -> (Self, QueuedRequests) {
+        let (queue, queued) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX));
+        (Self { queue, places }, QueuedRequests(queued))
+    }
+
+    /// Waits for a place for a request.
+    ///
+    /// # Errors
+    /// [`QueueClosed`]: the writer has ended.
+    pub async fn reserve(&self) -> Result<RequestPlace<'_>, QueueClosed> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| QueueClosed)?;
+        if self.queue.is_closed() {
+            return Err(QueueClosed);
+        }
+        Ok(RequestPlace { queue: &self.queue, place })
+    }
+
+    /// Queues the departure from a group, behind all requests about it.
+    pub fn leave_group(&self, number: GroupNumber) {
+        let request = Request::LeaveGroup(number);
+        // The writer may be gone, and with it the attachment.
+        let _ = self.queue.send(QueuedRequest { request, _place: None });
+    }
+}
+
+impl RequestPlace<'_> {
+    /// Queues a request.
+    pub fn send(self, request: Request) {
+        // As above.
+        let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });
+    }
+}
+
+impl QueuedRequests {
+    /// Takes the next request, whose place is free then; `None` once nobody can queue another.
+    pub async fn next(&mut self) -> Option<Request> {
+        self.0.recv().await.map(|queued| queued.request)
+    }
+}
