@@ -156,7 +156,10 @@ fn trainers_hear_what_keeps_their_job_alone_waiting() {
     assert_eq!(describe_unready_epoch(&report, "train").as_deref(), Some(text));
     report.peers[0].state = PeerState::Meeting;
     let why = describe_unready_epoch(&report, "train").expect("waits");
-    assert!(why.starts_with("job train: no epoch: connected to west-0"), "{why}");
+    assert!(
+        why.starts_with("job train: no epoch: lanes are up, and the job has not begun at west-0"),
+        "{why}"
+    );
     report.jobs[0].removed = true;
     assert_eq!(describe_unready_epoch(&report, "train"), None);
 }
