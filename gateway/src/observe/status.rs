@@ -107,6 +107,7 @@ pub struct JobReport {
     #[serde(default)]
     pub totals: TotalsReport,
     /// Groups that its ranks have made and not all left.
+    #[serde(default)]
     pub groups: u64,
     /// Commits of local ranks without an answer, each rank's in order.
     #[serde(default)]
