@@ -8,7 +8,7 @@ import landbridge
 #: Weights of the line that training should find.
 TRUE_WEIGHTS = numpy.array([3.0, -2.0, 0.5])
 STEPS = 60
-#: Samples in the global batch of a step.
+#: Samples in the global batch of a step: few, so that the example takes a second.
 BATCH_SAMPLES = 40
 
 

@@ -153,13 +153,13 @@ class LocalBatchSplit:
         """Returns a hash of the global batch, the limits and the expected speeds, which must be
         equal on all ranks."""
         expected = [_speed_bits(speed) for speed in self._expected]
-        return _fnv1a_hash([self._global_batch, *self._limits, *expected])
+        return _batch_split_hash([self._global_batch, *self._limits, *expected])
 
     def split_hash(self) -> int:
         """Returns a hash of the current shares and the recent speeds, which decide the next
         split."""
         recent = [_speed_bits(speed) for speeds in self._recent for speed in speeds]
-        return _fnv1a_hash([*self.shares, *recent])
+        return _batch_split_hash([*self.shares, *recent])
 
     def _fill_in_unmeasured_speeds(self, speeds: Sequence[float]) -> Sequence[float]:
         """Returns the speeds with an expected speed for each rank that is not measured yet, whose
@@ -352,7 +352,7 @@ def _sum_in_order(values: Iterable[float]) -> float:
     return total
 
 
-def _fnv1a_hash(values: Sequence[int]) -> int:
+def _batch_split_hash(values: Sequence[int]) -> int:
     """Returns the 64-bit FNV-1a hash of unsigned 64-bit integers."""
     hashed = 0xCBF2_9CE4_8422_2325
     for byte in struct.pack(f">{len(values)}Q", *values):

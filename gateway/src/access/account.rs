@@ -106,7 +106,7 @@ impl AccountDatabase {
         }
     }
 
-    /// Returns the name of the list, of which the file in `/etc` and `getent` make use.
+    /// Returns the name of the list: that of its file in `/etc`, and that by which `getent` knows it.
     const fn name(self) -> &'static str {
         match self {
             Self::Users => "passwd",

@@ -128,7 +128,8 @@ struct CertificateFileWriter<'a> {
 }
 
 impl CertificateFileWriter<'_> {
-    /// Whether all the named files exist and are kept; if so, records them as kept.
+    /// Whether all the named files exist, and the caller has not asked to replace them. If so, this
+    /// records them as kept; otherwise it records nothing.
     fn keep_existing(&mut self, names: &[&str]) -> bool {
         let files: Vec<PathBuf> = names.iter().map(|name| self.out.join(name)).collect();
         let keep = !self.force && files.iter().all(|file| file.exists());

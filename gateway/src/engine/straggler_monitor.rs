@@ -136,7 +136,8 @@ impl StragglerMonitor {
         self.added.clear();
     }
 
-    /// Replaces the set of this gateway's slow links, by the region at the other end.
+    /// Sets this gateway's slow links, each under the region at its other end. Earlier ones are
+    /// dropped.
     pub fn set_slow_links(&mut self, slow: &BTreeMap<RegionId, StragglerLink>) {
         if self.slow_links != *slow {
             self.slow_links.clone_from(slow);

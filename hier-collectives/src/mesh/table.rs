@@ -19,7 +19,9 @@ use units::{Span, TimeNs};
 /// Tested by `a_connection_is_awaited_before_it_is_gone_round`.
 pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
 
-/// 10 round trips of the link: the least time for which a connection of a long link is awaited.
+/// 10 round trips of the link: the least time for which a connection of a long link is awaited before
+/// it is gone round. A lost handshake and its retry take less. On short links
+/// [`DOWN_AFTER_MIN`] is longer.
 const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
 
 /// 100 ms: the least time between two reports of a gateway, unless a connection is lost. While

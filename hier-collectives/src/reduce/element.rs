@@ -133,7 +133,7 @@ pub struct F16;
 /// exponent bits of a binary32.
 const F16_EXPONENT_REBIAS_BITS: u32 = (127 - 15) << 23;
 /// Bits of 2^-14 as a binary32: the least normal number of binary16.
-const F16_LEAST_NORMAL_BITS: u32 = (127 - 14) << 23;
+const F16_MIN_NORMAL_BITS: u32 = (127 - 14) << 23;
 /// Bits of 2^16 as a binary32: the first power of two above every finite number of binary16.
 const F16_ABOVE_ALL_BITS: u32 = (127 + 16) << 23;
 /// Bits of 0.5 as a binary32: the last mantissa bit of 0.5 is worth 2^-24, the least number of
@@ -152,8 +152,8 @@ impl Element for F16 {
         // Infinity and NaN: the exponent is all ones in both formats.
         let special = normal + F16_EXPONENT_REBIAS_BITS;
         // One exponent too high on purpose: subtracting its hidden bit normalises.
-        let above = f32::from_bits(shifted + F16_LEAST_NORMAL_BITS);
-        let subnormal = (above - f32::from_bits(F16_LEAST_NORMAL_BITS)).to_bits();
+        let above = f32::from_bits(shifted + F16_MIN_NORMAL_BITS);
+        let subnormal = (above - f32::from_bits(F16_MIN_NORMAL_BITS)).to_bits();
         let magnitude = select(shifted < 0x0080_0000, subnormal, normal);
         let magnitude = select(shifted >= 0x0f80_0000, special, magnitude);
         f32::from_bits(sign | magnitude)
@@ -169,7 +169,7 @@ impl Element for F16 {
         // The addition itself rounds at the unit of the subnormals.
         let aligned = f32::from_bits(magnitude) + f32::from_bits(F16_SUBNORMAL_UNIT_BITS);
         let subnormal = aligned.to_bits().wrapping_sub(F16_SUBNORMAL_UNIT_BITS);
-        let finite = select(magnitude < F16_LEAST_NORMAL_BITS, subnormal, normal);
+        let finite = select(magnitude < F16_MIN_NORMAL_BITS, subnormal, normal);
         let rounded = select(magnitude >= F16_ABOVE_ALL_BITS, 0x7c00, finite);
         let encoded = (sign | rounded) as u16;
         select(acc.is_nan(), 0x7e00, encoded)

@@ -28,11 +28,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// 30 s: the longest wait until the gateways of a quickstart have agreed on an epoch, enough for
-/// three attempts to connect. The wait on a long link lasts [`EPOCH_ROUND_TRIPS`] instead.
+/// 30 s: the least time that the gateways of a quickstart get to agree on an epoch, enough for three
+/// attempts to connect. They get [`EPOCH_ROUND_TRIPS`] where that is longer.
 const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
-/// 30 round trips: the longest wait until the gateways of a quickstart have agreed on an epoch on
-/// long links, enough for three attempts of ten round trips.
+/// 30 round trips: the time that the gateways of a quickstart get to agree on an epoch over a long
+/// link, enough for three attempts of ten round trips.
 const EPOCH_ROUND_TRIPS: u32 = 30;
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.

@@ -146,7 +146,8 @@ class CollectivePoster:
         self, source: ArrayAdapter, contributes: bool
     ) -> tuple[int, tuple[Any, ...]]:
         """Returns the arena's offset of a contribution, and the objects that keep its memory. An
-        array that is not in the arena gets a slot, and is copied there if it ``contributes``."""
+        array outside the arena gets a slot and waits for room in the arena. It is copied there if
+        it ``contributes``; the slot's content has no meaning otherwise."""
         offset = self._arena_offset_of(source)
         if offset is not None:
             return offset, (source.array,)

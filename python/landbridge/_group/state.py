@@ -293,8 +293,9 @@ class GroupState:
                 connection.write_to_arena(entry.slots[1][0] + offset, part)
 
     def end_connection(self, connection: Connection | None, reason: str) -> None:
-        """Ends the connection, and fails everything under way with ``GatewayLost`` and the reason.
-        Does nothing for a connection that another one has replaced."""
+        """Ends a connection, and fails everything under way with ``GatewayLost`` and the reason.
+        Does nothing for a connection that another one has replaced. ``None`` ends a group that has
+        no connection, since none came up again."""
         with self._lock:
             if self.ended is None:
                 if connection is not self.connection:

@@ -23,7 +23,7 @@ from .plain_memory import (
     check_plain_elements_disjoint,
     check_plain_cpu_tensor,
     check_writable_plain_tensor,
-    has_lazy_values,
+    has_conj_or_neg_bit,
 )
 
 Shape = Union[int, Sequence[int]]
@@ -189,8 +189,9 @@ def _parse_element(dtype: Any) -> ElementType:
 
 
 def _numpy_element(dtype: Any, given: Dtype | None) -> ElementType:
-    """Returns the element type of a NumPy dtype. Raises ``UnsupportedArray`` when it is not in the
-    host's byte order, holds Python objects, or has no bytes."""
+    """Returns the element type of a NumPy dtype, or ``given`` where the caller has named one, as for
+    bfloat16, which NumPy lacks. Raises ``UnsupportedArray`` when it is not in the host's byte order,
+    holds Python objects, or has no bytes."""
     if not dtype.isnative:
         raise UnsupportedArray(f"dtype {dtype} has the other byte order, which is not supported")
     if dtype.hasobject or not dtype.itemsize:
@@ -387,7 +388,7 @@ class _TorchArrayAdapter(ArrayAdapter):
     def address(self) -> int | None:
         """Returns the memory address of the tensor's elements, or ``None`` if they are not
         contiguous or stand there as their negatives."""
-        if not self.array.is_contiguous() or has_lazy_values(self.array):
+        if not self.array.is_contiguous() or has_conj_or_neg_bit(self.array):
             return None
         address: int = self.array.data_ptr()
         return address

@@ -28,7 +28,7 @@ _UNLIMITED_BYTES = 1 << 62
 #: Errors of a system call that mean that a process or the system has no descriptor left.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 #: Errors of a system call that mean that there is no process, thread or memory left.
-_NO_PROCESS = (errno.EAGAIN, errno.ENOMEM)
+_OUT_OF_RESOURCES = (errno.EAGAIN, errno.ENOMEM)
 
 
 class MemoryLimit(NamedTuple):
@@ -82,7 +82,7 @@ def tightest_limit(root: Path = Path("/")) -> MemoryLimit | None:
 def describe_limit_error(error: OSError) -> str:
     """Returns the text of a system call's error, with the limit and the remedy where the process
     has no descriptor left, or may start no other process."""
-    if error.errno in _NO_PROCESS:
+    if error.errno in _OUT_OF_RESOURCES:
         return f"{error}; raise the limit that is met: {name_thread_limits()}"
     if error.errno not in _NO_DESCRIPTOR:
         return str(error)
@@ -98,7 +98,7 @@ def is_descriptor_limit(error: OSError) -> bool:
 def is_limit(error: OSError) -> bool:
     """Returns whether a system call failed because there is no descriptor, process or memory
     left."""
-    return error.errno in (*_NO_DESCRIPTOR, *_NO_PROCESS)
+    return error.errno in (*_NO_DESCRIPTOR, *_OUT_OF_RESOURCES)
 
 
 @contextlib.contextmanager

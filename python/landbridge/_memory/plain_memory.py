@@ -57,7 +57,7 @@ def check_plain_elements_disjoint(
         inside += stride * (size - 1)
 
 
-def has_lazy_values(tensor: Any) -> bool:
+def has_conj_or_neg_bit(tensor: Any) -> bool:
     """Returns whether the memory of a torch tensor holds the conjugates or the negatives of its
     elements."""
     return bool(tensor.is_conj() or tensor.is_neg())

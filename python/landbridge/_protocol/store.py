@@ -53,44 +53,44 @@ StoreAnswer = Union[None, bool, int, "list[bytes]", ListedKeys, StoreFailure]
 def encode_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Returns the request that gives keys their values, all at once."""
     _check_store_request([key for key, _ in pairs], [value for _, value in pairs])
-    body = b"".join(_key(key) + _value(value) for key, value in pairs)
+    body = b"".join(_encode_store_key(key) + _encode_store_value(value) for key, value in pairs)
     return b"\x01" + len(pairs).to_bytes(2, "big") + body
 
 
 def encode_add(key: bytes, amount: int) -> bytes:
     """Returns the request that adds to a number."""
     _check_store_request([key])
-    return b"\x02" + _key(key) + amount.to_bytes(8, "big", signed=True)
+    return b"\x02" + _encode_store_key(key) + amount.to_bytes(8, "big", signed=True)
 
 
 def encode_compare_set(key: bytes, expected: bytes, desired: bytes) -> bytes:
     """Returns the request that replaces an expected value."""
     _check_store_request([key], [expected, desired])
-    return b"\x03" + _key(key) + _value(expected) + _value(desired)
+    return b"\x03" + _encode_store_key(key) + _encode_store_value(expected) + _encode_store_value(desired)
 
 
 def encode_delete(key: bytes) -> bytes:
     """Returns the request that removes a key."""
     _check_store_request([key])
-    return b"\x04" + _key(key)
+    return b"\x04" + _encode_store_key(key)
 
 
 def encode_append(key: bytes, value: bytes) -> bytes:
     """Returns the request that appends to a value."""
     _check_store_request([key], [value])
-    return b"\x05" + _key(key) + _value(value)
+    return b"\x05" + _encode_store_key(key) + _encode_store_value(value)
 
 
 def encode_push(key: bytes, item: bytes) -> bytes:
     """Returns the request that adds an item to a queue."""
     _check_store_request([key], [item])
-    return b"\x06" + _key(key) + _value(item)
+    return b"\x06" + _encode_store_key(key) + _encode_store_value(item)
 
 
 def encode_pop(key: bytes) -> bytes:
     """Returns the request that takes an item from a queue, if there is one."""
     _check_store_request([key])
-    return b"\x07" + _key(key)
+    return b"\x07" + _encode_store_key(key)
 
 
 def encode_get(keys: Sequence[bytes]) -> bytes:
@@ -118,13 +118,13 @@ def encode_list(prefix: bytes, after: bytes) -> bytes:
     if len(prefix) > KEY_MAX_BYTES:
         text = f"a prefix of length {len(prefix)} is not accepted: up to {KEY_MAX_BYTES}"
         raise errors.ConfigError(text)
-    return b"\x14" + _key(prefix) + _key(after)
+    return b"\x14" + _encode_store_key(prefix) + _encode_store_key(after)
 
 
 def encode_queue_length(key: bytes, least: int) -> bytes:
     """Returns the request for the length of a queue, once it has ``least`` items."""
     _check_store_request([key])
-    return b"\x15" + _key(key) + least.to_bytes(4, "big")
+    return b"\x15" + _encode_store_key(key) + least.to_bytes(4, "big")
 
 
 def decode_answer(data: bytes) -> StoreAnswer:
@@ -199,16 +199,16 @@ class _Reader:
 def _encode_query(code: int, keys: Sequence[bytes]) -> bytes:
     """Returns the request with a code and keys."""
     _check_store_request(keys)
-    return bytes((code,)) + len(keys).to_bytes(2, "big") + b"".join(map(_key, keys))
+    return bytes((code,)) + len(keys).to_bytes(2, "big") + b"".join(map(_encode_store_key, keys))
 
 
-def _key(key: bytes) -> bytes:
-    """Returns the bytes of a key behind its length."""
+def _encode_store_key(key: bytes) -> bytes:
+    """Returns a key behind its length, which takes two bytes, the highest first."""
     return len(key).to_bytes(2, "big") + key
 
 
-def _value(value: bytes) -> bytes:
-    """Returns the bytes of a value behind its length."""
+def _encode_store_value(value: bytes) -> bytes:
+    """Returns a value behind its length, which takes four bytes, the highest first."""
     return len(value).to_bytes(4, "big") + value
 
 

@@ -176,7 +176,7 @@ def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
     never asked to."""
     if step:
         try:
-            check_training_state(_state_of_parts(parts))
+            check_training_state(_resume_state_of_parts(parts))
         except UnpackableValue as problem:
             return _IS_UNSENDABLE, str(problem)
         except Exception as error:  # A part of the caller failed; perhaps nobody needs its state.
@@ -184,7 +184,7 @@ def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
     return _IS_SENDABLE, ""
 
 
-def _state_of_parts(parts: list[Any]) -> list[Any]:
+def _resume_state_of_parts(parts: list[Any]) -> list[Any]:
     """Returns the state of the module, the optimizer and each other part. That of a module has all
     of its buffers."""
     return [
@@ -216,7 +216,7 @@ def _broadcast_training_state(
     trouble: Exception | None = None
     if group.rank == root:
         try:
-            state = encode_training_state(_state_of_parts(parts))
+            state = encode_training_state(_resume_state_of_parts(parts))
         except Exception as error:  # The others are told first.
             trouble = error
     length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root, timeout=timeout)

@@ -15,7 +15,7 @@ import torch
 
 from .._group import Group
 from .._memory.arrays import array_over_slot
-from .._memory.plain_memory import has_lazy_values
+from .._memory.plain_memory import has_conj_or_neg_bit
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._quantities import round_bytes
 from ..errors import ArenaFull
@@ -189,7 +189,7 @@ def _flatten_tensor(tensor: torch.Tensor, is_root: bool) -> _FlatTensor:
     plain = tensor.detach()
     if is_root:
         return _FlatTensor(flat_cpu_copy(plain).view(torch.uint8), None)
-    if plain.is_cpu and plain.is_contiguous() and not has_lazy_values(plain):
+    if plain.is_cpu and plain.is_contiguous() and not has_conj_or_neg_bit(plain):
         return _FlatTensor(plain.view(-1).view(torch.uint8), None)
     return _FlatTensor(torch.empty(plain.nbytes, dtype=torch.uint8), plain)
 

@@ -24,9 +24,9 @@ use units::{ByteCount, TimeNs};
 /// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
-/// 1,024 groups: the most that are remembered as left by a rank, while words of gateways that have not
-/// heard of it are on their way.
-const LATELY_LEFT_MAX: usize = 1024;
+/// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway
+/// that has not heard of it contradicts no new group. The oldest is forgotten first.
+const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
 /// 16 ranks: the most that a text about a group names.
 const NAMED_RANKS_MAX: usize = 16;
@@ -94,7 +94,7 @@ impl Job {
         let Some(membership) = &mut group.membership else { return };
         let ended = membership.leave(rank);
         self.lately_left.push_back((rank, id));
-        if self.lately_left.len() > LATELY_LEFT_MAX {
+        if self.lately_left.len() > RECENTLY_LEFT_GROUPS_MAX {
             self.lately_left.pop_front();
         }
         let Some(group) = self.group_mut(id) else { return };

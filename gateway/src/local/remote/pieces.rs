@@ -44,7 +44,8 @@ pub fn append_contribution_piece(
     append_piece(out, &frame, &contribution.slice(range));
 }
 
-/// Appends the piece `range` of the result of a collective of a group to `out`.
+/// Appends one encoded piece of a result to `out`: the frame, then the bytes `range` of `result`. The
+/// result is that of collective `sequence` of the trainer's group `number`.
 pub fn append_result_piece(
     out: &mut Vec<u8>,
     (number, sequence): (GroupNumber, Sequence),

@@ -86,7 +86,8 @@ pub(crate) const WINDOW_GAIN: f64 = 1.25;
 /// congestion, in place of [`WINDOW_GAIN`].
 const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
-/// 0.8: the factor on a lane's congestion window after each round trip with an ECN CE mark.
+/// 0.8: the factor on a lane's congestion window after each round trip with an ECN CE mark. It is
+/// nearer to 1 than the factors after loss, since a mark comes before the queue is full (RFC 8511).
 /// Tested by `ecn_marks_narrow_the_window_round_by_round`.
 const ECN_DECREASE_FACTOR: f64 = 0.8;
 /// 1.1: the factor on a congestion window that ECN CE marks made smaller, after each round trip

@@ -213,7 +213,8 @@ impl LaneTelemetry {
         self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// Hands an event to the model of a shared lane, and follows the window and pace that it has then.
+    /// Hands an event to the congestion model of a shared lane, then takes over the model's congestion
+    /// window and pacing rate. Does nothing for other lanes.
     pub fn update_model(&self, event: impl FnOnce(&mut SharedLane)) {
         if self.is_shared()
             && let Some(lane) = &mut *lock(&self.shared)

@@ -137,11 +137,12 @@ impl LinkReports {
 
     /// Returns the links of a fabric as reported.
     fn reported_links(&self, fabric: &Fabric) -> Vec<Link> {
-        fabric.links().iter().map(|link| self.worst_report(fabric, link)).collect()
+        fabric.links().iter().map(|link| self.link_at_worst_report(fabric, link)).collect()
     }
 
-    /// Returns a link with the worst rate, RTT and loss that the gateways at its ends report.
-    fn worst_report(&self, fabric: &Fabric, link: &Link) -> Link {
+    /// Returns the link with the lowest rate, the longest RTT and the highest loss that the gateways at
+    /// its ends report. A value that nobody has reported is that of `link`.
+    fn link_at_worst_report(&self, fabric: &Fabric, link: &Link) -> Link {
         let of_it = |(from, to): &(GatewayId, RegionId)| {
             let here = fabric.gateway(*from).region;
             (here.min(*to), here.max(*to)) == (link.a, link.b)

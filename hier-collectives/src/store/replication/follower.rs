@@ -79,7 +79,8 @@ impl StoreFollower {
         }
     }
 
-    /// Returns the first entry that may have to be sent to the gateway, less one.
+    /// Returns the index of the last entry that need not be sent to the gateway: the last that it
+    /// holds, or that of the state that it is offered. `None` while neither is known.
     pub fn needed_from(&self) -> Option<u64> {
         match &self.phase {
             FollowerPhase::Following { held, .. } => Some(*held),

@@ -205,7 +205,9 @@ impl StoreReplica {
         snapshot_piece(snapshot, to, version, offset)
     }
 
-    /// Takes the next entry of the leader's order. Returns which state this gateway holds now.
+    /// Takes the entry `version` of the leader's log. Entries up to the index `commit` are held by all
+    /// gateways, and are applied. Returns the acknowledgement: the version that this gateway holds
+    /// now. `None` where it follows another leader, or has no state to which the entry could be added.
     pub fn handle_append(
         &mut self,
         version: StoreVersion,

@@ -86,7 +86,7 @@ impl ConfigCommand {
     /// Runs `landbridge config`: prints what a trainer needs of a region file.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = self.region.load_region()?;
-        let found = trainer_config(&region)?;
+        let found = config_for_trainers(&region)?;
         if self.json {
             print_json(&found)?;
         } else {
@@ -100,7 +100,7 @@ impl ConfigCommand {
 ///
 /// # Errors
 /// A path is not UTF-8, so that JSON cannot hold it.
-fn trainer_config(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
+fn config_for_trainers(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
     let fabric = file.fabric().fabric();
     let gateways = file.gateways().map(|gateway| {
         let (name, user) = (gateway.name.clone(), gateway.user.as_ref().map(ToString::to_string));

@@ -333,7 +333,8 @@ impl fmt::Display for EfficiencyReport {
     }
 }
 
-/// Returns a progress bar over the steps to simulate, one for each distance and convergence.
+/// Returns a progress bar over `cells` training steps to simulate: one for each pair of a distance and
+/// a bandwidth convergence, the ratio of the regions' bandwidth to the link's.
 fn efficiency_progress_bar(cells: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps [{elapsed}<{eta}]");
     ProgressBar::new(cells).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

@@ -134,7 +134,7 @@ pub(crate) struct ReportCheck {
 ///
 /// # Panics
 /// When the loss of the link is not between 0 and 1.
-pub(crate) fn check_report(report: &QuickstartReport) -> Vec<ReportCheck> {
+pub(crate) fn check_quickstart_report(report: &QuickstartReport) -> Vec<ReportCheck> {
     let mut checks = vec![check_identical_weights(report), check_reference_distance(report)];
     checks.extend(
         relay_directions(report).map(|(name, counted)| check_relay_bytes(report, name, counted)),
@@ -323,7 +323,7 @@ mod tests {
     fn failed(change: impl FnOnce(&mut QuickstartReport)) -> Vec<String> {
         let mut report = good();
         change(&mut report);
-        let failed = check_report(&report).into_iter().filter(|check| !check.passed);
+        let failed = check_quickstart_report(&report).into_iter().filter(|check| !check.passed);
         failed.map(|check| check.claim).collect()
     }
 
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_good_report_passes_all_six_checks() {
-        assert_eq!(check_report(&good()).len(), 6);
+        assert_eq!(check_quickstart_report(&good()).len(), 6);
         assert_eq!(failed(|_| ()), [""; 0]);
     }
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn the_table_shows_every_value_and_marks_failures() {
         let mut report = good();
-        let text = render_report(&report, &check_report(&report), 80);
+        let text = render_report(&report, &check_quickstart_report(&report), 80);
         println!("{text}");
         for shown in [
             "0.0500",
@@ -438,10 +438,10 @@ mod tests {
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
         assert!(!text.contains("VOID") && text.contains("machine busy: 75 %"), "{text}");
         report.fidelity.void.push("it stood still for 1 s".to_owned());
-        let text = render_report(&report, &check_report(&report), 80);
+        let text = render_report(&report, &check_quickstart_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("VOID").count()), (6, 1));
         report.identical = false;
-        let text = render_report(&report, &check_report(&report), 80);
+        let text = render_report(&report, &check_quickstart_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
     }
 }

@@ -4,7 +4,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Unexpected, Vis
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// Reads the key `gap`: packets, from 1.
+/// Reads the key `gap` of reordering: every so many packets, from 1, one is sent at once.
 pub(in crate::topology) fn deserialize_gap<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<NonZeroU32>, D::Error> {

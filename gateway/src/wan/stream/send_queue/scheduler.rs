@@ -120,8 +120,8 @@ impl Scheduler {
         std::mem::take(&mut self.pulled)
     }
 
-    /// Charges bytes of control messages to a job's share. A relayed message may be of a job that
-    /// has no share here.
+    /// Charges bytes of control messages to the share of the job `group`. Does nothing for a job
+    /// without a share here, whose messages this gateway only relays.
     pub fn charge_control_bytes(&mut self, group: GroupId, bytes: u64) {
         if self.weights.contains_key(&group) {
             self.overdraw(group, bytes);
