@@ -358,6 +358,7 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
     ];
     responses.extend(FailureCode::ALL.map(failed));
     let disbanded = RankEvent::Disbanded { failure: Failure::new(FailureCode::BadPost, "full") };
+    responses.push(Response::Event(disbanded.clone()));
     responses.push(Response::InGroup(GroupNumber(4), Box::new(Response::Event(disbanded))));
     let answer = Ok(StoreOutcome::Number(7));
     responses.push(Response::Event(RankEvent::StoreAnswered { number: 7, answer }));
