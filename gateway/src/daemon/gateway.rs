@@ -215,8 +215,8 @@ impl LastMessages {
         Self { host: Arc::clone(host), writers, patience: dead_path_time(rtt, rtt) }
     }
 
-    /// Waits until all peers have acknowledged them, so that each learns why the epochs ended before
-    /// its lanes close. A peer that is away is awaited until its path counts as dead.
+    /// Waits until all peers have acknowledged the messages, so that each learns why the epochs ended
+    /// before its lanes close. A peer that is away is awaited until its path counts as dead.
     async fn wait_until_acknowledged(self) {
         self.writers.close();
         tokio::select! {

@@ -32,8 +32,8 @@ use units::Span;
 /// 8 posts and commits: the most of one rank that may wait in the engine's queue. One busy rank
 /// cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 1,024 events: the most of one rank that may wait to be written to its trainer, three for each
-/// post, and those of the store and of epochs. When the queue is full, the trainer is disconnected.
+/// 1,024 events: the most of one rank that may wait to be written to its trainer. Each post has up to
+/// three, and the store and epochs have events too. When the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
 /// and "contribution free" of one collective.

@@ -107,8 +107,8 @@ impl SimulationSpec {
     }
 }
 
-/// 32 UDP ports from the first port of one simulated gateway to the first of the next in its
-/// region, twice the 16 lanes that a gateway has at most.
+/// 32 UDP ports: the distance between the first ports of two neighbouring simulated gateways of a
+/// region. A gateway has at most 16 lanes.
 const PORTS_PER_GATEWAY: u16 = 32;
 
 /// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers.

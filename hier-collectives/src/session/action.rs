@@ -144,8 +144,8 @@ pub enum Action {
         /// The segment.
         key: SegmentKey,
     },
-    /// Stop all streams of the collective, out and in, so that nothing of it is retransmitted;
-    /// then call `handle_streams_cancelled`. Leases end with `handle_arrival_end` as usual.
+    /// Stop all streams of the collective, out and in, so that nothing of it is retransmitted.
+    /// Then call `handle_streams_cancelled`. Each lease still ends with `handle_arrival_end`.
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),

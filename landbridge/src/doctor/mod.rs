@@ -1,9 +1,9 @@
 //! Finds what keeps a gateway from working on this host, and what to change.
 //!
 //! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the address for trainers of
-//! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other. It repeats
-//! the problems of a gateway that runs ([`running`]). Where none runs, it checks that the addresses of the
-//! gateway can be bound ([`own_addresses`]).
+//! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other.
+//! The doctor repeats the problems of a gateway that runs ([`running`]). Where none runs, the doctor
+//! checks that the addresses of the gateway can be bound ([`own_addresses`]).
 
 mod attach;
 mod finding;

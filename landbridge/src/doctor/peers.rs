@@ -268,7 +268,7 @@ fn peer_answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -
 const RTT_WARNING_FACTOR: f64 = 1.25;
 
 /// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
-/// fault, since windows follow the measured RTT.
+/// fault. The windows sized by the configured RTT are then larger than the path needs.
 const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 
 /// 2 ms: added to [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a

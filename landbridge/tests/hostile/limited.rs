@@ -213,8 +213,8 @@ pub fn judge_client(deployment: &Deployment, limit: &Limit<'_>) -> Outcome {
         assert!(status.success() || outcome != Outcome::Works, "{:?}: {status}", limit.words);
     }
     if outcome != Outcome::Works {
-        // A killed rank may have posted in the epoch or not. The next one of it would be told of that
-        // epoch while another rank ends it.
+        // A killed rank may have posted in the epoch or not. If not, its successor would join that
+        // epoch while the successor of another rank ends it.
         run_all_ranks(|rank| bench(Command::new(BINARY), rank));
     }
     outcome

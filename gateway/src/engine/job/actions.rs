@@ -1,8 +1,9 @@
 //! Performs the actions that the sessions of a job's groups and its store ask for.
 //!
-//! Messages and segments go to peers, events to trainers' tasks. Reductions and copies run on the
-//! compute threads unless they are short, plans over measured links on a blocking thread; each
-//! reports back with an event (`group`). What concerns the job as a whole is done here.
+//! Messages and segments go to peers, events to trainers' tasks. Long reductions and copies run on
+//! the compute threads, short ones here. Plans over measured links are made on a blocking thread.
+//! Each of them reports back with an event (`group`). Actions that concern the whole job are done
+//! here.
 
 use super::Job;
 use super::group::JobAction;

@@ -185,7 +185,8 @@ async fn run_connection_tasks(
     };
     connection.close(CONNECTION_CLOSING_CODE.into(), why.as_bytes());
     if !is_read {
-        // What came before the end says why it came. The stream ends with its connection.
+        // The peer's last messages say why it closed the connection. The stream ends with the
+        // connection, so this does not wait.
         let _ = read.await;
     }
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;

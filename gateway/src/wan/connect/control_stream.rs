@@ -58,8 +58,8 @@ pub(super) async fn read_control_frame(
     Ok(Some(bytes))
 }
 
-/// Reads the control messages of peer `from` and sends them to the engine, until the peer ends its
-/// stream, of which the engine hears too, or until the engine's end.
+/// Reads the control messages of peer `from` and sends them to the engine. This ends when the peer
+/// ends its stream, which the engine is told, or when the engine itself has ended.
 ///
 /// # Errors
 /// The reason: the stream broke off, or a message is too long or malformed.
@@ -99,8 +99,8 @@ fn decode_control_event(
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
-/// Writes queued control messages to their stream, and ends it when the engine says so. After the
-/// engine's end it returns once the peer has acknowledged all of them.
+/// Writes queued control messages to their stream, and ends the stream when the engine says so. When
+/// the engine has ended, this returns once the peer has acknowledged all messages.
 ///
 /// # Errors
 /// The stream broke off, or the engine has dropped the lane's handle.
@@ -124,7 +124,7 @@ pub(super) async fn write_control_messages(
             return stream.finish().map_err(|error| error.to_string());
         }
     }
-    // The engine has ended. Closed at once, the connection would lose what the peer must know.
+    // The engine has ended. A connection that closed now would lose its last messages.
     let _ = stream.finish();
     let _ = stream.stopped().await;
     Err("the gateway has stopped".to_owned())

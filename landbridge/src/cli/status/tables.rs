@@ -162,8 +162,8 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
 pub(in crate::cli) const LINK_TABLE_HEADER: [&str; 6] =
     ["link", "fabric rate", "limit", "set by", "fabric rtt", "fabric loss"];
 
-/// Returns the table row of a link: its rate in the fabric, the limit in force and its origin, RTT
-/// and loss in the fabric.
+/// Returns the table row of a link: the rate, RTT and loss that the fabric states, and between them
+/// the limit in force and its origin.
 pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
