@@ -101,6 +101,17 @@ fn certificates_that_expire_soon_are_renewed_when_asked() {
 }
 
 #[test]
+fn a_key_of_another_certificate_is_named_with_both_files() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    let path = |name: &str| out.path().join(name);
+    let error = Credentials::load(&path("east-0.pem"), &path("west-0.key"), &path("ca.pem"));
+    let text = error.expect_err("another's key").to_string();
+    assert!(text.contains("west-0.key is not the key of"), "{text}");
+    assert!(text.contains("east-0.pem"), "{text}");
+}
+
+#[test]
 fn a_ca_is_not_replaced_unless_forced() {
     let out = tempfile::tempdir().expect("a temporary directory");
     make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");

@@ -105,6 +105,28 @@ fn a_file_that_is_not_there_is_a_fault() {
 }
 
 #[test]
+fn a_file_of_the_other_kind_is_named_as_such() {
+    let found = fabric(EAST).expect_err("a region file").to_string();
+    assert!(found.starts_with("fabric.toml: is a region file; accepted: a fabric"), "{found}");
+    let found = RegionFile::parse(Path::new("east.toml"), FABRIC).expect_err("a fabric");
+    assert!(found.to_string().starts_with("east.toml: is a fabric file"), "{found}");
+}
+
+#[test]
+fn a_missing_fabric_is_reported_at_its_line() {
+    let found = RegionFile::parse(Path::new("nowhere/east.toml"), EAST).expect_err("no fabric");
+    let fault = found.iter().find(|fault| fault.key == "fabric").expect("its key");
+    assert!(fault.line.is_some() && fault.file == Path::new("nowhere/east.toml"), "{fault}");
+    assert!(fault.problem.contains("nowhere/fabric.toml: cannot be read"), "{fault}");
+}
+
+#[test]
+fn a_syntax_error_hides_keys_that_seem_missing() {
+    let found = fabric("name = two regions\n").expect_err("no string").to_string();
+    assert!(found.contains("have quotes") && !found.contains("is missing"), "{found}");
+}
+
+#[test]
 fn a_path_outside_of_utf_8_is_a_fault() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9.toml"));
