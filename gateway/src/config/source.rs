@@ -84,16 +84,20 @@ impl<'a> ConfigSource<'a> {
 
     /// Whether the file has syntax errors, so that keys may seem to be missing.
     pub(super) fn has_syntax_error(&self) -> bool {
-        self.faults.borrow().iter().any(|fault| fault.key.is_empty())
+        self.has_own_fault(|fault| fault.key.is_empty())
     }
 
-    /// Whether any fault was recorded at `key` or below.
+    /// Whether any fault of this file was recorded at `key` or below.
     pub(super) fn has_fault_under(&self, key: &str) -> bool {
-        let faults = self.faults.borrow();
-        let mut below = faults.iter().map(|fault| fault.key.as_str());
-        below.any(|fault| {
-            fault.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        self.has_own_fault(|fault| {
+            let rest = fault.key.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
+    }
+
+    /// Whether a recorded fault of this file matches; faults of files to which it refers do not.
+    fn has_own_fault(&self, matches: impl Fn(&Fault) -> bool) -> bool {
+        self.faults.borrow().iter().any(|fault| fault.file == self.path && matches(fault))
     }
 
     /// Records a fault at a key that was read before.

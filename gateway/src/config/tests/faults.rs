@@ -127,6 +127,18 @@ fn a_syntax_error_hides_keys_that_seem_missing() {
 }
 
 #[test]
+fn a_syntax_error_of_the_fabric_hides_no_key_of_the_region() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(folder.path().join("fabric.toml"), "name = two regions\n").expect("ours");
+    let text: Vec<&str> = EAST.lines().filter(|line| !line.starts_with("socket")).collect();
+    let east = folder.path().join("east.toml");
+    std::fs::write(&east, text.join("\n")).expect("ours");
+    let found = RegionFile::load(&east).expect_err("two faults").to_string();
+    assert!(found.contains("socket") && found.contains("is missing"), "{found}");
+    assert!(found.contains("have quotes"), "{found}");
+}
+
+#[test]
 fn a_path_outside_of_utf_8_is_a_fault() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9.toml"));
