@@ -7,6 +7,7 @@ mod bench;
 mod certs;
 mod config;
 mod doctor;
+mod init;
 mod manual;
 mod output;
 mod plan;
@@ -36,6 +37,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Quickstart(quickstart::QuickstartCommand),
+    Init(init::InitCommand),
     Certs(certs::CertsCommand),
     Check(config::CheckCommand),
     Config(config::ConfigCommand),
@@ -61,6 +63,7 @@ impl Command {
             // The emulator's commands do as they need.
             Self::Run(_) | Self::Quickstart(_) | Self::QuickstartRank(_) | Self::WanSim(_) => true,
             Self::Status(_)
+            | Self::Init(_)
             | Self::Certs(_)
             | Self::Check(_)
             | Self::Config(_)
@@ -119,6 +122,7 @@ fn run_command_line() -> Exit {
         Command::WanSim(command) => command.run(),
         Command::Completions(command) => command.run(CommandLine::command()),
         Command::Man(command) => command.run(CommandLine::command()),
+        Command::Init(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Config(command) => command.run(),

@@ -36,6 +36,11 @@ fn commands_on_files_print_what_their_schemas_say() {
     assert_eq!(faulty["faults"].as_array().map(Vec::len), Some(1), "{faulty}");
     check("commands/config.json", &["config", "--config", &east, "--json"]);
     check("commands/certs.json", &["certs", "--fabric", &fabric, "--out", &out, "--json"]);
+    let new = folder.path().join("new").display().to_string();
+    let sites = ["init", "--region", "east=192.0.2.10", "--region", "west=198.51.100.7"];
+    let rest = ["--ranks", "8", "--port-rate", "1Gbit/s", "--link", "east-west=80ms"];
+    let made = [&sites[..], &rest, &["--out", &new, "--json"]].concat();
+    assert_eq!(check("commands/init.json", &made)["regions"][1]["first_rank"], 8);
     let plan = ["plan", "--fabric", &three, "--size", "1MiB", "--json"];
     check("plan/plan.json", &plan);
     check("plan/plan.json", &[&plan[..], &["--simulate"]].concat());

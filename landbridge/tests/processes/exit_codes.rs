@@ -15,8 +15,9 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 14] = [
+const ALL: [&str; 15] = [
     "quickstart",
+    "init",
     "certs",
     "check",
     "config",

@@ -2,6 +2,7 @@
 //! docs/exit-codes.md lists what gives which; `every_row_of_the_exit_codes_holds` runs the list.
 
 use crate::bench::BenchError;
+use crate::init::InitError;
 use crate::quickstart::QuickstartError;
 use gateway::access::{AccountError, SecretFileError, SocketAccessError};
 use gateway::certs::CertsError;
@@ -78,6 +79,9 @@ pub(crate) enum CommandError {
     /// Certificates could not be made.
     #[error(transparent)]
     Certs(#[from] CertsError),
+    /// No deployment was made.
+    #[error(transparent)]
+    Init(#[from] InitError),
     /// The gateway's status could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -156,6 +160,9 @@ impl CommandError {
             // A full disk may have room again.
             Self::Path { source, .. }
             | Self::Certs(CertsError::Io { source, .. })
+            | Self::Init(
+                InitError::Path { source, .. } | InitError::Certs(CertsError::Io { source, .. }),
+            )
             | Self::Listen(ListenError::File { source, .. })
                 if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
             {
@@ -165,6 +172,7 @@ impl CommandError {
             Self::Config(_)
             | Self::Gateway(_)
             | Self::Certs(_)
+            | Self::Init(_)
             | Self::Usage(_)
             | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
