@@ -24,8 +24,8 @@ pub use columns::{help_columns, output_columns, wrap_words};
 pub use input_file::{open_input_file, read_file_up_to, read_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
-    exit_on_interrupt_signal, is_hangup_signal_ignored, stop_in_background,
-    unblock_handled_signals, write_in_background,
+    ExitOnInterrupt, is_hangup_signal_ignored, stop_in_background, unblock_handled_signals,
+    write_in_background,
 };
 
 use rustix::process::{Resource, getrlimit};

@@ -1,11 +1,12 @@
 //! Signals by which a terminal stops or ends the programs that run in it.
 //!
 //! `main` calls [`unblock_handled_signals`] and [`write_in_background`] before it starts a thread, since
-//! each thread inherits the signals that are blocked. Commands that clean nothing up call [`exit_on_interrupt_signal`].
+//! each thread inherits the signals that are blocked. Commands that clean nothing up keep [`ExitOnInterrupt`].
 
 #![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
 
 use libc::{SIG_BLOCK, SIG_IGN, SIG_UNBLOCK, SIGHUP, SIGTTOU, c_int};
+use signal_hook::SigId;
 use signal_hook::consts::{SIGALRM, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use std::io;
 use std::mem::MaybeUninit;
@@ -53,20 +54,37 @@ fn change_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Ends the process with an exit code on SIGINT and SIGTERM. Its files stay as they are.
-///
-/// # Errors
-/// The system refuses a handler.
-pub fn exit_on_interrupt_signal(exit_code: u8) -> io::Result<()> {
-    for signal in [SIGINT, SIGTERM] {
-        // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
-        unsafe {
-            signal_hook::low_level::register(signal, move || {
-                signal_hook::low_level::exit(exit_code.into());
-            })?;
+/// Handlers that end the process on a signal, until they are removed.
+#[derive(Debug, Default)]
+pub struct ExitOnInterrupt(Vec<SigId>);
+
+impl ExitOnInterrupt {
+    /// Ends the process with an exit code on SIGINT and SIGTERM, and on SIGHUP unless its caller lets it
+    /// outlive its terminal. Its files stay as they are.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub fn begin(exit_code: u8) -> io::Result<Self> {
+        let hangup = (!is_hangup_signal_ignored()).then_some(SIGHUP);
+        let mut handlers = Self::default();
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+            // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
+            let handler = unsafe {
+                signal_hook::low_level::register(signal, move || {
+                    signal_hook::low_level::exit(exit_code.into());
+                })?
+            };
+            handlers.0.push(handler);
+        }
+        Ok(handlers)
+    }
+
+    /// Removes the handlers, for a command that has its own by now.
+    pub fn end(self) {
+        for handler in self.0 {
+            signal_hook::low_level::unregister(handler);
         }
     }
-    Ok(())
 }
 
 /// Returns whether the caller of this program, such as `nohup`, lets it outlive its terminal.

@@ -6,12 +6,13 @@ use crate::host::{Host as _, RealHost};
 use crate::wan::connect::tls::gateway_dns_name;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
 };
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use time::{Duration, OffsetDateTime};
+use x509_parser::pem::parse_x509_pem;
 
 /// The period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,10 +93,23 @@ impl CertificateAuthority {
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
         let (certificate_pem, key_pem) =
             (read_authority_pem_file(certificate)?, read_authority_pem_file(key)?);
-        Self::from_pem(certificate_pem, key_pem).map_err(|source| CertsError::Certificate {
-            subject: format!("{} and {}", certificate.display(), key.display()),
-            source,
-        })
+        let authority = Self::from_pem(certificate_pem, key_pem).map_err(|source| {
+            let subject = format!("{} and {}", certificate.display(), key.display());
+            CertsError::Certificate { subject, source }
+        })?;
+        if !authority.key_fits() {
+            let (certificate, key) = (certificate.to_owned(), key.to_owned());
+            return Err(CertsError::OtherCaKey { certificate, key });
+        }
+        Ok(authority)
+    }
+
+    /// Whether the key is that of the certificate.
+    fn key_fits(&self) -> bool {
+        let parsed = parse_x509_pem(self.certificate_pem.as_bytes()).ok();
+        let parsed = parsed.as_ref().and_then(|(_, pem)| pem.parse_x509().ok());
+        let own = self.issuer.key().subject_public_key_info();
+        parsed.is_some_and(|certificate| certificate.public_key().raw == own)
     }
 
     /// Signs a certificate by which a gateway proves its name, as TLS client and as TLS server.

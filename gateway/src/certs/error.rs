@@ -26,6 +26,17 @@ pub enum CertsError {
         /// Its key.
         key: PathBuf,
     },
+    /// The CA's key belongs to another certificate, so gateways would not trust what it signs.
+    #[error(
+        "{} is not the key of {}: put the CA's own key there, or use --force to make another CA, and \
+         give that to all gateways", key.display(), certificate.display()
+    )]
+    OtherCaKey {
+        /// The CA's certificate.
+        certificate: PathBuf,
+        /// The key beside it.
+        key: PathBuf,
+    },
     /// Another process makes certificates in the folder. Nothing was written.
     #[error("another `landbridge certs` writes into {}: run this one when it has ended", folder.display())]
     Busy {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Fault {
     /// The file.
+    #[serde(serialize_with = "crate::observe::versioned::serialize_path")]
     pub file: PathBuf,
     /// The line, from 1; `None` when the fault has no line, such as a missing file.
     pub line: Option<usize>,
@@ -44,6 +45,18 @@ impl Faults {
             value: None,
             problem: format!("cannot be read: {error}"),
             accepted: "a readable TOML file in UTF-8".to_owned(),
+        }])
+    }
+
+    /// Makes the fault of a file without any key.
+    pub(super) fn empty_file(path: &Path) -> Self {
+        Self(vec![Fault {
+            file: path.to_owned(),
+            line: None,
+            key: String::new(),
+            value: None,
+            problem: "is empty, or has comments alone".to_owned(),
+            accepted: "a file such as those of configs/two-region".to_owned(),
         }])
     }
 

@@ -155,6 +155,9 @@ pub(super) fn read_root_section<T>(
     walk: impl FnOnce(&ConfigSource<'_>, &Section<'_>) -> Option<T>,
 ) -> Result<T, Faults> {
     let root = source.parse_toml();
+    if root.get_ref().is_empty() && !source.has_syntax_error() {
+        return Err(source.fault_of_empty_file());
+    }
     let section = Section { source, key: String::new(), line: 1, entries: root.get_ref(), table };
     let value = walk(source, &section);
     section.report_unknown_keys();

@@ -64,12 +64,31 @@ impl<'a> ConfigSource<'a> {
             let line = error
                 .span()
                 .map_or_else(|| self.line_of_deep_nesting(), |span| self.line_of_span(&span));
-            let accepted = "TOML, in which texts and quantities have quotes, such as rate = \
-                            \"500 Mbit/s\""
-                .to_owned();
-            self.push_fault(String::new(), Some(line), None, error.message().to_owned(), accepted);
+            let (problem, accepted) = self.describe_syntax_error(&error);
+            self.push_fault(String::new(), Some(line), None, problem, accepted.to_owned());
         }
         root
+    }
+
+    /// Returns the fault of a syntax error, and what would be accepted.
+    fn describe_syntax_error(&self, error: &toml::de::Error) -> (String, &'static str) {
+        let message = error.message();
+        let spelling = error.span().and_then(|span| self.text.get(span));
+        match spelling {
+            Some(key) if message == "duplicate key" => {
+                (format!("`{key}` is there twice"), "each key and each table once")
+            }
+            _ if message.contains("quoted") => (
+                message.to_owned(),
+                "TOML, in which texts and quantities have quotes, such as rate = \"500 Mbit/s\"",
+            ),
+            _ => (message.to_owned(), "TOML, as in the files of configs/two-region"),
+        }
+    }
+
+    /// Returns the only fault of a file that has no key at all.
+    pub(super) fn fault_of_empty_file(&self) -> Faults {
+        Faults::empty_file(self.path)
     }
 
     /// Takes all faults recorded so far; `None` when there is none.

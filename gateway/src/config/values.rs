@@ -5,7 +5,7 @@ use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -44,11 +44,24 @@ pub(super) trait FromValue: Sized {
     /// Reads a TOML value; `None` when it does not have the form [`Self::VALUE_TYPE`].
     fn parse_value(value: &DeValue<'_>) -> Option<Self>;
 
+    /// Says what is wrong with a value of the right TOML type, as a phrase after the value; `None`
+    /// where the accepted form tells it.
+    fn problem_of_value(_value: &DeValue<'_>) -> Option<String> {
+        None
+    }
+
     /// Reads a TOML value, or says what would be accepted.
     fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-        Self::parse_value(value).ok_or_else(|| BadValue {
-            problem: "is not accepted here".to_owned(),
-            accepted: Self::VALUE_TYPE.accepted.to_owned(),
+        Self::parse_value(value).ok_or_else(|| {
+            let ValueType { toml, accepted, .. } = Self::VALUE_TYPE;
+            let problem = match toml.contains(value.type_str()) {
+                false => {
+                    Some(format!("is {}, not {}", toml_value_type_name(value), with_article(toml)))
+                }
+                true => Self::problem_of_value(value),
+            };
+            let problem = problem.unwrap_or_else(|| "is not accepted here".to_owned());
+            BadValue { problem, accepted: accepted.to_owned() }
         })
     }
 }
@@ -171,11 +184,15 @@ impl FromValue for PeerAddress {
          the 16 UDP ports from there, so the port is at most 65520; or an array of such \
          addresses, of different IPs and one family, which lanes use in turn",
     );
-    /// Reads addresses of which none is unspecified.
+    /// Reads addresses of single hosts.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let addresses = parse_lane_addresses(value)?;
-        let reachable = addresses.all().all(|address| !address.ip().is_unspecified());
+        let reachable = addresses.all().all(|address| unreachable_kind(address.ip()).is_none());
         reachable.then_some(Self(addresses))
+    }
+    /// Names the first address at fault, and why.
+    fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
+        problem_of_addresses(value, |address| unreachable_kind(address.ip()))
     }
 }
 
@@ -195,6 +212,10 @@ impl FromValue for LaneBindAddress {
     /// Reads addresses, which may be unspecified.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_lane_addresses(value).map(Self)
+    }
+    /// Names the first address at fault, and why.
+    fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
+        problem_of_addresses(value, |_| None)
     }
 }
 
@@ -313,6 +334,23 @@ impl FromValue for RateSchedule {
         let entries = value.as_array()?.iter().map(entry);
         entries.collect::<Option<Vec<_>>>().and_then(Self::new)
     }
+    /// Names the first entry whose time or rate is at fault.
+    fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
+        value.as_array()?.iter().enumerate().find_map(|(index, entry)| {
+            let table = entry.get_ref().as_table()?;
+            let text = |name| table.get(name).and_then(|value| value.get_ref().as_str());
+            let number = index + 1;
+            match (text("at"), text("rate")) {
+                (Some(at), _) if parse_config_time_of_day(at).is_none() => {
+                    Some(format!("has entry {number} at `{at}`, which is no time of day"))
+                }
+                (_, Some(rate)) if rate.parse::<BitRate>().is_err() => {
+                    Some(format!("has entry {number} with `{rate}`, which is no rate"))
+                }
+                _ => None,
+            }
+        })
+    }
 }
 
 /// Parses a time of day such as `08:00` or `08:00:30` to seconds since midnight.
@@ -349,7 +387,36 @@ macro_rules! quantity {
 
 quantity!(BitRate, "rate", "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)");
 quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
-quantity!(Fraction, "percentage", "a percentage such as \"0.1 %\", from 0 % to 100 %");
+
+/// The random loss of a link, below 50 %.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RandomLoss(pub(super) Fraction);
+
+impl FromValue for RandomLoss {
+    /// The accepted form of a share of lost packets.
+    const VALUE_TYPE: ValueType = value_type(
+        "percentage",
+        "string",
+        "a percentage such as \"0.1 %\", at least 0 % and below 50 %",
+    );
+    /// Reads a percentage below 50 %.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        let loss: Fraction = value.as_str()?.parse().ok()?;
+        (loss.as_f64() < LOSS_BELOW).then_some(Self(loss))
+    }
+    /// Reads a percentage, or says what is wrong with it.
+    fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
+        let accepted = Self::VALUE_TYPE.accepted;
+        let loss: Fraction = parse_config_quantity(value, accepted)?;
+        Self::parse_value(value).ok_or_else(|| BadValue {
+            problem: format!("is {loss}, and a link that loses half of all packets is of no use"),
+            accepted: accepted.to_owned(),
+        })
+    }
+}
+
+/// 0.5: a link loses less than half of all packets, as a fabric asks for.
+const LOSS_BELOW: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.
 fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
@@ -360,17 +427,78 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
         problem: format!("is {}, not a string with a unit", toml_value_type_name(value)),
         accepted: accepted.to_owned(),
     })?;
-    text.parse().map_err(|error: QuantityError| BadValue {
-        problem: "is out of range, or not a number with a known unit".to_owned(),
-        accepted: error.wanted.to_owned(),
+    text.parse().map_err(|_: QuantityError| BadValue {
+        problem: problem_of_quantity(text, accepted),
+        accepted: accepted.to_owned(),
     })
+}
+
+/// Says what is wrong with a number and its unit, which is one of the words of `accepted`.
+fn problem_of_quantity(text: &str, accepted: &str) -> String {
+    let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
+    let unit = text.trim_start_matches(is_of_number).trim();
+    let number = text.trim().strip_suffix(unit).unwrap_or(text).trim();
+    let is_between_words = |c: char| matches!(c, ' ' | ',' | '(' | ')' | '"');
+    if number.parse::<f64>().is_err() {
+        "has no number before its unit".to_owned()
+    } else if unit.is_empty() {
+        "has no unit".to_owned()
+    } else if !accepted.split(is_between_words).any(|word| word == unit) {
+        format!("has the unit `{unit}`, which is none of those")
+    } else {
+        "is out of range, or finer than this unit's smallest part".to_owned()
+    }
 }
 
 /// Returns the TOML type of a value with its article, such as `an integer`.
 pub(super) fn toml_value_type_name(value: &DeValue<'_>) -> String {
-    let name = value.type_str();
+    with_article(value.type_str())
+}
+
+/// Returns the name of a TOML type with its article.
+fn with_article(name: &str) -> String {
     let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {name}")
+}
+
+/// Returns the kind of an IP address that other hosts cannot reach as one host; `None` for all others.
+fn unreachable_kind(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("stands for all addresses of a host"),
+        _ if address.is_multicast() => Some("is a multicast address, of many hosts"),
+        IpAddr::V4(address) if address.is_broadcast() => Some("is the broadcast address"),
+        IpAddr::V6(address) if address.is_unicast_link_local() => {
+            Some("is a link-local address, which other networks do not reach")
+        }
+        _ => None,
+    }
+}
+
+/// Says what is wrong with the first address at fault of a string or an array. `kind_at_fault` names
+/// kinds of addresses that are not accepted.
+fn problem_of_addresses(
+    value: &DeValue<'_>,
+    kind_at_fault: impl Fn(SocketAddr) -> Option<&'static str>,
+) -> Option<String> {
+    let one = |value: &DeValue<'_>| {
+        let text = value.as_str()?;
+        let port_most = u16::MAX - (LANES_MAX - 1);
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 || !lane_ports_fit(address) => {
+                Some(format!("has port {}, and ports are from 1 to {port_most}", address.port()))
+            }
+            Ok(address) => kind_at_fault(address).map(str::to_owned),
+            Err(_) if text.contains('%') => {
+                Some("has a scope (`%`), which counts on one host alone".to_owned())
+            }
+            Err(_) if text.parse::<IpAddr>().is_ok() => Some("has no port".to_owned()),
+            Err(_) => None,
+        }
+    };
+    match value.as_array() {
+        None => one(value),
+        Some(array) => array.iter().find_map(|entry| one(entry.get_ref())),
+    }
 }
 
 /// Parses one address, or an array of addresses that lanes use in turn.

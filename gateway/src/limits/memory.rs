@@ -56,13 +56,19 @@ impl MemoryLimit {
     }
 }
 
+impl MemoryLimit {
+    /// Returns the limit, and what it leaves.
+    fn name_and_rest(&self) -> String {
+        let (total, available) = (ByteCount::new(self.total), ByteCount::new(self.available));
+        let (whole, left) = (total.rounded_beside(available), available.rounded_beside(total));
+        format!("{} is {whole}, of which {left} are available", self.name)
+    }
+}
+
 impl fmt::Display for MemoryLimit {
     /// Prints the limit, what it leaves, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, total, available, remedy, .. } = self;
-        let (total, available) = (ByteCount::new(*total), ByteCount::new(*available));
-        let (whole, left) = (total.rounded_beside(available), available.rounded_beside(total));
-        write!(f, "{name} is {whole}, of which {left} are available; {remedy}")
+        write!(f, "{}; {}", self.name_and_rest(), self.remedy)
     }
 }
 
@@ -92,14 +98,26 @@ impl MemoryNeeds {
 /// A limit that is lower than what a process may take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "up to {} are needed, and {limit}",
-    ByteCount::new(*needed).rounded_beside(ByteCount::new(limit.total))
+    "up to {} are needed, and {}",
+    ByteCount::new(*needed).rounded_beside(ByteCount::new(limit.total)), limit.name_and_rest()
 )]
 pub struct LimitBelowNeeds {
     /// Bytes that may be needed, as the limit counts them.
     pub needed: u64,
     /// The limit.
     pub limit: MemoryLimit,
+}
+
+impl LimitBelowNeeds {
+    /// Returns the advice to somebody who set `memory` of a gateway, as a clause.
+    pub fn remedy_for(&self, memory: ByteCount) -> String {
+        let beside = self.needed.saturating_sub(memory.get());
+        if beside > self.limit.total {
+            let beside = ByteCount::new(beside).rounded();
+            return format!("{}: the program takes {beside} beside `memory`", self.limit.remedy);
+        }
+        format!("{}, or lower `memory`", self.limit.remedy)
+    }
 }
 
 /// Returns the tightest limit that leaves less than `bytes` for an arena; `None` if it fits.

@@ -3,7 +3,7 @@
 use super::status::GatewayReport;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -30,67 +30,102 @@ pub enum FetchError {
     },
 }
 
-/// Fetches the status of the gateway whose HTTP server listens at `address`. Blocks: connecting,
-/// and each read and write, takes 5 s at most.
+/// Fetches the status of the gateway whose HTTP server listens at `address`. Blocks for 5 s at most
+/// while it connects, and then for 5 s at most until the whole answer is there.
 ///
 /// # Errors
 /// Nothing answers there, or not with a status.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer = fetch_status_text(address);
-    parse_fetched_answer(
-        address,
-        &answer.map_err(|source| FetchError::Unreachable { address, source })?,
-    )
+    let stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)
+        .map_err(|source| FetchError::Unreachable { address, source })?;
+    let answer = fetch_status_text(&stream, address, FETCH_TIMEOUT);
+    parse_fetched_answer(address, answer.map_err(|error| unfinished_answer(address, &error))?)
 }
 
-/// Fetches a status as [`fetch_status`] does, within 5 s. Call it within a runtime.
+/// Fetches a status as [`fetch_status`] does, within 10 s. Call it within a runtime.
 ///
 /// # Errors
 /// Nothing answers there in time, or not with a status.
 pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, FetchError> {
-    let answer = timeout(FETCH_TIMEOUT, fetch_status_text_async(address)).await;
-    let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    parse_fetched_answer(
-        address,
-        &answer.map_err(|source| FetchError::Unreachable { address, source })?,
-    )
+    let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+    let connecting = tokio::net::TcpStream::connect(fetchable_status_address(address));
+    let stream = timeout(FETCH_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(timed_out()));
+    let stream = stream.map_err(|source| FetchError::Unreachable { address, source })?;
+    let answer = timeout(FETCH_TIMEOUT, fetch_status_text_async(stream, address)).await;
+    let answer = answer.unwrap_or_else(|_| Err(timed_out()));
+    parse_fetched_answer(address, answer.map_err(|error| unfinished_answer(address, &error))?)
 }
 
+/// Makes the error of a server that accepted the connection and gave no whole answer.
+fn unfinished_answer(address: SocketAddr, error: &io::Error) -> FetchError {
+    let problem = match error.kind() {
+        io::ErrorKind::TimedOut => {
+            "no whole answer came within 5 s; is the process stopped, or its host overloaded?"
+                .to_owned()
+        }
+        _ => format!("{error}; {OTHER_PROGRAM}"),
+    };
+    FetchError::BadAnswer { address, problem }
+}
+
+/// Where to look if an answer makes no sense.
+const OTHER_PROGRAM: &str =
+    "another program may listen there, or a gateway of another version than this command";
+
 /// Parses an HTTP answer of the server at `address`.
-fn parse_fetched_answer(address: SocketAddr, answer: &str) -> Result<GatewayReport, FetchError> {
-    let bad_answer = |problem: &str| FetchError::BadAnswer { address, problem: problem.to_owned() };
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("not HTTP"))?;
+fn parse_fetched_answer(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
+    let bad_answer = |problem: &str| FetchError::BadAnswer {
+        address,
+        problem: format!("{problem}; {OTHER_PROGRAM}"),
+    };
+    let answer = String::from_utf8(answer).map_err(|_| bad_answer("its answer is no text"))?;
+    let (head, body) =
+        answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("its answer is not HTTP"))?;
     let first = head.lines().next().unwrap_or_default();
     if first.split(' ').nth(1) != Some("200") {
         return Err(bad_answer(&format!("{first}: {}", body.trim_end())));
     }
-    serde_json::from_str(body).map_err(|error| bad_answer(&error.to_string()))
+    serde_json::from_str(body).map_err(|_| bad_answer("its answer has other fields"))
 }
 
-/// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
-fn fetch_status_text(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)?;
-    stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
-    stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
-    let mut answer = String::new();
-    let exchange = stream
-        .write_all(status_fetch_request(address).as_bytes())
-        .and_then(|()| stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer));
-    match exchange {
-        // The system's name for a time limit that has passed.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(io::ErrorKind::TimedOut.into())
+/// Sends one HTTP/1.0 request for `/status`; returns the answer with its header, if it is there whole
+/// within `limit`.
+fn fetch_status_text(
+    mut stream: &TcpStream,
+    address: SocketAddr,
+    limit: Duration,
+) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + limit;
+    stream.set_write_timeout(Some(limit))?;
+    stream.write_all(status_fetch_request(address).as_bytes())?;
+    let (mut answer, mut piece) = (Vec::new(), vec![0; FETCH_PIECE_BYTES]);
+    while answer.len() < STATUS_MAX_BYTES {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        exchange => exchange.map(|_| answer),
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(bytes) => answer.extend_from_slice(&piece[..bytes]),
+            // The system's name for a time limit that has passed.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
     }
+    Ok(answer)
 }
 
 /// Sends one HTTP/1.0 request for `/status`; returns the answer with its header.
-async fn fetch_status_text_async(address: SocketAddr) -> io::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(fetchable_status_address(address)).await?;
+async fn fetch_status_text_async(
+    mut stream: tokio::net::TcpStream,
+    address: SocketAddr,
+) -> io::Result<Vec<u8>> {
     stream.write_all(status_fetch_request(address).as_bytes()).await?;
-    let mut answer = String::new();
-    stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer).await?;
+    let mut answer = Vec::new();
+    stream.take(STATUS_MAX_BYTES as u64).read_to_end(&mut answer).await?;
     Ok(answer)
 }
 
@@ -109,9 +144,63 @@ fn fetchable_status_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// 5 s: time limit for connecting to a gateway's status address, for each read and for each write.
-/// The gateway itself waits less long for its engine.
+/// 5 s: time limit for connecting to a gateway's status address, and for its whole answer. The gateway
+/// itself waits less long for its engine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// 16 MiB: the most that is read of a gateway's status, far above the status of the largest fabric.
-const STATUS_MAX_BYTES: u64 = 16 << 20;
+const STATUS_MAX_BYTES: usize = 16 << 20;
+
+/// 64 KiB: the most that is read of an answer at once.
+const FETCH_PIECE_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+
+    /// Starts a server that writes `piece` until its peer is gone, at most `pieces` times.
+    fn start_server(piece: &'static [u8], pieces: usize) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 64];
+            let _ = stream.read(&mut request);
+            let mut left = pieces;
+            while left > 0 && stream.write_all(piece).is_ok() {
+                left -= 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        (address, server)
+    }
+
+    #[test]
+    fn a_server_that_never_ends_its_answer_is_left() {
+        let (address, server) = start_server(b"x", usize::MAX);
+        let stream = TcpStream::connect(address).expect("listens");
+        let error = fetch_status_text(&stream, address, Duration::from_millis(50));
+        let error = error.expect_err("no end came");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(unfinished_answer(address, &error).to_string().contains("no whole answer came"));
+        drop(stream);
+        server.join().expect("ends with its client");
+    }
+
+    #[test]
+    fn answers_of_other_programs_are_named_as_such() {
+        for (answer, problem) in [
+            (&b"\xff\xfe"[..], "its answer is no text"),
+            (b"hello", "its answer is not HTTP"),
+            (b"HTTP/1.0 200 OK\r\n\r\n{}", "its answer has other fields"),
+            (b"HTTP/1.0 426 Upgrade\r\n\r\nno", "HTTP/1.0 426 Upgrade: no"),
+        ] {
+            let (address, server) = start_server(answer, 1);
+            let error = fetch_status(address).expect_err("no gateway").to_string();
+            assert!(error.contains(problem) && error.contains("another program may"), "{error}");
+            server.join().expect("ends");
+        }
+    }
+}

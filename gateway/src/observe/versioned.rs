@@ -2,7 +2,8 @@
 //!
 //! The status server and `--json` of all commands use it. docs/schemas has a schema for each.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::path::Path;
 
 /// 1: the version of the keys of all JSON objects. It grows when a key goes away or gets another
 /// meaning. New keys do not change it.
@@ -31,4 +32,27 @@ impl<T: Serialize> Versioned<T> {
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a struct whose keys are strings")
     }
+}
+
+/// Serialises a path, for fields of reports: bytes that are no UTF-8 become U+FFFD, as where the path
+/// is printed.
+///
+/// # Errors
+/// Those of the serialiser.
+pub fn serialize_path<S: Serializer>(
+    path: impl AsRef<Path>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.as_ref().display())
+}
+
+/// Serialises paths as [`serialize_path`] does one.
+///
+/// # Errors
+/// Those of the serialiser.
+pub fn serialize_paths<S: Serializer>(
+    paths: &[impl AsRef<Path>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.as_ref().display().to_string()))
 }

@@ -66,6 +66,7 @@ pub(super) struct InitCommand {
 
 #[derive(Serialize)]
 struct InitReport<'a> {
+    #[serde(serialize_with = "gateway::observe::versioned::serialize_path")]
     folder: &'a Path,
     regions: Vec<RegionFolder>,
 }

@@ -25,6 +25,7 @@ use output::exit::fail_writes_above_file_limit;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use gateway::limits::process::raise_process_stack_limit;
+use stdio::ExitOnInterrupt;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
@@ -56,13 +57,15 @@ enum Command {
 }
 
 impl Command {
-    /// Returns whether the command ends by itself on an interrupt, since it has something to stop or
-    /// to remove.
+    /// Returns whether the command ends by itself on an interrupt from its start on, since it has
+    /// something to stop or to remove.
     fn handles_interrupts(&self) -> bool {
         match self {
             // The emulator's commands do as they need.
-            Self::Run(_) | Self::Quickstart(_) | Self::QuickstartRank(_) | Self::WanSim(_) => true,
-            Self::Status(_)
+            Self::Quickstart(_) | Self::QuickstartRank(_) | Self::WanSim(_) => true,
+            // A gateway has handlers of its own once its files are read.
+            Self::Run(_)
+            | Self::Status(_)
             | Self::Init(_)
             | Self::Certs(_)
             | Self::Check(_)
@@ -110,14 +113,15 @@ fn run_command_line() -> Exit {
     };
     // Without it an abort ends the process by its signal, which is no reason not to run.
     let _ = exit_instead_of_aborting();
-    if !line.command.handles_interrupts() {
-        // Without it an interrupt ends the process by its signal, which is no reason not to run.
-        let _ = stdio::exit_on_interrupt_signal(Exit::Interrupted as u8);
-    }
+    // Without it an interrupt ends the process by its signal, which is no reason not to run.
+    let interrupts = match line.command.handles_interrupts() {
+        true => ExitOnInterrupt::default(),
+        false => ExitOnInterrupt::begin(Exit::Interrupted as u8).unwrap_or_default(),
+    };
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),
         Command::QuickstartRank(command) => command.run(),
-        Command::Run(command) => command.run(),
+        Command::Run(command) => command.run(interrupts),
         Command::Bench(command) => command.run(),
         Command::WanSim(command) => command.run(),
         Command::Completions(command) => command.run(CommandLine::command()),

@@ -46,7 +46,7 @@ pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) ->
     let (fabric, networks) = (region.fabric(), region.fabric().count_lane_networks(gateway.id));
     let needs = process_memory_needs(gateway.memory, arenas, fabric.fabric(), networks);
     if let Some(short) = limit_below_needs(&needs) {
-        let advice = format!("{}, or lower `memory` of the gateway", short.limit.remedy);
+        let advice = short.remedy_for(gateway.memory);
         return finding(format!("gateway: {}; {short}", gateway.memory)).into_failure(advice);
     }
     let sum = ByteCount::new(gateway.memory.get().saturating_add(arenas.get()));
@@ -55,9 +55,9 @@ pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) ->
     match limit_below_needs(&MemoryNeeds { resident, ..needs }) {
         Some(limit) => {
             let advice = format!("{}, or lower `memory` of jobs", limit.limit.remedy);
-            finding(format!("gateway and jobs: {sum}; {limit}")).into_warning(advice)
+            finding(format!("gateway and jobs: {}; {limit}", sum.rounded())).into_warning(advice)
         }
-        None => finding(format!("gateway and jobs: {sum}, below every limit")),
+        None => finding(format!("gateway and jobs: {}, below every limit", sum.rounded())),
     }
 }
 
@@ -96,8 +96,14 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
             None => Ok(false),
         }),
     };
-    match judged {
-        Ok(is_listening) => match check_socket_path(path) {
+    let other_user = user.filter(|user| *user != access::own_user_account());
+    match (judged, other_user) {
+        (Ok(false), Some(user)) => {
+            let user = access::user_account_label(user);
+            finding(&format!("the gateway has to run as user {user}, and this is another"))
+                .into_warning("start `landbridge run` as that user; run this command as the same")
+        }
+        (Ok(is_listening), _) => match check_socket_path(path) {
             Err(ListenError::Held { .. }) => finding("a gateway is listening"),
             // Only the gateway's own user can read its lock file.
             Err(ListenError::File { source, .. })
@@ -117,7 +123,7 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
                 finding(&error.to_string()).into_failure(advice)
             }
         },
-        Err(error) => {
+        (Err(error), _) => {
             let advice = match error {
                 SocketAccessError::Denied { .. } => {
                     "run as the user of the gateway, or give your group access to the socket"

@@ -43,7 +43,10 @@ impl QuickstartDeployment {
     /// of loopback.
     pub fn create(options: &QuickstartOptions) -> Result<Self, QuickstartError> {
         let folder = tempfile::Builder::new().prefix("landbridge-").tempdir();
-        let folder = folder.map_err(QuickstartError::system("cannot make a folder"))?;
+        let folder = folder.map_err(|source| QuickstartError::TemporaryFolder {
+            parent: std::env::temp_dir(),
+            source,
+        })?;
         for name in REGION_NAMES {
             let path = folder.path().join(format!("{name}.sock"));
             if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -72,9 +75,10 @@ impl QuickstartDeployment {
             jobs: &[JOB_NAME],
             job_memory: JOB_MEMORY_LIMIT,
         };
-        files
-            .write_files(folder.path())
-            .map_err(QuickstartError::system("cannot write a config"))?;
+        files.write_files(folder.path()).map_err(|source| QuickstartError::TemporaryFolder {
+            parent: folder.path().to_owned(),
+            source,
+        })?;
         let file = FabricFile::load(&folder.path().join("fabric.toml"));
         let fabric = file.map_err(name_options_in_faults)?.fabric().clone();
         let jobs = [JOB_NAME.to_owned()];

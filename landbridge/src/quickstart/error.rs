@@ -21,6 +21,17 @@ pub(crate) enum QuickstartError {
         /// The reason.
         source: io::Error,
     },
+    /// The folder for temporary files takes none.
+    #[error(
+        "cannot make files in {}: {source}; let the variable TMPDIR name a folder that has room and \
+         that you may write to", parent.display()
+    )]
+    TemporaryFolder {
+        /// The folder.
+        parent: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// Certificates could not be made.
     #[error(transparent)]
     Certs(#[from] CertsError),

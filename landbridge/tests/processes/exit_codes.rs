@@ -188,6 +188,12 @@ fn code_of_event(event: &str, command: &str, deployment: &Deployment) -> Option<
         "SIGINT" if command == "run" => code_after(Signal::INT),
         "SIGINT" => code_while_reading(command, Signal::INT),
         "SIGTERM" => code_while_reading(command, Signal::TERM),
+        "SIGHUP, as of a terminal that closes" => code_while_reading(command, Signal::HUP),
+        "SIGINT, SIGTERM or SIGHUP while it reads its files" => {
+            let codes = [Signal::INT, Signal::TERM, Signal::HUP];
+            let codes = codes.map(|signal| code_while_reading(command, signal));
+            codes.iter().all(|code| *code == codes[0]).then_some(codes[0])?
+        }
         _ => None,
     }
 }

@@ -50,6 +50,9 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
         ErrorKind::ValueValidation => what.trim().to_owned(),
         _ => what.trim().replace("\n\n", "; ").replace(":\n", ":").replace('\n', ", "),
     };
+    for (of_the_parser, plain) in NUMBER_PROBLEMS {
+        line = line.replace(of_the_parser, plain);
+    }
     if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
         line += &format!("; accepted: {accepted}");
     } else if !usage.is_empty() {
@@ -60,6 +63,14 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     stdio::print_message(escaped.split_whitespace().collect::<Vec<_>>().join(" "));
     EXIT_USAGE
 }
+
+/// Problems of numbers as Rust's parsers say them, and in plain words.
+const NUMBER_PROBLEMS: [(&str, &str); 4] = [
+    ("number would be zero for non-zero type", "it must be at least 1"),
+    ("number too large to fit in target type", "it is too large"),
+    ("number too small to fit in target type", "it is too small"),
+    ("invalid digit found in string", "it is no whole number"),
+];
 
 /// Returns a help text, with its styles where a terminal shows them and the user forbids none.
 fn render_usage_help(error: &clap::Error, is_terminal: bool) -> String {

@@ -4,7 +4,7 @@ use crate::certs::{
 
 use crate::config::FabricFile;
 use crate::wan::connect::tls::Credentials;
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use std::os::unix::fs::PermissionsExt;
@@ -127,7 +127,13 @@ fn a_ca_is_not_replaced_unless_forced() {
 #[test]
 fn names_that_would_overwrite_other_files_are_refused() {
     let out = tempfile::tempdir().expect("a temporary directory");
-    let ca = fabric(&FABRIC.replace("gateway.west-0", "gateway.ca"));
+    // The config's reader refuses the name, too.
+    let region = RegionSpec {
+        name: "east".to_owned(),
+        speeds: vec![1.0],
+        gateways: vec![RegionGateway::new("ca".to_owned(), 1, None)],
+    };
+    let ca = Fabric::new("one", 1500, vec![region], vec![]).expect("valid");
     assert!(matches!(
         make_certificate_files(&ca, out.path(), &options(&[], false)),
         Err(CertsError::NameTaken)
@@ -148,4 +154,19 @@ fn a_folder_that_another_command_writes_is_left_alone() {
     assert_eq!(std::fs::read_dir(out.path()).expect("there").count(), 0);
     drop(other);
     make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+}
+
+#[test]
+fn a_key_of_another_ca_signs_nothing() {
+    let (one, other) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    for out in [&one, &other] {
+        make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    }
+    std::fs::copy(other.path().join("ca.key"), one.path().join("ca.key")).expect("copied");
+    std::fs::remove_file(one.path().join("east-0.pem")).expect("there");
+    let error = make_certificate_files(&fabric(FABRIC), one.path(), &options(&[], false));
+    let error = error.expect_err("not the key of its CA").to_string();
+    assert!(error.contains("ca.key is not the key of") && error.contains("--force"), "{error}");
+    assert!(!one.path().join("east-0.pem").exists(), "nothing is signed");
 }

@@ -2,10 +2,10 @@
 
 use crate::config::key::Need::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, Table};
-use crate::config::values::{LaneCount, Name, PeerAddress, RankCount, Speeds};
+use crate::config::values::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
 use crate::wan::link::policy::ControllerKind;
 use crate::wan::link::rate_schedule::RateSchedule;
-use units::{BitRate, Fraction, Span};
+use units::{BitRate, Span};
 
 /// Description of a whole fabric file: its keys and tables.
 pub(in crate::config) static FABRIC_FILE_TABLE: Table = Table {
@@ -175,7 +175,7 @@ pub(super) const LINK_RTT: Key<Span> = Key::new(
 );
 
 /// Key `loss` of a link: expected random packet loss.
-pub(super) const LINK_LOSS: Key<Fraction> = Key::new(
+pub(super) const LINK_LOSS: Key<RandomLoss> = Key::new(
     "loss",
     Optional("0 %"),
     "\"0.1 %\"",

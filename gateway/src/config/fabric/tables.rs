@@ -124,6 +124,10 @@ fn read_gateway_table(
     several: bool,
 ) -> GatewayEntry {
     check_table_name(source, section.key(), &name);
+    if name == "ca" {
+        let problem = "would give its certificate the file of the CA, ca.pem".to_owned();
+        source.record_fault(section.key(), problem, "another name".to_owned());
+    }
     let key = section.key().to_owned();
     let ranks = if several {
         section.read_required(&keys::GATEWAY_RANKS)
@@ -160,7 +164,7 @@ fn read_link_tables(
     for (name, section) in root.read_subtables(&keys::LINK_TABLE) {
         let given = section.read_optional(&keys::LINK_RATE);
         let rtt = section.read_required(&keys::LINK_RTT).unwrap_or(Span::ZERO);
-        let loss = section.read_optional(&keys::LINK_LOSS).unwrap_or_default();
+        let loss = section.read_optional(&keys::LINK_LOSS).map(|loss| loss.0).unwrap_or_default();
         let ends = split_link_table_name(&name, regions);
         let ports = ends.first().and_then(|between| fabric_port_rate_between(between, regions));
         let rate = given.or(ports).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);

@@ -196,17 +196,30 @@ fn check_gateway_table_reachable(
     source.record_fault(section.key(), problem, accepted);
 }
 
-/// Records a fault for a `listen` key of a gateway without a WAN port.
+/// Records a fault for a `listen` key of a gateway without a WAN port, or of another address family
+/// than that of its `wan`.
 fn check_gateway_table_listen_key(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     file: &FabricFile,
     id: GatewayId,
 ) {
-    if section.read_optional(&keys::GATEWAY_LISTEN).is_some() && file.address(id).is_none() {
+    let Some(listen) = section.read_optional(&keys::GATEWAY_LISTEN) else { return };
+    let key = section.key_path(keys::GATEWAY_LISTEN.name);
+    let Some(wan) = file.address(id) else {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
         let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
-        source.record_fault(&section.key_path(keys::GATEWAY_LISTEN.name), problem, accepted);
+        return source.record_fault(&key, problem, accepted);
+    };
+    let takes_all = |bound: SocketAddr| bound.is_ipv6() && bound.ip().is_unspecified();
+    let differs = |bound: SocketAddr| bound.is_ipv4() != wan.is_ipv4() && !takes_all(bound);
+    if listen.0.all().any(differs) {
+        let family = if wan.is_ipv4() { "IPv4" } else { "IPv6" };
+        let problem = format!(
+            "is of another family than `wan` of the gateway in the fabric, {wan}, and so than its \
+             peers' addresses"
+        );
+        source.record_fault(&key, problem, format!("an {family} address of this host"));
     }
 }
 
@@ -247,6 +260,15 @@ fn read_gateway_table(
     if let Some(long) = socket.as_ref().filter(too_long) {
         let problem = format!("is {} bytes long as {}", long.as_os_str().len(), long.display());
         let accepted = format!("a path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+        source.record_fault(&section.key_path(keys::GATEWAY_SOCKET.name), problem, accepted);
+    }
+    let is_folder = |path: &&PathBuf| {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        bytes.ends_with(b"/") || path.file_name().is_none() || bytes.ends_with(b"/.")
+    };
+    if let Some(folder) = socket.as_ref().filter(is_folder) {
+        let problem = format!("is a folder as {}", folder.display());
+        let accepted = "the path of a file, such as \"run/east-0.sock\"".to_owned();
         source.record_fault(&section.key_path(keys::GATEWAY_SOCKET.name), problem, accepted);
     }
     section.report_unknown_keys();

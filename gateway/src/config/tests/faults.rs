@@ -219,3 +219,110 @@ fn a_fault_names_the_type_with_its_article() {
     let faults = faults_of(&[("rtt = \"80 ms\"", "rtt = 80")]);
     assert_eq!(faults[0].problem, "is an integer, not a string with a unit");
 }
+
+#[test]
+fn a_fault_says_what_is_wrong_with_its_value() {
+    for (from, to, problem) in [
+        ("ranks = 3", "ranks = \"3\"", "is a string, not an integer"),
+        ("ranks = 3", "ranks = 3.0", "is a float, not an integer"),
+        ("127.0.0.1:7400", "127.0.0.1:65530", "has port 65530, and ports are from 1 to 65520"),
+        ("127.0.0.1:7400", "127.0.0.1:0", "has port 0, and ports are from 1 to 65520"),
+        ("127.0.0.1:7400", "127.0.0.1", "has no port"),
+        ("127.0.0.1:7400", "224.0.0.1:7400", "is a multicast address, of many hosts"),
+        ("127.0.0.1:7400", "255.255.255.255:7400", "is the broadcast address"),
+        ("127.0.0.1:7400", "[ff02::1]:7400", "is a multicast address, of many hosts"),
+        (
+            "127.0.0.1:7400",
+            "[fe80::1]:7400",
+            "is a link-local address, which other networks do not reach",
+        ),
+        (
+            "127.0.0.1:7400",
+            "[fe80::1%eth0]:7400",
+            "has a scope (`%`), which counts on one host alone",
+        ),
+        (
+            "egress = \"500 Mbit/s\"",
+            "egress = \"500 MB/s\"",
+            "has the unit `MB/s`, which is none of those",
+        ),
+        ("egress = \"500 Mbit/s\"", "egress = \"500\"", "has no unit"),
+        ("egress = \"500 Mbit/s\"", "egress = \"fast\"", "has no number before its unit"),
+        (
+            "loss = \"0.1 %\"",
+            "loss = \"-0.1 %\"",
+            "is out of range, or finer than this unit's smallest part",
+        ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"25:00\", rate = \"1 Mbit/s\" }]",
+            "has entry 1 at `25:00`, which is no time of day",
+        ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"08:00\", rate = \"1\" }]",
+            "has entry 1 with `1`, which is no rate",
+        ),
+    ] {
+        let faults = faults_of(&[(from, to)]);
+        assert_eq!(faults[0].problem, problem, "{to}");
+    }
+    let loss = &faults_of(&[("loss = \"0.1 %\"", "loss = \"50 %\"")])[0];
+    assert!(loss.problem.contains("half of all packets") && loss.accepted.contains("below 50 %"));
+}
+
+#[test]
+fn an_empty_file_is_one_fault() {
+    for text in ["", "\n", "# to be written\n"] {
+        let faults = fabric(text).expect_err("empty");
+        let all: Vec<_> = faults.iter().map(|fault| fault.problem.as_str()).collect();
+        assert_eq!(all, ["is empty, or has comments alone"]);
+        RegionFile::parse(Path::new("east.toml"), text).expect_err("empty");
+    }
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_named() {
+    let faults = faults_of(&[("ranks = 3", "ranks = 3\nranks = 4")]);
+    assert_eq!(faults[0].problem, "`ranks` is there twice");
+    let other = fabric("{\"name\": 1}\n").expect_err("no TOML").to_string();
+    assert!(!other.contains("quotes"), "{other}");
+}
+
+#[test]
+fn a_gateway_is_not_named_like_the_files_of_the_ca() {
+    let faults = faults_of(&[("gateway.east-0", "gateway.ca")]);
+    assert!(faults[0].problem.contains("ca.pem"), "{}", faults[0]);
+}
+
+#[test]
+fn a_socket_that_is_a_folder_is_a_fault() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for socket in ["run/", "run/.", "..", "/"] {
+        let text = EAST.replace("run/east-0.sock", socket);
+        let faults = region_in(folder.path(), &text).expect_err(socket).to_string();
+        assert!(faults.contains("is a folder as"), "{faults}");
+    }
+}
+
+#[test]
+fn a_listen_address_has_the_family_of_the_peers() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let with = |listen: &str| {
+        let text = EAST
+            .replace("memory = \"1 GiB\"", &format!("memory = \"1 GiB\"\nlisten = \"{listen}\""));
+        region_in(folder.path(), &text)
+    };
+    let faults = with("[::1]:7400").expect_err("IPv6 beside IPv4").to_string();
+    assert!(faults.contains("is of another family than `wan`"), "{faults}");
+    with("0.0.0.0:7400").expect("IPv4");
+    with("[::]:7400").expect("both");
+}
+
+#[test]
+fn faults_of_a_path_outside_of_utf_8_are_json() {
+    let path = Path::new(std::ffi::OsStr::from_bytes(b"caf\xe9.toml"));
+    let faults = ConfigFile::load(path).expect_err("not in UTF-8");
+    let json = serde_json::to_string(&faults).expect("the path is printed as far as it is text");
+    assert!(json.contains("caf\u{fffd}.toml"), "{json}");
+}

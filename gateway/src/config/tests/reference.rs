@@ -4,7 +4,7 @@ use crate::config::values::{FromValue, MemoryBudget};
 use crate::config::{FabricFile, RegionFile, fabric, region};
 use std::path::Path;
 use toml::de::DeTable;
-use units::{BitRate, Fraction, QuantityError, Span};
+use units::{BitRate, QuantityError, Span};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
 
@@ -59,7 +59,6 @@ fn units_in_accepted_forms_are_those_that_parse() {
     }
     assert_eq!(BitRate::VALUE_TYPE.accepted, wanted::<BitRate>());
     assert_eq!(Span::VALUE_TYPE.accepted, wanted::<Span>());
-    assert_eq!(Fraction::VALUE_TYPE.accepted, wanted::<Fraction>());
     let units = wanted::<units::ByteCount>().split_once('(').expect("lists its units").1;
     assert!(MemoryBudget::VALUE_TYPE.accepted.ends_with(units), "{units}");
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use gateway::access::{TrustedUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, process_memory_needs, reserved_memory_bytes};
-use gateway::limits::memory::limit_below_needs;
+use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
@@ -37,6 +37,7 @@ struct CheckReport {
 
 #[derive(Serialize)]
 struct CheckedFile {
+    #[serde(serialize_with = "gateway::observe::versioned::serialize_path")]
     file: PathBuf,
     kind: &'static str,
     summary: String,
@@ -159,7 +160,8 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
         let wanted = memory_needed(gateway.memory, windows_and_lanes(gateway))?;
         let GatewayConfig { name, memory, .. } = gateway;
         Some(format!(
-            "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"
+            "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {}",
+            wanted.rounded()
         ))
     };
     let unsafe_folder = |gateway: &GatewayConfig| {
@@ -171,9 +173,21 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
     let above_limit = |gateway: &GatewayConfig| {
         let networks = file.fabric().count_lane_networks(gateway.id);
         let needs = process_memory_needs(gateway.memory, file.arenas_memory(), fabric, networks);
-        let limit = limit_below_needs(&needs)?;
         let GatewayConfig { name, memory, .. } = gateway;
-        Some(format!("; WARNING: {name}: `memory` of {memory} does not fit this host: {limit}"))
+        if let Some(short) = limit_below_needs(&needs) {
+            let remedy = short.remedy_for(*memory);
+            return Some(format!(
+                "; WARNING: {name}: `memory` of {memory} does not fit this host: {short}; {remedy}"
+            ));
+        }
+        // Gateway and trainers share one host.
+        let resident = needs.resident.saturating_add(file.arenas_memory().get());
+        let short = limit_below_needs(&MemoryNeeds { resident, ..needs })?;
+        let jobs = file.arenas_memory().rounded();
+        Some(format!(
+            "; WARNING: {name}: `memory` of all jobs, {jobs}, does not fit this host: {short}; lower \
+             `memory` of jobs"
+        ))
     };
     let short = file.gateways().filter_map(short);
     let above_limit = file.gateways().filter_map(above_limit);

@@ -112,10 +112,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// An address cannot be listened on.
-    #[error(
-        "cannot listen on {address} (TCP): {source}; end the other program that uses it, or give this \
-         gateway another `status` address"
-    )]
+    #[error("cannot listen on {address} (TCP): {source}; {}", status_address_remedy(source))]
     Address {
         /// The address.
         address: std::net::SocketAddr,
@@ -160,6 +157,7 @@ impl CommandError {
             // A full disk may have room again.
             Self::Path { source, .. }
             | Self::Certs(CertsError::Io { source, .. })
+            | Self::Quickstart(QuickstartError::TemporaryFolder { source, .. })
             | Self::Init(
                 InitError::Path { source, .. } | InitError::Certs(CertsError::Io { source, .. }),
             )
@@ -185,6 +183,7 @@ impl CommandError {
             | Self::Quickstart(
                 QuickstartError::Fabric(_)
                 | QuickstartError::SocketPath { .. }
+                | QuickstartError::TemporaryFolder { .. }
                 | QuickstartError::Process { exit_code: Some(64), .. },
             )
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
@@ -211,6 +210,16 @@ impl CommandError {
             | Self::Unwritten(_)
             | Self::System(_) => Exit::CheckFailed,
         }
+    }
+}
+
+/// Returns what to do about a `status` address at which nobody can listen.
+fn status_address_remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AddrInUse => {
+            "end the other program that uses it, or give this gateway another `status` address"
+        }
+        _ => "give this gateway a `status` address of its own host, such as 127.0.0.1:9400",
     }
 }
 

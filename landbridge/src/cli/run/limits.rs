@@ -14,12 +14,15 @@ use gateway::warnings::{WarningCause, Warnings};
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
 const PROCESSOR_SECONDS_TO_END: u64 = 5;
 
+/// 2 s of processor time: a gateway with less ends before its first collective does.
+const PROCESSOR_SECONDS_LEAST: u64 = 2;
+
 /// Refuses a `memory` above a limit of the system, by which the kernel would kill the gateway.
 /// Raises the limit on descriptors, and warns if it stays too low. Warns of a limit on processor
 /// time.
 ///
 /// # Errors
-/// The gateway's `memory` exceeds a limit.
+/// The gateway's `memory` exceeds a limit, or hardly any processor time is left.
 pub(super) fn check_system_limits(
     region: &RegionFile,
     config: &GatewayConfig,
@@ -28,10 +31,11 @@ pub(super) fn check_system_limits(
     let networks = region.fabric().count_lane_networks(config.id);
     let fabric = region.fabric().fabric();
     let needs = process_memory_needs(config.memory, region.arenas_memory(), fabric, networks);
-    if let Some(limit) = limit_below_needs(&needs) {
+    if let Some(short) = limit_below_needs(&needs) {
         let GatewayConfig { name, memory, .. } = config;
+        let remedy = short.remedy_for(*memory);
         return Err(CommandError::Usage(format!(
-            "gateway {name}: `memory` of {memory} does not fit: {limit}, or lower `memory`"
+            "gateway {name}: `memory` of {memory} does not fit: {short}; {remedy}"
         )));
     }
     let of = (region.jobs().count(), networks);
@@ -44,6 +48,12 @@ pub(super) fn check_system_limits(
         );
     }
     if let Some(seconds) = reserve_process_time(PROCESSOR_SECONDS_TO_END) {
+        if seconds < PROCESSOR_SECONDS_LEAST {
+            return Err(CommandError::Usage(format!(
+                "the limit on processor time (ulimit -t, or LimitCPU= of a service) leaves {seconds} \
+                 s, in which a gateway cannot work: remove it"
+            )));
+        }
         warn_if_due!(
             warnings.is_due(WarningCause::Limit, "processor time", RealHost.now()),
             target: LOG_TARGET,

@@ -34,6 +34,7 @@ use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
 use std::pin::pin;
 use std::sync::Arc;
+use stdio::ExitOnInterrupt;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -64,8 +65,9 @@ pub(super) struct RunCommand {
 }
 
 impl RunCommand {
-    /// Runs `landbridge run`: reads the files and runs the gateway until a signal stops it.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    /// Runs `landbridge run`: reads the files and runs the gateway until a signal stops it. Until the
+    /// gateway handles signals itself, `interrupts` end the process.
+    pub(super) fn run(self, interrupts: ExitOnInterrupt) -> Result<Exit, CommandError> {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
@@ -92,7 +94,7 @@ impl RunCommand {
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         RealHost.start_threads()?;
-        block_on_beside_engine(run_gateway(files, spec, socket, metrics))?
+        block_on_beside_engine(run_gateway(files, spec, (socket, metrics), interrupts))?
     }
 }
 
@@ -101,14 +103,15 @@ impl RunCommand {
 async fn run_gateway(
     files: RunningFiles<'_>,
     spec: GatewaySpec,
-    socket: SocketSpec,
-    metrics: Arc<MetricsRegistry>,
+    (socket, metrics): (SocketSpec, Arc<MetricsRegistry>),
+    interrupts: ExitOnInterrupt,
 ) -> Result<Exit, CommandError> {
     let config = files.config;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut out_of_time = signal(SignalKind::from_raw(SIGXCPU))?;
     let hangup = signal(SignalKind::hangup())?;
+    interrupts.end();
     let strays = StraySignals::listen()?;
     let trainers = UnixSocketListener::open(socket, metrics.warnings.clone())?;
     let socket_problem = trainers.problem();

@@ -11,6 +11,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -305,9 +306,15 @@ pub(super) fn read_tls_credentials(
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
     let chain = read_tls_certificate_chain(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read_tls_pem(key)?).map_err(|error| match error {
+    let text = read_tls_pem(key)?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted_key(&text) => {
+            let problem = "is encrypted, and nobody is there to type a password: decrypt it with \
+                           `openssl pkey -in FILE -out NEWFILE`";
+            CredentialsError::Unreadable { file: key.to_owned(), problem: problem.to_owned() }
+        }
         pem::Error::NoItemsFound => no_pem_item(key, "private key"),
-        error => unreadable_credentials(key, &error),
+        error => broken_pem(key, &error),
     })?;
     Ok((chain, key))
 }
@@ -335,7 +342,7 @@ fn read_tls_certificate_chain(
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
     let certificates = CertificateDer::pem_slice_iter(&read_tls_pem(file)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| unreadable_credentials(file, &error))?;
+        .map_err(|error| broken_pem(file, &error))?;
     if certificates.is_empty() {
         return Err(no_pem_item(file, "certificate"));
     }
@@ -352,6 +359,23 @@ fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> Credent
     let problem =
         format!("{error}; make it with `landbridge certs`, or correct its path in the region file");
     CredentialsError::Unreadable { file: file.to_owned(), problem }
+}
+
+/// Whether a PEM file has a private key that is encrypted.
+fn is_encrypted_key(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+/// Makes the error about a file that is no whole PEM.
+fn broken_pem(file: &Path, error: &pem::Error) -> CredentialsError {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            let cut = io::Error::other("it is cut off: a section has no END line");
+            unreadable_credentials(file, &cut)
+        }
+        error => unreadable_credentials(file, error),
+    }
 }
 
 /// Makes the error about a PEM file without any `item`.

@@ -39,8 +39,8 @@ pub enum OwnCertificateError {
     },
     /// It is another gateway's. The operator's fault.
     #[error(
-        "certificate {} is for {proven}, and peers refuse it: install the one of `{gateway}` of \
-         {fabric}", certificate.display()
+        "certificate {} is for {}, and peers refuse it: install the one of `{gateway}` of \
+         {fabric}", certificate.display(), if proven.is_empty() { "no DNS name" } else { proven }
     )]
     OtherGateway {
         /// The file of the certificate.
