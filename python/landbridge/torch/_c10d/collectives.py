@@ -16,7 +16,8 @@ import torch
 
 from ... import errors
 from ..._operation import Operation
-from .exchange import BeginPiece, Exchange, ExchangeWork
+from .exchange import BeginPiece, Exchange
+from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor, block_pieces, split_blocks
 
 #: The name that ``Group`` has for each reduction of c10d.

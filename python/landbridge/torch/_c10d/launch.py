@@ -146,6 +146,6 @@ def init_process_group(
             timeout=timeout,
         )
     except BaseException:
-        world.abort()
+        world.detach()
         raise
     return world.group

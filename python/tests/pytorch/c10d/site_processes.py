@@ -74,8 +74,10 @@ def read_all(file):
 
 
 @contextlib.contextmanager
-def started_trainers(regions, script, *, one_world=False, is_command=False, **variables):
-    """Yields a process for each rank.
+def started_trainers(
+    regions, script, *, one_world=False, is_command=False, arguments=(), **variables
+):
+    """Yields a process for each rank, which gets the arguments.
 
     With `one_world` one launcher numbers all ranks, and their store is reached from all sites. Else
     each site has its own numbers. With `is_command` the processes are not forked.
@@ -96,7 +98,8 @@ def started_trainers(regions, script, *, one_world=False, is_command=False, **va
                     "MASTER_PORT": str(port),
                 }
                 options = {"is_command": is_command, "imports": IMPORTS}
-                running.append(Trainer([script], {**numbers, **variables}, **options))
+                words = [script, *arguments]
+                running.append(Trainer(words, {**numbers, **variables}, **options))
                 rank += 1
         yield running
     finally:

@@ -62,6 +62,13 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         assert_like_one_process(results_of(trainers), reference)
 
 
+def test_groups_wait_for_no_other_and_fail_alone(regions):
+    mode = "env" if regions.ranks["west"] == 2 else "sites"
+    options = {"one_world": mode == "env", "arguments": [mode]}
+    with started_trainers(regions, HERE / "groups_script.py", **options) as trainers:
+        assert [result["rank"] for result in results_of(trainers)] == [0, 1, 2, 3]
+
+
 def test_a_trainer_that_ends_is_named_by_all_others(tmp_path):
     step = "        optimizer.step()\n"
     changed = {'"gloo"': '"landbridge"', step: f"{step}        rank == 3 and os._exit(3)\n"}
