@@ -193,7 +193,8 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
         order = members if members[0].rank == 0 else members[::-1]
         tensors = [torch.ones(3 << 20) for _ in order]
         works = [order[0].allreduce([tensors[0]], options())]
-        wait_until(lambda: room._under_way[order[0].exchange] > 1)
+        # The thread that posts waits for room.
+        wait_until(lambda: room._changed._waiters)
         works.append(order[1].allreduce([tensors[1]], options()))
         assert all(work.wait() for work in works)
         return [tensor.sum().item() for tensor in tensors]
