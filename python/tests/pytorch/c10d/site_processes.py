@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from tempfile import TemporaryFile
 
 import torch
 
 from torch_forks import ForkedScript
 
+HERE = Path(__file__).parent
 #: Limit on the life of one trainer, in seconds; an idle machine needs 20 s.
 TIMEOUT_S = 300
 #: A program that runs a script after an import.
@@ -117,3 +119,32 @@ def free_port():
 def results_of(trainers):
     """Returns the last object that each process has printed, in the order of ranks."""
     return sorted((trainer.wait()[-1] for trainer in trainers), key=lambda result: result["rank"])
+
+
+def changed_script(name, folder, changed):
+    """Returns a copy of a script of this folder with some texts replaced, in another folder."""
+    text = (HERE / name).read_text("utf-8")
+    for before, after in changed.items():
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    script = folder / "script.py"
+    script.write_text(text, "utf-8")
+    return script
+
+
+def train_reference():
+    """Returns the weights that the training script has in one process."""
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables["MASTER_PORT"] = str(free_port())
+    trainer = Trainer([HERE / "ddp_script.py"], variables)
+    try:
+        return torch.tensor(trainer.wait()[-1]["weights"])
+    finally:
+        trainer.kill()
+
+
+def assert_like_one_process(results, reference):
+    """Asserts equal weights on all ranks, and those of one process up to rounding."""
+    weights = [result["weights"] for result in results]
+    assert len(weights) == 4 and weights == [weights[0]] * 4
+    torch.testing.assert_close(torch.tensor(weights[0]), reference, rtol=0, atol=1e-6)
