@@ -28,6 +28,14 @@ _ProcessGroup: Any = c10d.ProcessGroup
 class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
     """A group across sites, for versions of PyTorch whose ``Backend`` has subclasses in Python."""
 
+    # PyTorch asks a subclass for these, and its own answer calls itself without end.
+    supports_coalescing = False
+    supports_reconfigure = False
+    supports_shrinking = False
+    supports_splitting = False
+    supports_window = False
+    _supports_time_estimate = False
+
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         _Backend.__init__(self, exchange.group.rank, exchange.group.world_size)
         self._world: World | None = world
@@ -72,6 +80,8 @@ class LandbridgeProcessGroup(GroupCollectives, _ProcessGroup):  # type: ignore[m
     _reduce_scatter_base = GroupCollectives.reduce_scatter_single
     reduce_scatter_tensor_coalesced = GroupCollectives.reduce_scatter_single_coalesced
     alltoall_base = GroupCollectives.all_to_all_single
+    _start_coalescing = GroupCollectives.start_coalescing
+    _end_coalescing = GroupCollectives.end_coalescing
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         self._place = exchange.group.rank, exchange.group.world_size

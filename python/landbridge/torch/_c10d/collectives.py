@@ -235,6 +235,15 @@ class GroupCollectives:
         not, on all that have."""
         self.barrier(opts).wait()
 
+    def start_coalescing(self, device: Any = None) -> None:
+        """Begins a batch of collectives, which end as one work."""
+        self._exchange.start_batch()
+
+    def end_coalescing(self, device: Any = None) -> ExchangeWork:
+        """Ends a batch. Returns a work that ends with the last collective of it, and fails with the
+        first failure."""
+        return self._exchange.end_batch()
+
     def send(self, tensors: Sequence[torch.Tensor], destination: int, tag: int) -> ExchangeWork:
         """Raises ``NotSupported``: two ranks of different sites cannot send to each other yet."""
         raise errors.NotSupported(f"send to rank {destination}: {_NO_POINT_TO_POINT}")

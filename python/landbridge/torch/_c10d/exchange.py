@@ -70,6 +70,8 @@ class Exchange:
         self._is_closed = self._is_aborted = False
         # Everything under way, guarded by the second lock.
         self._works: set[ExchangeWork] = set()
+        # The works of a batch that has begun and not ended.
+        self._batch: list[ExchangeWork] | None = None
         self._pieces: set[Operation] = set()
         # What was under way at an abort.
         self._left_under_way: list[Operation] = []
@@ -81,24 +83,40 @@ class Exchange:
         for thread in self._threads:
             start_thread_within_limits(thread)
 
-    def start_call(self, outputs: Sequence[FlatTensor], plan: Plan) -> ExchangeWork:
+    def start_call(
+        self, outputs: Sequence[FlatTensor], plan: Plan, batch: Sequence[ExchangeWork] = ()
+    ) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
         Args:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
+            batch: Earlier works whose failures are those of this one.
 
         Raises:
             Closed: The process group was destroyed.
         """
-        work = ExchangeWork(outputs, self._threads)
+        work = ExchangeWork(outputs, self._threads, batch)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
                 raise errors.Closed("the process group was destroyed")
             self._works.add(work)
+            if self._batch is not None:
+                self._batch.append(work)
             self._calls.put(_Call(work, plan, is_inference))
         return work
+
+    def start_batch(self) -> None:
+        """Begins a batch of calls. A batch that has not ended is forgotten."""
+        self._batch = []
+
+    def end_batch(self) -> ExchangeWork:
+        """Ends a batch. Returns a work that ends after those of the batch, and fails as the first of
+        them that failed. Raises as ``start_call``."""
+        batch, self._batch = self._batch or [], None
+        # Works end in the order of their calls.
+        return self.start_call([], lambda _: None, batch)
 
     def close(self) -> None:
         """Waits until all calls have ended, each within its timeout, and leaves the group."""

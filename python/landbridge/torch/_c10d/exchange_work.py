@@ -23,8 +23,15 @@ class ExchangeWork(Work):
         outputs: The tensors that get results.
     """
 
-    def __init__(self, outputs: Sequence[FlatTensor], owners: Sequence[threading.Thread]) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[FlatTensor],
+        owners: Sequence[threading.Thread],
+        batch: Sequence[ExchangeWork],
+    ) -> None:
         super().__init__()
+        # Works that have ended before this one does.
+        self._batch = batch
         self.outputs = outputs
         self._owners = owners
         self._done = Latch()
@@ -96,7 +103,7 @@ class ExchangeWork(Work):
             if self._done.is_open:
                 return
             if failure is None:
-                failure = self._copy_results()
+                failure = self._batch_failure() or self._copy_results()
             self._failure = failure
             if failure is not None:
                 self._outcome.append(failure)
@@ -104,6 +111,11 @@ class ExchangeWork(Work):
             plain, self._plain = self._plain, None
         if plain is not None:
             plain.set_result(None)
+
+    def _batch_failure(self) -> Exception | None:
+        """Returns the first failure of the batch that ends with this work, and forgets the batch."""
+        batch, self._batch = self._batch, ()
+        return next(filter(None, (work.exception() for work in batch)), None)
 
     def _copy_results(self) -> Exception | None:
         """Copies the results to their tensors. Returns a failure."""

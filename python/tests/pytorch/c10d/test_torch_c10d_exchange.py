@@ -117,6 +117,22 @@ def test_a_rank_that_cannot_post_stops_all_ranks(two_groups):
     call_for_all(members_of(two_groups, timeout_s=3600), check)
 
 
+def test_a_batch_fails_as_the_first_of_its_works(two_groups):
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+
+    def check(member):
+        member.start_coalescing()
+        member.allreduce([torch.ones(3)], options())
+        member.allreduce([torch.ones(3, dtype=torch.int64)], average)
+        return member.end_coalescing()
+
+    works = call_for_all(members_of(two_groups), check)
+    for work in works:
+        with pytest.raises(landbridge.UnsupportedArray, match="no average of i64"):
+            work.wait()
+
+
 def test_a_wait_that_ends_early_leaves_the_collective_under_way(two_groups):
     here, there = members_of(two_groups)
     tensor = torch.ones(3)

@@ -1,6 +1,7 @@
 """The c10d backend over two sites: every collective, and training by scripts that change a word."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from landbridge._local_regions import LocalRegions
 torch = pytest.importorskip("torch")
 
 from site_processes import (  # noqa: E402
+    FINDS_BACKENDS,
     HERE,
     assert_like_one_process,
     changed_script,
@@ -30,6 +32,32 @@ def test_collectives_over_two_sites_equal_those_of_gloo(regions):
     with started_trainers(regions, script, one_world=True, **small) as trainers:
         results = results_of(trainers)
     assert [len(result["cases"]) for result in results] == [14] * 4
+
+
+#: The calls that are refused, each with a text of the table in docs/pytorch.md.
+REFUSED = {
+    "average_of_integers": "UnsupportedArray: there is no average of i64",
+    "sum_of_float8": "UnsupportedArray: elements of float8_e4m3fn cannot be reduced",
+    "sparse": "UnsupportedArray: the tensor of a collective has the layout torch.sparse_coo",
+    "send": "landbridge has no point-to-point calls between sites yet",
+    "recv": "landbridge has no point-to-point calls between sites yet",
+    "recv_anysource": "landbridge has no point-to-point calls between sites yet",
+    "batch_isend_irecv": "landbridge has no point-to-point calls between sites yet",
+    "send_object_list": "landbridge has no point-to-point calls between sites yet",
+}
+if not FINDS_BACKENDS:
+    REFUSED["monitored_barrier"] = "monitored_barrier is only implemented for GLOO backend"
+
+
+def test_other_calls_are_served_or_refused_as_documented(regions):
+    page = (Path(__file__).parents[4] / "docs/pytorch.md").read_text("utf-8")
+    with started_trainers(regions, HERE / "calls_script.py", one_world=True) as trainers:
+        results = results_of(trainers)
+    for result in results:
+        refused = {name: how for name, how in result["outcomes"].items() if how != "served"}
+        assert refused.keys() == REFUSED.keys(), refused
+        for name, how in refused.items():
+            assert REFUSED[name] in how and REFUSED[name] in page
 
 
 @pytest.fixture(scope="module")
