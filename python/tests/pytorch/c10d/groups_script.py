@@ -91,16 +91,15 @@ def main():
     check_orders_of_their_own()
     check_abort_of_a_pair()
     rank = dist.get_rank()
-    dist.destroy_process_group()
-    for _ in range(2):
+    # PyTorch's store at one port may still be the one of the earlier world.
+    for _ in range(2 if sys.argv[1] == "sites" else 0):
+        # The store of a site ends with the rank that keeps it.
+        dist.barrier()
+        dist.destroy_process_group()
         make_world()
         assert dist.get_rank() == rank and total(value=float(rank)) == 6.0
         pair = dist.new_group([1, 2])
         assert rank not in (1, 2) or total(pair) == 2.0
-        # The store of a site ends with the rank that keeps it.
-        dist.barrier()
-        dist.destroy_process_group()
-    make_world()
     check_loss_of_a_rank()
     print(json.dumps({"rank": rank}), flush=True)
     if rank != 3:
