@@ -3,6 +3,7 @@
 import contextlib
 import json
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +13,16 @@ torch = pytest.importorskip("torch")
 
 from ddp_script import STEPS  # noqa: E402
 from site_processes import (  # noqa: E402
-    HERE,
     Trainer,
     assert_like_one_process,
     changed_script,
     free_port,
     results_of,
     started_trainers,
-    train_reference,
+    train_in_one_rank,
 )
 
+HERE = Path(__file__).parent
 #: Bytes between the gateways of a run beside gradients: groups, barriers, and heads of messages.
 OTHER_BYTES_MAX = 16_000
 
@@ -29,7 +30,7 @@ OTHER_BYTES_MAX = 16_000
 @pytest.fixture(scope="module")
 def reference():
     """The weights of the training script in one process, as it is."""
-    return train_reference()
+    return train_in_one_rank(HERE / "ddp_script.py")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_an_hsdp_script_trains_over_two_sites(regions, reference, tmp_path, laun
             ", backend_override=override": "",
             "import torch\n": "import torch\nimport landbridge.torch\n",
         }
-    script, before = changed_script("hsdp_script.py", tmp_path, changed), sent_bytes(regions)
+    script, before = changed_script(HERE / "hsdp_script.py", tmp_path, changed), sent_bytes(regions)
     with started_trainers(regions, script, one_world=one_world) as trainers:
         results = results_of(trainers)
     assert_like_one_process(results, reference)

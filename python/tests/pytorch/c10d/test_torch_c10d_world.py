@@ -11,12 +11,11 @@ torch = pytest.importorskip("torch")
 
 from site_processes import (  # noqa: E402
     FINDS_BACKENDS,
-    HERE,
     assert_like_one_process,
     changed_script,
     results_of,
     started_trainers,
-    train_reference,
+    train_in_one_rank,
 )
 
 
@@ -34,6 +33,7 @@ def test_collectives_over_two_sites_equal_those_of_gloo(regions):
     assert [len(result["cases"]) for result in results] == [14] * 4
 
 
+HERE = Path(__file__).parent
 #: The calls that are refused, each with a text of the table in docs/pytorch.md.
 REFUSED = {
     "average_of_integers": "UnsupportedArray: there is no average of i64",
@@ -63,7 +63,7 @@ def test_other_calls_are_served_or_refused_as_documented(regions):
 @pytest.fixture(scope="module")
 def reference():
     """The weights of the training script in one process, as it is."""
-    return train_reference()
+    return train_in_one_rank(HERE / "ddp_script.py")
 
 
 def test_a_script_with_one_word_changed_trains_over_two_sites(regions, reference, tmp_path):
@@ -73,7 +73,7 @@ def test_a_script_with_one_word_changed_trains_over_two_sites(regions, reference
     options = {}
     if regions.ranks["west"] == 1:
         options = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1", "is_command": True}
-    script = changed_script("ddp_script.py", tmp_path, changed)
+    script = changed_script(HERE / "ddp_script.py", tmp_path, changed)
     with started_trainers(regions, script, one_world=True, **options) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
@@ -83,7 +83,7 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         'dist.init_process_group("gloo")': "landbridge.torch.init_process_group()",
         "import torch\n": "import torch\nimport landbridge.torch\n",
     }
-    with started_trainers(regions, changed_script("ddp_script.py", tmp_path, changed)) as trainers:
+    with started_trainers(regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
 
@@ -97,7 +97,7 @@ def test_groups_wait_for_no_other_and_fail_alone(regions):
 def test_a_trainer_that_ends_is_named_by_all_others(tmp_path):
     step = "        optimizer.step()\n"
     changed = {'"gloo"': '"landbridge"', step: f"{step}        rank == 3 and os._exit(3)\n"}
-    script = changed_script("ddp_script.py", tmp_path, changed)
+    script = changed_script(HERE / "ddp_script.py", tmp_path, changed)
     with LocalRegions(ranks=(2, 2)) as regions:
         with started_trainers(regions, script, one_world=True) as trainers:
             for trainer in trainers[:3]:

@@ -7,14 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from tempfile import TemporaryFile
 
 import torch
 
 from torch_forks import ForkedScript
 
-HERE = Path(__file__).parent
 #: Limit on the life of one trainer, in seconds; an idle machine needs 20 s.
 TIMEOUT_S = 300
 #: A program that runs a script after an import.
@@ -121,9 +119,9 @@ def results_of(trainers):
     return sorted((trainer.wait()[-1] for trainer in trainers), key=lambda result: result["rank"])
 
 
-def changed_script(name, folder, changed):
-    """Returns a copy of a script of this folder with some texts replaced, in another folder."""
-    text = (HERE / name).read_text("utf-8")
+def changed_script(original, folder, changed):
+    """Returns a copy of a script with some texts replaced, in another folder."""
+    text = original.read_text("utf-8")
     for before, after in changed.items():
         assert text.count(before) == 1
         text = text.replace(before, after)
@@ -132,11 +130,11 @@ def changed_script(name, folder, changed):
     return script
 
 
-def train_reference():
-    """Returns the weights that the training script has in one process."""
+def train_in_one_rank(script):
+    """Returns the weights that a training script has in one process."""
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     variables["MASTER_PORT"] = str(free_port())
-    trainer = Trainer([HERE / "ddp_script.py"], variables)
+    trainer = Trainer([script], variables)
     try:
         return torch.tensor(trainer.wait()[-1]["weights"])
     finally:
