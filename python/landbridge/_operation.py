@@ -194,6 +194,11 @@ class Operation(_PendingRequest):
             text = f"collective {self.sequence} still uses its memory after {timeout} s"
             raise errors.WaitTimeout(text)
 
+    def discard_result(self) -> None:
+        """Delivers no result to the caller's array any more. ``wait`` then returns ``None``."""
+        with self._lock:
+            self._delivery = None
+
     def __await__(self) -> Generator[Any, None, Any]:
         """Waits in a coroutine as ``wait`` does. A coroutine that is cancelled leaves the collective
         under way."""

@@ -113,6 +113,21 @@ class GatewayAttachment:
                 time.sleep(pause)
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
 
+    def attach_alone(self, deadline: float) -> None:
+        """Attaches the rank, and waits for no other rank. Tries again as ``meet_all_ranks``, also
+        while another process has the rank. Raises ``AttachError``."""
+        pause = _RETRY_PAUSE_MIN_S
+        while True:
+            try:
+                return self._connect_to_gateway(deadline)
+            except errors.AttachError as failure:
+                now = time.monotonic()
+                if self._is_lasting(failure, now) or now + pause >= deadline:
+                    raise
+                self._log.note_trouble(failure, now, deadline)
+                time.sleep(pause)
+                pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
+
     def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
         """Returns whether another attempt would fail too."""
         if not isinstance(failure, errors.NotPermitted):

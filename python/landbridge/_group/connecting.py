@@ -21,6 +21,9 @@ from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
 from .group import Group
 
+#: 4 KiB, one page: the arena of a rank that uses the store alone.
+_STORE_ARENA_BYTES = 4096
+
 
 def connect(
     address: str | None = None,
@@ -91,6 +94,29 @@ def connect(
         group = Group(location, number, Arena(nbytes))
         try:
             group._meet_all_ranks(time.monotonic() + timeout)
+        except BaseException:
+            group.close()
+            raise
+    return group
+
+
+def connect_to_store(
+    address: str | None, *, config: str | Path, rank: int, job: str | None, timeout: float
+) -> Group:
+    """Attaches a rank for the store of its job alone, and waits for no other rank.
+
+    Returns:
+        The group, in no epoch. While it is open, no other process can attach the rank.
+
+    Raises:
+        LandbridgeError: As ``connect``.
+    """
+    remote = _RemoteArguments(address, None, None, None)
+    with named_memory_limits():
+        location, number = _locate(remote, config, None, job, RankChoice(rank))
+        group = Group(location, number, Arena(_STORE_ARENA_BYTES))
+        try:
+            group._attachment.attach_alone(time.monotonic() + timeout)
         except BaseException:
             group.close()
             raise

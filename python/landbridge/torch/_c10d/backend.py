@@ -16,7 +16,7 @@ from torch._C import _distributed_c10d as c10d
 from ... import errors
 from .collectives import GroupCollectives
 from .exchange import Exchange
-from .world import World, is_inside_site, join_world
+from .world import World, attached_world_number, is_inside_site, join_world
 
 #: The name of the backend in ``init_process_group``.
 BACKEND_NAME = "landbridge"
@@ -27,6 +27,14 @@ _ProcessGroup: Any = c10d.ProcessGroup
 
 class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
     """A group across sites, for versions of PyTorch whose ``Backend`` has subclasses in Python."""
+
+    # PyTorch asks a subclass for these, and its own answer calls itself without end.
+    supports_coalescing = False
+    supports_reconfigure = False
+    supports_shrinking = False
+    supports_splitting = False
+    supports_window = False
+    _supports_time_estimate = False
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         _Backend.__init__(self, exchange.group.rank, exchange.group.world_size)
@@ -48,13 +56,16 @@ class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
         """Waits until all collectives have ended. The last group of the process detaches it."""
         world, self._world = self._world, None
         if world is not None:
-            world.release(self._exchange)
+            self._exchange.close()
+            world.release()
 
     def abort(self) -> None:
-        """Detaches this process. Everything under way fails."""
+        """Fails everything under way in this group alone. The last group of the process detaches
+        it."""
         world, self._world = self._world, None
         if world is not None:
-            world.abort()
+            self._exchange.abort()
+            world.release()
 
     def _set_sequence_number_for_group(self) -> None:
         """Does nothing: the gateways number collectives."""
@@ -69,6 +80,8 @@ class LandbridgeProcessGroup(GroupCollectives, _ProcessGroup):  # type: ignore[m
     _reduce_scatter_base = GroupCollectives.reduce_scatter_single
     reduce_scatter_tensor_coalesced = GroupCollectives.reduce_scatter_single_coalesced
     alltoall_base = GroupCollectives.all_to_all_single
+    _start_coalescing = GroupCollectives.start_coalescing
+    _end_coalescing = GroupCollectives.end_coalescing
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         self._place = exchange.group.rank, exchange.group.world_size
@@ -153,13 +166,12 @@ def _create_backend(options: Any, _: Any) -> Any:
     size = options.group_size if is_default else dist.get_world_size()
     rank, timeout = ranks[options.group_rank], options.timeout
     if is_inside_site(ranks, rank, size):
-        return dist.ProcessGroupGloo(
-            options.store, options.group_rank, options.group_size, timeout=timeout
-        )
+        # The store may have the addresses of a group of the same name that was destroyed.
+        store = c10d.PrefixStore(f"landbridge-{attached_world_number()}", options.store)
+        return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=timeout)
     world = join_world(rank, size, timeout.total_seconds())
     kind: Any = LandbridgeBackend if _has_python_backends() else LandbridgeProcessGroup
-    exchange = world.choose_exchange(ranks, options.group_id, timeout.total_seconds())
-    return kind(world, exchange, timeout)
+    return kind(world, world.make_exchange(ranks, options.group_id, timeout.total_seconds()), timeout)
 
 
 def _has_python_backends() -> bool:

@@ -16,7 +16,8 @@ import torch
 
 from ... import errors
 from ..._operation import Operation
-from .exchange import BeginPiece, Exchange, ExchangeWork
+from .exchange import BeginPiece, Exchange
+from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor, block_pieces, split_blocks
 
 #: The name that ``Group`` has for each reduction of c10d.
@@ -233,6 +234,15 @@ class GroupCollectives:
         """Waits until all ranks have come. Raises ``RanksTimedOut``, which names those that have
         not, on all that have."""
         self.barrier(opts).wait()
+
+    def start_coalescing(self, device: Any = None) -> None:
+        """Begins a batch of collectives, which end as one work."""
+        self._exchange.start_batch()
+
+    def end_coalescing(self, device: Any = None) -> ExchangeWork:
+        """Ends a batch. Returns a work that ends with the last collective of it, and fails with the
+        first failure."""
+        return self._exchange.end_batch()
 
     def send(self, tensors: Sequence[torch.Tensor], destination: int, tag: int) -> ExchangeWork:
         """Raises ``NotSupported``: two ranks of different sites cannot send to each other yet."""

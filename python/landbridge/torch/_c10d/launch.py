@@ -68,13 +68,7 @@ class LaunchPlace(NamedTuple):
                 the region file does not tell the site.
         """
         ranks = fabric["ranks"]
-        served = {gateway["gateway"] for gateway in fabric["gateways"]}
-        regions = {entry["region"] for entry in ranks if entry["gateway"] in served}
-        if len(regions) != 1:
-            found = ", ".join(sorted(regions)) or "no region"
-            raise errors.ConfigError(f"{config}: its gateways serve ranks of {found}, not of one")
-        (region,) = regions
-        numbers = [entry["rank"] for entry in ranks if entry["region"] == region]
+        region, numbers = find_site(fabric, config)
         if self.size == len(numbers):
             choices = numbers
         elif self.size == len(ranks):
@@ -90,6 +84,26 @@ class LaunchPlace(NamedTuple):
                 f"{self.names[0]}={self.rank}: region `{region}` has ranks {mine} of the fabric"
             )
         return int(choices[self.rank])
+
+
+def find_site(fabric: Mapping[str, Any], config: Path) -> tuple[str, list[int]]:
+    """Returns the region whose ranks the gateways of a region file serve, and its ranks.
+
+    Args:
+        fabric: The answer of ``landbridge config`` about the region file.
+        config: The path of the region file.
+
+    Raises:
+        ConfigError: The gateways serve ranks of no region, or of several.
+    """
+    ranks = fabric["ranks"]
+    served = {gateway["gateway"] for gateway in fabric["gateways"]}
+    regions = {entry["region"] for entry in ranks if entry["gateway"] in served}
+    if len(regions) != 1:
+        found = ", ".join(sorted(regions)) or "no region"
+        raise errors.ConfigError(f"{config}: its gateways serve ranks of {found}, not of one")
+    (region,) = regions
+    return region, [entry["rank"] for entry in ranks if entry["region"] == region]
 
 
 def init_process_group(
@@ -146,6 +160,6 @@ def init_process_group(
             timeout=timeout,
         )
     except BaseException:
-        world.abort()
+        world.detach()
         raise
     return world.group

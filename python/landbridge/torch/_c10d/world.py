@@ -1,14 +1,18 @@
 """The ranks of this process's job, as its process groups see them.
 
 A process attaches once, by the environment or by ``init_process_group``. Its process groups share
-the attachment until the last of them is destroyed.
+the attachment and its arena until the last of them is destroyed. Each has a group of its own at the
+gateways, so none waits for another, and a failure stays in the groups of the failed rank.
 """
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import os
+import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +21,8 @@ from ... import errors
 from ..._config.program import read_config
 from ..._exchange import exchange_integers
 from ..._group import Group, connect
-from .exchange import Exchange, choose_piece_bytes
+from .arena_room import ArenaRoom, choose_piece_bytes
+from .exchange import Exchange
 
 #: The variable of the environment with the path of the region file.
 CONFIG_VARIABLE = "LANDBRIDGE_CONFIG"
@@ -71,7 +76,7 @@ class World:
     Attributes:
         group: The ranks, by their numbers in the fabric.
         regions: The region of each rank.
-        exchange: The collectives over all ranks.
+        number: A number that no other attachment of these ranks has.
     """
 
     def __init__(self, group: Group, timeout_s: float) -> None:
@@ -82,32 +87,46 @@ class World:
         """
         self.group = group
         self.regions: Sequence[str] = group._location.regions
-        (arenas,) = exchange_integers(group, [group._arena.nbytes], timeout=timeout_s)
-        self.exchange = Exchange(group, choose_piece_bytes(arenas))
+        mine = [group._arena.nbytes, secrets.randbits(63)]
+        arenas, numbers = exchange_integers(group, mine, timeout=timeout_s)
+        self.number = numbers[0]
+        self._room = ArenaRoom(group._arena, choose_piece_bytes(arenas))
         self._users = 0
+        # How many groups of each name were made. All ranks of a name make as many.
+        self._makings: collections.Counter[str] = collections.Counter()
 
-    def choose_exchange(self, ranks: Sequence[int], name: str, timeout_s: float) -> Exchange:
-        """Returns the exchange that serves these ranks, of several regions. They alone call it.
+    def make_exchange(self, ranks: Sequence[int], name: str, timeout_s: float) -> Exchange:
+        """Makes a group of these ranks, of several regions, and returns its exchange. They alone
+        call it.
 
         Args:
             ranks: The ranks, by their numbers in the fabric.
             name: The name of the process group, the same on all its ranks.
-            timeout_s: How long to wait for the gateways of the ranks, in seconds.
+            timeout_s: How long to wait for the ranks and their gateways, in seconds.
 
         Raises:
             NotSupported: They are not in the order of the fabric.
-            LandbridgeError: As ``Group.new_group``.
+            LandbridgeError: As ``Group.new_group`` and ``Subgroup.barrier``.
         """
-        if list(ranks) == list(range(self.group.world_size)):
-            return self.exchange
         if list(ranks) != sorted(ranks):
             text = f"a process group of the ranks {list(ranks)}: use them in ascending order"
             raise errors.NotSupported(text)
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        with _lock:
+            self._makings[name] += 1
+            # Groups of an earlier attachment may have had the same names.
+            whole = f"{self.number} {self._makings[name]} {name}"
+        digest = hashlib.blake2b(whole.encode(), digest_size=8).digest()
         tag = int.from_bytes(digest, "big") >> 1
+        deadline = time.monotonic() + timeout_s
         subgroup = self.group.new_group(ranks, tag=tag, timeout=timeout_s)
         assert subgroup is not None, "c10d makes a group on its ranks alone"
-        return Exchange(subgroup, self.exchange.piece_bytes)
+        try:
+            # Gateways tell the loss of a rank at once where it has come to the group before.
+            subgroup.barrier(max(deadline - time.monotonic(), 0.001))
+        except BaseException:
+            subgroup.close()
+            raise
+        return Exchange(subgroup, self._room)
 
     @property
     def is_used(self) -> bool:
@@ -119,35 +138,26 @@ class World:
         with _lock:
             self._users += 1
 
-    def release(self, exchange: Exchange) -> None:
-        """Notes that the process group of an exchange was destroyed. The last one detaches the
-        rank."""
-        if exchange is not self.exchange:
-            exchange.close()
+    def release(self) -> None:
+        """Notes that a process group was destroyed or aborted. The last one detaches the rank."""
         with _lock:
             self._users -= 1
             is_last = self._users == 0
-            if is_last:
-                _forget_world(self)
         if is_last:
-            self.exchange.close()
+            self.detach()
 
-    def abort(self) -> None:
-        """Detaches the rank at once, so that everything under way fails."""
+    def detach(self) -> None:
+        """Detaches the rank, so that the next process group attaches anew. Everything under way
+        fails."""
         with _lock:
-            _forget_world(self)
-        self.exchange.abort()
+            if self in _worlds:
+                _worlds.remove(self)
+        self.group.close()
 
 
 _lock = threading.RLock()
 #: The world of this process, or none.
 _worlds: list[World] = []
-
-
-def _forget_world(world: World) -> None:
-    """Lets the next process group attach anew. The caller holds the lock."""
-    if world in _worlds:
-        _worlds.remove(world)
 
 
 def attach_world(attachment: Attachment, rank: int, timeout_s: float) -> World:
@@ -164,7 +174,7 @@ def attach_world(attachment: Attachment, rank: int, timeout_s: float) -> World:
                 "`torch.distributed.destroy_process_group` first"
             )
         for unused in list(_worlds):
-            unused.abort()
+            unused.detach()
         group = attachment.connect_rank(rank, timeout_s)
         try:
             _worlds.append(World(group, timeout_s))
@@ -191,6 +201,12 @@ def join_world(rank: int, size: int, timeout_s: float) -> World:
         if _worlds:
             return _worlds[0]
         return attach_world(Attachment.from_environment(os.environ), rank, timeout_s)
+
+
+def attached_world_number() -> int:
+    """Returns the number of this process's world, or 0 before it attaches."""
+    with _lock:
+        return _worlds[0].number if _worlds else 0
 
 
 def is_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:

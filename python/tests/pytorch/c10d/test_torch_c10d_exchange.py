@@ -13,16 +13,17 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+from landbridge.torch._c10d.arena_room import ArenaRoom, choose_piece_bytes  # noqa: E402
 from landbridge.torch._c10d.collectives import GroupCollectives  # noqa: E402
-from landbridge.torch._c10d.exchange import Exchange, choose_piece_bytes  # noqa: E402
+from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
 
 
 class Member(GroupCollectives):
     """One rank's part of a process group."""
 
-    def __init__(self, group, piece_bytes, timeout_s=DEADLINE_S):
+    def __init__(self, group, room, timeout_s=DEADLINE_S):
         self.rank = group.rank
-        self.exchange = Exchange(group, piece_bytes)
+        self.exchange = Exchange(group, room)
         self.start_exchange(self.exchange, timedelta(seconds=timeout_s))
 
 
@@ -33,7 +34,7 @@ def members(request, two_groups):
 
 
 def members_of(groups, piece_bytes=1 << 20, **more):
-    return [Member(group, piece_bytes, **more) for group in groups]
+    return [Member(group, ArenaRoom(group._arena, piece_bytes), **more) for group in groups]
 
 
 def options(**given):
@@ -76,7 +77,7 @@ def test_pieces_of_any_length_make_the_whole_collective(members):
 
 def test_a_tensor_longer_than_the_arena_is_reduced(two_groups):
     """The arena has 8 MiB, and the pieces 1 MiB."""
-    assert choose_piece_bytes([8 << 20, 16 << 20]) == 1 << 20
+    assert choose_piece_bytes([32 << 20, 64 << 20]) == 1 << 20
 
     def check(member):
         tensors = [row(member, 3 << 20) for _ in range(2)]
@@ -114,6 +115,22 @@ def test_a_rank_that_cannot_post_stops_all_ranks(two_groups):
 
     # Without the news the other rank would wait for longer than the test may take.
     call_for_all(members_of(two_groups, timeout_s=3600), check)
+
+
+def test_a_batch_fails_as_the_first_of_its_works(two_groups):
+    average = dist.AllreduceOptions()
+    average.reduceOp = dist.ReduceOp.AVG
+
+    def check(member):
+        member.start_coalescing()
+        member.allreduce([torch.ones(3)], options())
+        member.allreduce([torch.ones(3, dtype=torch.int64)], average)
+        return member.end_coalescing()
+
+    works = call_for_all(members_of(two_groups), check)
+    for work in works:
+        with pytest.raises(landbridge.UnsupportedArray, match="no average of i64"):
+            work.wait()
 
 
 def test_a_wait_that_ends_early_leaves_the_collective_under_way(two_groups):
@@ -155,12 +172,50 @@ def test_a_closed_exchange_ends_its_calls_and_takes_no_more(two_groups):
     call_for_all(members_of(two_groups), check)
 
 
-def test_an_abort_fails_everything_under_way(two_groups):
-    here, _ = members_of(two_groups)
-    work = here.allreduce([torch.ones(3)], options())
+def test_an_abort_ends_works_and_tells_the_other_rank(two_groups):
+    here, there = members_of(call_for_all(two_groups, lambda group: group.new_group([0, 1])))
+    tensor = torch.ones(3)
+    work = here.allreduce([tensor], options())
     here.exchange.abort()
-    with pytest.raises((landbridge.GatewayLost, landbridge.Closed)):
+    with pytest.raises(landbridge.Closed, match="aborted"):
         work.wait()
+    with pytest.raises(landbridge.Closed):
+        here.barrier()
+    # The first collective may succeed: this rank had posted it.
+    late = there.allreduce([torch.ones(3)], options())
+    with pytest.raises((landbridge.RanksDisagree, landbridge.RankLost, landbridge.EpochEnded)):
+        there.barrier().wait()
+    assert late.is_completed()
+    assert tensor.tolist() == [1.0] * 3
+    # Other groups of the rank go on.
+    sums = call_for_all(members_of(two_groups), lambda one: all_reduced(one, 1.0))
+    assert sums == [2.0, 2.0]
+
+
+def all_reduced(member, value, count=1):
+    tensor = torch.full((count,), value)
+    member.allreduce([tensor], options()).wait()
+    return tensor[0].item()
+
+
+def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
+    """Each rank fills its arena with one group first, and both with another one. The arena has 8
+    MiB, and each tensor more."""
+    parts = call_for_all(two_groups, lambda group: group.new_group([0, 1]))
+
+    def check(pair):
+        room = ArenaRoom(pair[0]._arena, choose_piece_bytes([8 << 20]))
+        members = [Member(group, room) for group in pair]
+        order = members if members[0].rank == 0 else members[::-1]
+        tensors = [torch.ones(3 << 20) for _ in order]
+        works = [order[0].allreduce([tensors[0]], options())]
+        # The thread that posts waits for room.
+        wait_until(lambda: room._changed._waiters)
+        works.append(order[1].allreduce([tensors[1]], options()))
+        assert all(work.wait() for work in works)
+        return [tensor.sum().item() for tensor in tensors]
+
+    assert call_for_all(list(zip(two_groups, parts)), check) == [[2.0 * (3 << 20)] * 2] * 2
 
 
 def test_point_to_point_calls_between_sites_are_refused(two_groups):
@@ -196,11 +251,12 @@ def test_a_piece_without_room_waits_for_pieces_before_it():
     """Results that are not copied yet hold the arena, when the gateway has done everything."""
     told = []
     group = SimpleNamespace(barrier_async=lambda **given: told.append(given), close=list)
-    exchange = Exchange(group, 64)
+    room = ArenaRoom(SimpleNamespace(nbytes=1 << 20, used_bytes=0), 64)
+    exchange = Exchange(group, room)
     first, attempts = Operation(None, None), []
 
     def begin():
-        attempts.append(exchange._pieces_under_way)
+        attempts.append(room._under_way[exchange])
         if len(attempts) == 1:
             end_operation(first)
             raise landbridge.ArenaFull("of this test")

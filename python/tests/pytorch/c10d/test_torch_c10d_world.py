@@ -1,6 +1,5 @@
 """The c10d backend over two sites: every collective, and training by scripts that change a word."""
 
-import contextlib
 import re
 from pathlib import Path
 
@@ -10,9 +9,14 @@ from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 
-from site_processes import Trainer, free_port, results_of, started_trainers  # noqa: E402
-
-HERE = Path(__file__).parent
+from site_processes import (  # noqa: E402
+    FINDS_BACKENDS,
+    assert_like_one_process,
+    changed_script,
+    results_of,
+    started_trainers,
+    train_in_one_rank,
+)
 
 
 @pytest.fixture(scope="module", params=[(2, 2), (3, 1)], ids=str)
@@ -29,16 +33,37 @@ def test_collectives_over_two_sites_equal_those_of_gloo(regions):
     assert [len(result["cases"]) for result in results] == [14] * 4
 
 
+HERE = Path(__file__).parent
+#: The calls that are refused, each with a text of the table in docs/pytorch.md.
+REFUSED = {
+    "average_of_integers": "UnsupportedArray: there is no average of i64",
+    "sum_of_float8": "UnsupportedArray: elements of float8_e4m3fn cannot be reduced",
+    "sparse": "UnsupportedArray: the tensor of a collective has the layout torch.sparse_coo",
+    "send": "landbridge has no point-to-point calls between sites yet",
+    "recv": "landbridge has no point-to-point calls between sites yet",
+    "recv_anysource": "landbridge has no point-to-point calls between sites yet",
+    "batch_isend_irecv": "landbridge has no point-to-point calls between sites yet",
+    "send_object_list": "landbridge has no point-to-point calls between sites yet",
+}
+if not FINDS_BACKENDS:
+    REFUSED["monitored_barrier"] = "monitored_barrier is only implemented for GLOO backend"
+
+
+def test_other_calls_are_served_or_refused_as_documented(regions):
+    page = (Path(__file__).parents[4] / "docs/pytorch.md").read_text("utf-8")
+    with started_trainers(regions, HERE / "calls_script.py", one_world=True) as trainers:
+        results = results_of(trainers)
+    for result in results:
+        refused = {name: how for name, how in result["outcomes"].items() if how != "served"}
+        assert refused.keys() == REFUSED.keys(), refused
+        for name, how in refused.items():
+            assert REFUSED[name] in how and REFUSED[name] in page
+
+
 @pytest.fixture(scope="module")
 def reference():
     """The weights of the training script in one process, as it is."""
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    variables["MASTER_PORT"] = str(free_port())
-    trainer = Trainer([str(HERE / "ddp_script.py")], variables)
-    try:
-        return torch.tensor(trainer.wait()[-1]["weights"])
-    finally:
-        trainer.kill()
+    return train_in_one_rank(HERE / "ddp_script.py")
 
 
 def test_a_script_with_one_word_changed_trains_over_two_sites(regions, reference, tmp_path):
@@ -48,7 +73,7 @@ def test_a_script_with_one_word_changed_trains_over_two_sites(regions, reference
     options = {}
     if regions.ranks["west"] == 1:
         options = {"TORCH_DISTRIBUTED_USE_TORCHCOMMS": "1", "is_command": True}
-    script = changed_script(tmp_path, changed)
+    script = changed_script(HERE / "ddp_script.py", tmp_path, changed)
     with started_trainers(regions, script, one_world=True, **options) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
@@ -58,54 +83,22 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         'dist.init_process_group("gloo")': "landbridge.torch.init_process_group()",
         "import torch\n": "import torch\nimport landbridge.torch\n",
     }
-    with started_trainers(regions, changed_script(tmp_path, changed)) as trainers:
+    with started_trainers(regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)) as trainers:
         assert_like_one_process(results_of(trainers), reference)
+
+
+def test_groups_wait_for_no_other_and_fail_alone(regions):
+    mode = "env" if regions.ranks["west"] == 2 else "sites"
+    options = {"one_world": mode == "env", "arguments": [mode]}
+    with started_trainers(regions, HERE / "groups_script.py", **options) as trainers:
+        assert [result["rank"] for result in results_of(trainers)] == [0, 1, 2, 3]
 
 
 def test_a_trainer_that_ends_is_named_by_all_others(tmp_path):
     step = "        optimizer.step()\n"
     changed = {'"gloo"': '"landbridge"', step: f"{step}        rank == 3 and os._exit(3)\n"}
-    script = changed_script(tmp_path, changed)
+    script = changed_script(HERE / "ddp_script.py", tmp_path, changed)
     with LocalRegions(ranks=(2, 2)) as regions:
         with started_trainers(regions, script, one_world=True) as trainers:
             for trainer in trainers[:3]:
                 assert re.search(r"landbridge\.[\w.]+: .*rank 3", trainer.fail())
-
-
-def test_sharded_modules_average_over_sites_by_their_hook(reference):
-    with contextlib.ExitStack() as stack:
-        jobs = ("train-0", "train-1")
-        regions = stack.enter_context(LocalRegions(ranks=(1, 1), jobs=jobs))
-        trainers = []
-        for site, region in enumerate(("east", "west")):
-            port = free_port()
-            for local_rank in range(2):
-                variables = {
-                    "LANDBRIDGE_CONFIG": str(regions.region_file(region)),
-                    "RANK": str(local_rank),
-                    "WORLD_SIZE": "2",
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                }
-                trainer = Trainer([str(HERE / "fsdp_script.py"), str(site)], variables)
-                stack.callback(trainer.kill)
-                trainers.append(trainer)
-        assert_like_one_process(results_of(trainers), reference)
-
-
-def changed_script(tmp_path, changed):
-    """Returns a copy of the training script with some texts replaced."""
-    text = (HERE / "ddp_script.py").read_text("utf-8")
-    for before, after in changed.items():
-        assert text.count(before) == 1
-        text = text.replace(before, after)
-    script = tmp_path / "script.py"
-    script.write_text(text, "utf-8")
-    return script
-
-
-def assert_like_one_process(results, reference):
-    """Asserts equal weights on all ranks, and those of one process up to rounding."""
-    weights = [result["weights"] for result in results]
-    assert len(weights) == 4 and weights == [weights[0]] * 4
-    torch.testing.assert_close(torch.tensor(weights[0]), reference, rtol=0, atol=1e-6)

@@ -74,8 +74,10 @@ def read_all(file):
 
 
 @contextlib.contextmanager
-def started_trainers(regions, script, *, one_world=False, is_command=False, **variables):
-    """Yields a process for each rank.
+def started_trainers(
+    regions, script, *, one_world=False, is_command=False, arguments=(), **variables
+):
+    """Yields a process for each rank, which gets the arguments.
 
     With `one_world` one launcher numbers all ranks, and their store is reached from all sites. Else
     each site has its own numbers. With `is_command` the processes are not forked.
@@ -96,7 +98,8 @@ def started_trainers(regions, script, *, one_world=False, is_command=False, **va
                     "MASTER_PORT": str(port),
                 }
                 options = {"is_command": is_command, "imports": IMPORTS}
-                running.append(Trainer([script], {**numbers, **variables}, **options))
+                words = [script, *arguments]
+                running.append(Trainer(words, {**numbers, **variables}, **options))
                 rank += 1
         yield running
     finally:
@@ -114,3 +117,32 @@ def free_port():
 def results_of(trainers):
     """Returns the last object that each process has printed, in the order of ranks."""
     return sorted((trainer.wait()[-1] for trainer in trainers), key=lambda result: result["rank"])
+
+
+def changed_script(original, folder, changed):
+    """Returns a copy of a script with some texts replaced, in another folder."""
+    text = original.read_text("utf-8")
+    for before, after in changed.items():
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    script = folder / "script.py"
+    script.write_text(text, "utf-8")
+    return script
+
+
+def train_in_one_rank(script):
+    """Returns the weights that a training script has in one process."""
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables["MASTER_PORT"] = str(free_port())
+    trainer = Trainer([script], variables)
+    try:
+        return torch.tensor(trainer.wait()[-1]["weights"])
+    finally:
+        trainer.kill()
+
+
+def assert_like_one_process(results, reference):
+    """Asserts equal weights on all ranks, and those of one process up to rounding."""
+    weights = [result["weights"] for result in results]
+    assert len(weights) == 4 and weights == [weights[0]] * 4
+    torch.testing.assert_close(torch.tensor(weights[0]), reference, rtol=0, atol=1e-6)

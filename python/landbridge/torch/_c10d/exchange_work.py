@@ -1,0 +1,138 @@
+"""The works that c10d's callers wait for: one for each collective under way."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from ... import errors
+from ..._waiting import Latch
+from .flat_tensors import FlatTensor
+
+
+class ExchangeWork(Work):
+    """A collective of c10d under way.
+
+    Attributes:
+        outputs: The tensors that get results.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[FlatTensor],
+        owners: Sequence[threading.Thread],
+        batch: Sequence[ExchangeWork],
+    ) -> None:
+        super().__init__()
+        # Works that have ended before this one does.
+        self._batch = batch
+        self.outputs = outputs
+        self._owners = owners
+        self._done = Latch()
+        self._lock = threading.Lock()
+        self._failure: Exception | None = None
+        # The future that `finish` completes, and the one for callers that follows from it.
+        self._plain: torch.futures.Future[Any] | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        # The failure or nothing, apart from this object: the garbage collector does not see into
+        # futures.
+        self._outcome: list[Exception] = []
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Waits until the collective has ended. Returns ``True``.
+
+        Raises:
+            WaitTimeout: It has not ended in time. It continues.
+            InCallback: The caller is a callback of a future.
+            LandbridgeError: The collective failed.
+        """
+        if not self._done.is_open and threading.current_thread() in self._owners:
+            text = "a callback of a future must not wait for another collective; use another thread"
+            raise errors.InCallback(text)
+        # No limit is zero in c10d.
+        seconds = timeout.total_seconds() if timeout else 0.0
+        if not self._done.wait(seconds if seconds > 0 else None):
+            raise errors.WaitTimeout("a collective has not ended in the time of this wait")
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Returns a future of the list of result tensors."""
+        with self._lock:
+            if self._future is None:
+                tensors = [output.tensor for output in self.outputs]
+                devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
+                self._plain = torch.futures.Future(devices=list(devices) or None)
+                value = functools.partial(_future_value, tensors, self._outcome)
+                self._future = self._plain.then(value)
+                if self._done.is_open:
+                    self._plain.set_result(None)
+            return self._future
+
+    def is_completed(self) -> bool:
+        """Returns whether the collective has ended."""
+        return self._done.is_open
+
+    def is_success(self) -> bool:
+        """Returns whether the collective has ended without a failure."""
+        return self._done.is_open and self._failure is None
+
+    def exception(self) -> Exception | None:
+        """Returns the failure, or ``None``."""
+        return self._failure
+
+    def synchronize(self) -> None:
+        """Waits as ``wait`` does."""
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """Returns the tensors that get results."""
+        return [output.tensor for output in self.outputs]
+
+    def finish(self, failure: Exception | None) -> None:
+        """Copies the results to their tensors unless there is a failure, and ends the collective.
+        Only the first call counts, and nothing writes to the tensors after it."""
+        with self._lock:
+            if self._done.is_open:
+                return
+            if failure is None:
+                failure = self._batch_failure() or self._copy_results()
+            self._failure = failure
+            if failure is not None:
+                self._outcome.append(failure)
+            self._done.open()
+            plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.set_result(None)
+
+    def _batch_failure(self) -> Exception | None:
+        """Returns the first failure of the batch that ends with this work, and forgets the batch."""
+        batch, self._batch = self._batch, ()
+        return next(filter(None, (work.exception() for work in batch)), None)
+
+    def _copy_results(self) -> Exception | None:
+        """Copies the results to their tensors. Returns a failure."""
+        try:
+            for output in self.outputs:
+                output.copy_back()
+        except Exception as error:
+            return error
+        return None
+
+
+def _future_value(
+    tensors: list[torch.Tensor], outcome: list[Exception], _: Any
+) -> list[torch.Tensor]:
+    """Returns the value of a work's future, as a callback. Raises a ``RuntimeError`` with the text
+    of a failure, because PyTorch takes any other exception for a value."""
+    if outcome:
+        failure = outcome[0]
+        raise RuntimeError(f"landbridge.{type(failure).__name__}: {failure}") from failure
+    return tensors

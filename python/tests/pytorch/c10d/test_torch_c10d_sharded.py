@@ -1,0 +1,100 @@
+"""Sharded modules over two sites: HSDP by the backend, and FSDP2 by its hook."""
+
+import contextlib
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from landbridge._local_regions import LocalRegions
+
+torch = pytest.importorskip("torch")
+
+from ddp_script import STEPS  # noqa: E402
+from site_processes import (  # noqa: E402
+    Trainer,
+    assert_like_one_process,
+    changed_script,
+    free_port,
+    results_of,
+    started_trainers,
+    train_in_one_rank,
+)
+
+HERE = Path(__file__).parent
+#: Bytes between the gateways of a run beside gradients: groups, barriers, and heads of messages.
+OTHER_BYTES_MAX = 16_000
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The weights of the training script in one process, as it is."""
+    return train_in_one_rank(HERE / "ddp_script.py")
+
+
+@pytest.fixture(scope="module")
+def regions():
+    """Two regions of two ranks each."""
+    with LocalRegions(ranks=(2, 2)) as running:
+        yield running
+
+
+def sent_bytes(regions):
+    """Returns the bytes that the gateway of each region has sent to the other one."""
+    answers = [read_status(regions, region) for region in regions.ranks]
+    return [sum(peer["sent_bytes"] for peer in answer["peers"]) for answer in answers]
+
+
+def read_status(regions, region):
+    """Returns what the gateway of a region says of itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{regions._status[region]}/status") as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("launch", ["one world", "a launcher for each site"])
+def test_an_hsdp_script_trains_over_two_sites(regions, reference, tmp_path, launch):
+    """The gradient of each shard crosses once in a step, though a step has two micro-batches."""
+    one_world, changed = launch == "one world", {}
+    if not one_world:
+        changed = {
+            'dist.init_process_group("gloo")': "landbridge.torch.init_process_group()",
+            ", backend_override=override": "",
+            "import torch\n": "import torch\nimport landbridge.torch\n",
+        }
+    script, before = changed_script(HERE / "hsdp_script.py", tmp_path, changed), sent_bytes(regions)
+    with started_trainers(regions, script, one_world=one_world) as trainers:
+        results = results_of(trainers)
+    assert_like_one_process(results, reference)
+    shards = [result["shards"] for result in results]
+    assert shards[:2] == shards[2:] and sum(shards[:2]) == len(reference)
+    assert_gradients_cross_once(before, regions, reference)
+
+
+def assert_gradients_cross_once(before, regions, reference):
+    """Asserts that each gateway has sent the model once in each step: a shard for each rank."""
+    least = STEPS * len(reference) * 4
+    for old, new in zip(before, sent_bytes(regions)):
+        assert least <= new - old <= least + OTHER_BYTES_MAX
+
+
+def test_sharded_modules_average_over_sites_by_their_hook(reference):
+    with contextlib.ExitStack() as stack:
+        jobs = ("train-0", "train-1")
+        regions = stack.enter_context(LocalRegions(ranks=(1, 1), jobs=jobs))
+        trainers, before = [], sent_bytes(regions)
+        for site, region in enumerate(("east", "west")):
+            port = free_port()
+            for local_rank in range(2):
+                variables = {
+                    "LANDBRIDGE_CONFIG": str(regions.region_file(region)),
+                    "RANK": str(local_rank),
+                    "WORLD_SIZE": "2",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                }
+                trainer = Trainer([str(HERE / "fsdp_script.py"), str(site)], variables)
+                stack.callback(trainer.kill)
+                trainers.append(trainer)
+        assert_like_one_process(results_of(trainers), reference)
+        assert_gradients_cross_once(before, regions, reference)
