@@ -8,6 +8,7 @@ use crate::ids::*;
 use crate::post::*;
 use crate::send_series::SendSeries;
 use proptest::prelude::*;
+use units::Span;
 
 /// The number of a send.
 fn send(from: u32, tag: u16, place: u64) -> Sequence {
@@ -186,4 +187,32 @@ fn collectives_and_sends_of_two_ranks_wait_for_no_other() {
     world.run();
     assert_eq!(count_ready(&world, 1), 2);
     world.assert_clean();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Of a gateway that shuts down, sends that both have posted finish, whatever their tags; others
+    /// fail at once.
+    #[test]
+    fn a_drain_finishes_sends_that_both_posted(seed: u64, drained in 0u16..2, steps in 0usize..20) {
+        let mut world = two_ranks(true, seed);
+        let (met, alone) = (send(0, 9, 0), send(0, 2, 0));
+        [0, 1].into_iter().for_each(|rank| post_end(&mut world, rank, met, 300));
+        let lonely = u32::from(1 - drained);
+        post_end(&mut world, lonely, alone, 300);
+        for _ in 0..steps {
+            world.step();
+        }
+        let now = world.now;
+        world.session(GatewayId(drained)).handle_drain(Span::from_secs(30), now);
+        world.collect(GatewayId(drained));
+        world.run();
+        for rank in 0..2 {
+            prop_assert_eq!(count_ready(&world, rank), 1, "{:?}", failures_of(&world, rank));
+        }
+        let failures = failures_of(&world, lonely);
+        prop_assert_eq!(failures.len(), 1, "{:?}", failures);
+        prop_assert_eq!(failures[0].code, FailureCode::ShuttingDown);
+    }
 }
