@@ -1,7 +1,7 @@
 //! Seeds of the targets: every kind of message, the example files, and the spellings of the docs.
 
 use crate::local::PIECE_STREAM_ARENA;
-use gateway::events::GroupNumber;
+use gateway::events::{GroupNumber, GroupPlace};
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, frame_local_message,
@@ -13,11 +13,13 @@ use hier_collectives::descriptor::{
 };
 use hier_collectives::fec::fec_parity_max;
 use hier_collectives::ids::{
-    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
+    TreeIndex,
 };
 use hier_collectives::mesh::ConnectionReport;
 use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::send_series::SendSeries;
 use hier_collectives::store::{StoreMessage, StoreOutcome, StoreQuery, StoreRequest};
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{
@@ -140,6 +142,15 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
+    let pattern = Pattern::Send { from: RankId(1) };
+    messages.push(Message::Announce {
+        epoch,
+        sequence: SendSeries { from: RankId(1), tag: Tag(9) }.number_at(41),
+        rank: RankId(1),
+        descriptor: Descriptor { pattern, ..matrix_descriptor() },
+        all: true,
+        sent: None,
+    });
     let envelope =
         Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1), hops: 1 };
     let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
@@ -287,6 +298,20 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         ranks: vec![RankId(1), RankId(2), RankId(7)],
     }));
     requests.push(Request::LeaveGroup(GroupNumber(4)));
+    requests.push(Request::MakeGroup(MakeGroup {
+        number: GroupNumber(5),
+        parent: GroupNumber::JOB,
+        place: GroupPlace::of_pair().0,
+        ranks: vec![RankId(1), RankId(7)],
+    }));
+    if let Request::Post { mut post, contribution_offset, result_offset } =
+        post(ReduceOp::Sum, Dtype::U8, 1.0)
+    {
+        post.sequence = SendSeries { from: RankId(0), tag: Tag(9) }.number_at(41);
+        post.descriptor.pattern = Pattern::Send { from: RankId(0) };
+        let post = Box::new(Request::Post { post, contribution_offset, result_offset });
+        requests.push(Request::InGroup(GroupNumber(5), post));
+    }
     requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
     requests.push(Request::Store { number: 7, timeout, request });

@@ -12,8 +12,9 @@ use gateway::local::protocol::{
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
-use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step, Tag};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::send_series::SendSeries;
 use hier_collectives::store::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
     StoreRequest, write_store_answer,
@@ -43,6 +44,7 @@ fn pattern_of(dtype: Dtype, op: ReduceOp, root: RankId) -> Pattern {
         (Dtype::I64, ReduceOp::Min) => Pattern::Gather { to: root },
         (Dtype::I64, ReduceOp::Max) => Pattern::Scatter { from: root },
         (Dtype::I64, _) => Pattern::AllToAll,
+        (Dtype::I16, _) => Pattern::Send { from: root },
         _ => Pattern::AllReduce,
     }
 }
@@ -54,6 +56,15 @@ fn counts_of(pattern: Pattern, elements: u64) -> Counts {
         }
         Pattern::AllToAll => Counts::ByPair { to: [1, 0].into(), from: [].into() },
         _ => Counts::Even,
+    }
+}
+
+/// Sends have numbers of their own, whatever the root is.
+fn sequence_of(pattern: Pattern, index: u64) -> Sequence {
+    let tag = Tag(0x1234 + index as u16);
+    match pattern {
+        Pattern::Send { from } => SendSeries { from, tag }.number_at(1 << (8 * index).min(40)),
+        _ => Sequence(1 << (8 * index).min(63)),
     }
 }
 
@@ -96,7 +107,7 @@ fn requests() -> Vec<Request> {
             requests.push(Request::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
-                    sequence: Sequence(1 << (8 * index).min(63)),
+                    sequence: sequence_of(pattern, index),
                     descriptor: Descriptor {
                         op,
                         dtype,

@@ -35,8 +35,8 @@ number!(
     Epoch(u64)
 );
 number!(
-    /// Number of a collective in its job.
-    Sequence(u64)
+    /// Mark of a send, which a receive with the same tag gets; chosen by the trainers.
+    Tag(u16)
 );
 number!(
     /// Number of a training step, chosen by the trainers.
@@ -58,6 +58,11 @@ number!(
     /// A job on the wire: the digest of its name, the same in every region.
     GroupId(u64)
 );
+
+/// Number of a collective in its job or group. Sends have numbers of their own: see
+/// [`crate::send_series`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Sequence(pub u64);
 
 impl GroupId {
     /// 8 bytes: the encoded length of a job's id, which precedes every control message and segment

@@ -18,6 +18,7 @@ pub mod parts;
 pub mod plan;
 pub mod post;
 pub mod reduce;
+pub mod send_series;
 pub mod session;
 pub mod size_class;
 pub mod store;

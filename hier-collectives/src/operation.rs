@@ -38,6 +38,13 @@ pub enum Operation {
     },
     /// Data go from each gateway to each other one.
     AllToAll,
+    /// Data go from one gateway to one other, which alone take part.
+    Send {
+        /// Gateway of the rank that has the data.
+        from: GatewayId,
+        /// Gateway of the rank that gets the data.
+        to: GatewayId,
+    },
 }
 
 impl Operation {
@@ -66,6 +73,11 @@ impl Operation {
         matches!(self, AllGather | ReduceScatter | Gather { .. } | Scatter { .. } | AllToAll)
     }
 
+    /// Whether data take the trees of single gateways, in place of those that divide a buffer.
+    pub fn uses_owner_trees(self) -> bool {
+        self.has_blocks() || matches!(self, Self::Send { .. })
+    }
+
     /// Whether the operation carries data: all but a barrier do.
     pub fn has_data(self) -> bool {
         self != Self::Barrier
@@ -91,6 +103,7 @@ impl Operation {
             Self::Gather { .. } => "gather",
             Self::Scatter { .. } => "scatter",
             Self::AllToAll => "all-to-all",
+            Self::Send { .. } => "send",
         }
     }
 }

@@ -518,6 +518,9 @@ fn a_plan_has_a_reason_loads_and_a_picture() {
         &["plan", "--fabric", &fabric, "--op", "reduce", "--root", "north-0"],
         &["plan", "--fabric", &fabric, "--op", "all-gather", "--root", "east-0"],
         &["plan", "--fabric", &fabric, "--op", "all-to-all", "--size", "4 B"],
+        &["plan", "--fabric", &fabric, "--to", "east-0"],
+        &["plan", "--fabric", &fabric, "--op", "send", "--to", "east-0"],
+        &["plan", "--fabric", &fabric, "--op", "send", "--simulate"],
     ] {
         assert_eq!(code(&landbridge(wrong)), 64, "{wrong:?}");
     }

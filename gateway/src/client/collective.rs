@@ -9,6 +9,7 @@ use crate::local::protocol::{POSTS_MAX, Request};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
+use hier_collectives::send_series::SendSeries;
 use units::Span;
 
 /// 30 min: how long a collective, a commit or an attach waits for the other ranks by default. Other
@@ -132,9 +133,21 @@ impl Client {
         spec: CollectiveSpec,
         counts: Counts,
     ) -> Result<Operation, PostError> {
+        self.post_in_series(tensor, spec, counts, None).await
+    }
+
+    /// Starts a collective as [`Client::post_with_counts`] does: the next of its series if it is a
+    /// send, else the next of all others.
+    pub(super) async fn post_in_series(
+        &self,
+        tensor: Tensor,
+        spec: CollectiveSpec,
+        counts: Counts,
+        series: Option<SendSeries>,
+    ) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
         let dtype = tensor.dtype;
-        let elements = elements_of_collective(pattern, &tensor, &counts, self.world_size());
+        let elements = self.elements_of_collective(pattern, &tensor, &counts);
         let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
@@ -155,6 +168,7 @@ impl Client {
             let changed = self.connection.changed.notified();
             {
                 let mut state = self.connection.lock_state();
+                let is_room = state.operations_under_way() < POSTS_MAX;
                 let state = state.group_mut(number);
                 if let Some(failure) = state.over.clone() {
                     return Err(PostError { failure, tensor: Box::new(tensor) });
@@ -166,10 +180,10 @@ impl Client {
                 // The gateway closes the connection of a rank that posts more than its maximum.
                 // After a change of epoch an operation of the old one may still have the number,
                 // until its failure arrives.
-                let is_room = state.operations.len() < POSTS_MAX;
-                if is_room && !state.operations.contains_key(&state.next) {
-                    let (sequence, epoch) = (state.next, state.epoch);
-                    let OperationReceivers { ready, done } = state.begin_operation(tensor);
+                let (sequence, epoch) = (state.next_in(series), state.epoch);
+                if is_room && !state.operations.contains_key(&sequence) {
+                    let OperationReceivers { ready, done } =
+                        state.begin_operation(sequence, tensor);
                     permit.send(request(epoch, sequence));
                     return Ok(Operation { sequence, result, ready, outcome: None, done });
                 }
@@ -177,25 +191,22 @@ impl Client {
             changed.await;
         }
     }
-}
 
-/// Returns the number of elements that a descriptor names: those of all blocks together, or of the
-/// buffer.
-fn elements_of_collective(
-    pattern: Pattern,
-    tensor: &Tensor,
-    counts: &Counts,
-    world_size: u32,
-) -> u64 {
-    let (given, got) = (tensor.elements(), tensor.result_elements());
-    match (counts, pattern) {
-        (Counts::ByRank(list), _) => {
-            list.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
+    /// Returns the number of elements that a descriptor names: those of all blocks together, or of
+    /// the buffer.
+    fn elements_of_collective(&self, pattern: Pattern, tensor: &Tensor, counts: &Counts) -> u64 {
+        let (given, got) = (tensor.elements(), tensor.result_elements());
+        let ranks = u64::from(self.world_size());
+        match (counts, pattern) {
+            (Counts::ByRank(list), _) => {
+                list.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
+            }
+            (Counts::ByPair { .. }, _) => 0,
+            (Counts::Even, Pattern::AllGather) => got,
+            (Counts::Even, Pattern::Gather { .. }) => given.saturating_mul(ranks),
+            (Counts::Even, Pattern::Scatter { .. }) => got.saturating_mul(ranks),
+            (Counts::Even, Pattern::Send { from }) if from != self.rank() => got,
+            (Counts::Even, _) => given,
         }
-        (Counts::ByPair { .. }, _) => 0,
-        (Counts::Even, Pattern::AllGather) => got,
-        (Counts::Even, Pattern::Gather { .. }) => given.saturating_mul(u64::from(world_size)),
-        (Counts::Even, Pattern::Scatter { .. }) => got.saturating_mul(u64::from(world_size)),
-        (Counts::Even, _) => given,
     }
 }

@@ -13,7 +13,7 @@ use crate::local::protocol::{MakeGroup, Request};
 use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use units::Span;
 
 /// Why a group was not made.
@@ -142,17 +142,31 @@ impl Client {
         ranks: Vec<RankId>,
         place: GroupPlace,
     ) -> Result<Option<Self>, GroupError> {
+        let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
+        let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
+        let met = tokio::time::timeout(DEFAULT_TIMEOUT.duration(), made.wait_for_epoch()).await;
+        met.map_err(|_| GroupError::NotMet(DEFAULT_TIMEOUT))??;
+        Ok(Some(made))
+    }
+
+    /// Asks the gateway for a group of ranks of the job at a place of this group; `None` if this rank
+    /// is not one of them.
+    pub(super) async fn begin_group(
+        &self,
+        ranks: Vec<RankId>,
+        place: GroupPlace,
+    ) -> Result<Option<GroupHandle>, Failure> {
         let connection = &self.connection;
         let Ok(index) = ranks.binary_search(&connection.rank) else { return Ok(None) };
         let number_of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (rank, size) = (RankId(number_of(index)), number_of(ranks.len()));
         let Ok(permit) = connection.requests.reserve().await else {
-            return Err(connection.lock_state().disconnect_failure().into());
+            return Err(connection.lock_state().disconnect_failure());
         };
         let number = {
             let mut state = connection.lock_state();
             if state.ended.is_some() {
-                return Err(state.disconnect_failure().into());
+                return Err(state.disconnect_failure());
             }
             let number = state.add_group(rank);
             let (parent, ranks) = (self.group.number, ranks.clone());
@@ -161,15 +175,12 @@ impl Client {
             number
         };
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));
-        let group = Arc::new(GroupHandle { number, rank, ranks, size, connection });
-        let made = Self { connection: Arc::clone(&self.connection), group };
-        let met = tokio::time::timeout(DEFAULT_TIMEOUT.duration(), made.wait_for_epoch()).await;
-        met.map_err(|_| GroupError::NotMet(DEFAULT_TIMEOUT))??;
-        Ok(Some(made))
+        let pairs = Mutex::default();
+        Ok(Some(GroupHandle { number, rank, ranks, size, pairs, connection }))
     }
 
     /// Waits until the first epoch of the group has begun.
-    async fn wait_for_epoch(&self) -> Result<(), Failure> {
+    pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
         loop {
             let changed = self.connection.changed.notified();
             {

@@ -7,6 +7,7 @@
 //!
 //! The job itself is a group of ranks; [`Client::new_group`] and [`Client::split`] make others of some
 //! of its ranks, with a [`Client`] each. All groups of a rank share its connection and arena.
+//! [`Client::send`] and [`Client::receive`] pass data between two ranks.
 //!
 //! A rank that attaches again, by [`Client::attach_again`], keeps its arena and what lies in it.
 //!
@@ -37,6 +38,7 @@ mod commit;
 mod connection;
 mod group;
 mod operation;
+mod sends;
 mod slots;
 mod store;
 mod tensor;
@@ -51,6 +53,7 @@ pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;
+pub use sends::SendSpec;
 pub use slots::ArenaBuffer;
 pub use store::{STORE_TIMEOUT, Store, StoreError};
 pub use tensor::{ArenaFull, Tensor};

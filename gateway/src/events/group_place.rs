@@ -9,7 +9,10 @@ const COUNT_BITS: u32 = 32;
 /// 2^31 epochs: places have that many, so that later epochs repeat them.
 const EPOCHS: u64 = 1 << 31;
 
-/// The place of a group in its parent: a caller's tag, or the epoch of the parent in which its ranks
+/// 2^64 - 1: the place of a group of two ranks for their sends. Each pair of ranks has one.
+const PAIR: u64 = u64::MAX;
+
+/// The place of a group in its parent: a caller's tag, that of two ranks, or the epoch of the parent in which its ranks
 /// made it, and how many groups they had made in that epoch by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupPlace(pub u64);
@@ -18,6 +21,16 @@ impl GroupPlace {
     /// Makes the place of a group with a caller's tag.
     pub fn of_tag(tag: u32) -> Self {
         Self(TAG | u64::from(tag))
+    }
+
+    /// Makes the place of the group in which two ranks send to each other.
+    pub fn of_pair() -> Self {
+        Self(PAIR)
+    }
+
+    /// Whether the group is one of two ranks for their sends.
+    pub fn is_pair(self) -> bool {
+        self.0 == PAIR
     }
 
     /// Makes the place of the group that is the `count`th of an epoch of its parent.
@@ -46,5 +59,8 @@ mod tests {
         assert!(wrapped.is_before(Epoch(EPOCHS)) && !wrapped.is_before(Epoch(EPOCHS - 1)));
         assert!(!GroupPlace::of_tag(0).is_before(ahead(5)));
         assert_ne!(GroupPlace::of_tag(1), GroupPlace::of_count(Epoch(0), 1));
+        let pair = GroupPlace::of_pair();
+        assert!(pair.is_pair() && !pair.is_before(ahead(5)));
+        assert!(!counted.is_pair() && !GroupPlace::of_tag(u32::MAX).is_pair());
     }
 }

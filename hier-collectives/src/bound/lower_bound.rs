@@ -124,13 +124,21 @@ impl Demand {
         let region_of = |gateway: GatewayId| Some(usize::from(fabric.gateway(gateway).region.0));
         let (only_from, only_to) = match operation {
             Operation::Reduce { to } | Operation::Gather { to } => (None, region_of(to)),
-            Operation::Broadcast { from } | Operation::Scatter { from } => (region_of(from), None),
+            Operation::Broadcast { from }
+            | Operation::Scatter { from }
+            | Operation::Send { from, .. } => (region_of(from), None),
             _ => (None, None),
         };
         let share = |region: usize| ranks[region] / all;
         let rest = |region: usize| 1.0 - share(region);
         let one = |_: usize| 1.0;
         let pairs = |region: usize| ranks[region] * rest(region);
+        let receiver = match operation {
+            Operation::Send { to, .. } => region_of(to),
+            _ => None,
+        };
+        let to_receiver = |region: usize| if Some(region) == receiver { 1.0 } else { 0.0 };
+        let to_another = |region: usize| 1.0 - to_receiver(region);
         let (emits, absorbs): (&dyn Fn(usize) -> f64, &dyn Fn(usize) -> f64) = match operation {
             Operation::AllReduce
             | Operation::Barrier
@@ -139,6 +147,7 @@ impl Demand {
             Operation::AllGather | Operation::Gather { .. } => (&share, &rest),
             Operation::ReduceScatter | Operation::Scatter { .. } => (&rest, &share),
             Operation::AllToAll => (&pairs, &pairs),
+            Operation::Send { .. } => (&to_another, &to_receiver),
         };
         let of = |only: Option<usize>, not: Option<usize>, copies: &dyn Fn(usize) -> f64| {
             let takes_part =
@@ -149,14 +158,18 @@ impl Demand {
         let (emits, absorbs) = (of(only_from, only_to, emits), of(only_to, only_from, absorbs));
         let copies = match operation {
             Operation::AllReduce | Operation::Barrier => 2.0 * others,
-            Operation::Gather { .. } | Operation::Scatter { .. } | Operation::AllToAll => {
-                f64::max(emits.iter().sum(), absorbs.iter().sum())
-            }
+            Operation::Gather { .. }
+            | Operation::Scatter { .. }
+            | Operation::AllToAll
+            | Operation::Send { .. } => f64::max(emits.iter().sum(), absorbs.iter().sum()),
             _ => others,
         };
         let reaches_all = !matches!(
             operation,
-            Operation::ReduceScatter | Operation::Scatter { .. } | Operation::AllToAll
+            Operation::ReduceScatter
+                | Operation::Scatter { .. }
+                | Operation::AllToAll
+                | Operation::Send { .. }
         );
         Self { emits, absorbs, copies, only_from, only_to, reaches_all }
     }

@@ -39,6 +39,11 @@ pub enum Pattern {
     },
     /// Each rank contributes a block for each rank, which gets it.
     AllToAll,
+    /// One of the two ranks of a group contributes, and the other gets its data.
+    Send {
+        /// The rank that has the data.
+        from: RankId,
+    },
 }
 
 impl Pattern {
@@ -55,6 +60,7 @@ impl Pattern {
             Self::Gather { .. } => "gather",
             Self::Scatter { .. } => "scatter",
             Self::AllToAll => "all-to-all",
+            Self::Send { .. } => "send",
         }
     }
     /// Returns the pattern's wire code and its root rank; rank 0 for a pattern without a root.
@@ -69,6 +75,7 @@ impl Pattern {
             Self::Gather { to } => (7, to),
             Self::Scatter { from } => (8, from),
             Self::AllToAll => (9, RankId(0)),
+            Self::Send { from } => (10, from),
         }
     }
     /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
@@ -84,6 +91,7 @@ impl Pattern {
             7 => Self::Gather { to: rank },
             8 => Self::Scatter { from: rank },
             9 => Self::AllToAll,
+            10 => Self::Send { from: rank },
             _ => return None,
         };
         (found.wire_code() == (code, rank)).then_some(found)
@@ -102,6 +110,7 @@ impl Pattern {
             Operation::Gather { to } => Self::Gather { to: first(to) },
             Operation::Scatter { from } => Self::Scatter { from: first(from) },
             Operation::AllToAll => Self::AllToAll,
+            Operation::Send { from, .. } => Self::Send { from: first(from) },
         }
     }
     /// Returns the pattern as an operation over gateways; `None` when the fabric has no such root
@@ -117,6 +126,10 @@ impl Pattern {
             Self::Gather { to } => Operation::Gather { to: fabric.gateway_of(to)? },
             Self::Scatter { from } => Operation::Scatter { from: fabric.gateway_of(from)? },
             Self::AllToAll => Operation::AllToAll,
+            Self::Send { from } => {
+                let [from, to] = [from, self.receiver()?].map(|rank| fabric.gateway_of(rank));
+                Operation::Send { from: from?, to: to? }
+            }
         })
     }
     /// Returns the root rank, for a pattern that has one.
@@ -125,13 +138,26 @@ impl Pattern {
             Self::Reduce { to: rank }
             | Self::Broadcast { from: rank }
             | Self::Gather { to: rank }
-            | Self::Scatter { from: rank } => Some(rank),
+            | Self::Scatter { from: rank }
+            | Self::Send { from: rank } => Some(rank),
             Self::AllReduce
             | Self::Barrier
             | Self::AllGather
             | Self::ReduceScatter
             | Self::AllToAll => None,
         }
+    }
+    /// Returns the rank that gets a send: the other one of the two ranks of its group.
+    pub const fn receiver(self) -> Option<RankId> {
+        match self {
+            Self::Send { from } => Some(RankId(if from.0 == 0 { 1 } else { 0 })),
+            _ => None,
+        }
+    }
+    /// Whether a rank that only contributes has its result once all others have theirs, so that it
+    /// hears of each failure.
+    pub const fn ends_with_receipts(self) -> bool {
+        matches!(self, Self::Send { .. })
     }
     /// Whether contributions are reduced, so that the reduce operation has a meaning.
     pub const fn is_reduced(self) -> bool {
@@ -154,7 +180,7 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reduce { to } | Self::Gather { to } => write!(f, "{} to rank {to}", self.name()),
-            Self::Broadcast { from } | Self::Scatter { from } => {
+            Self::Broadcast { from } | Self::Scatter { from } | Self::Send { from } => {
                 write!(f, "{} from rank {from}", self.name())
             }
             _ => f.write_str(self.name()),

@@ -74,6 +74,7 @@ impl Descriptor {
             (Pattern::ReduceScatter, _) => (whole, block),
             (Pattern::Gather { to }, _) => (block, at(to)),
             (Pattern::Scatter { from }, _) => (at(from), block),
+            (Pattern::Send { from }, _) => (at(from), whole - at(from)),
             (Pattern::AllToAll, Counts::ByPair { to, from }) => {
                 (to.iter().sum(), from.iter().sum())
             }
@@ -112,6 +113,11 @@ mod tests {
         let pairs = Counts::ByPair { to: [1, 2, 3].into(), from: [0, 0, 4].into() };
         let found = descriptor(Pattern::AllToAll, 0, &pairs).slot_elements(&pairs, rank, 3);
         assert_eq!(found, Some(SlotElements { contribution: 6, result: 4 }));
+        for (from, want) in [(rank, (6, 0)), (root, (0, 6))] {
+            let send = descriptor(Pattern::Send { from }, 6, &Counts::Even);
+            let found = send.slot_elements(&Counts::Even, rank, 2);
+            assert_eq!(found.map(|slots| (slots.contribution, slots.result)), Some(want));
+        }
         let even = descriptor(Pattern::AllGather, 6, &Counts::Even);
         let found = even.slot_elements(&Counts::Even, rank, 3);
         assert_eq!(found, Some(SlotElements { contribution: 2, result: 6 }));

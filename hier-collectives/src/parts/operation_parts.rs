@@ -113,6 +113,7 @@ impl<'a> PartSource<'a, '_> {
             Pattern::ReduceScatter => self.by_gateway(|of| self.scattered(of, Ranks::All)),
             Pattern::Scatter { from } => self.by_gateway(|of| self.scattered(of, Ranks::One(from))),
             Pattern::AllToAll => self.exchanged(),
+            Pattern::Send { from } => vec![self.sent(from)],
         }
     }
 
@@ -203,6 +204,16 @@ impl<'a> PartSource<'a, '_> {
             }
         }
         parts
+    }
+
+    /// Returns the part that moves the whole buffer of one of two ranks to the other. An empty buffer
+    /// has a segment too, so that the sender hears of its receiver.
+    fn sent(&self, from: RankId) -> OperationPart<'a> {
+        let to = self.descriptor.pattern.receiver().unwrap_or_default();
+        let part = BufferPart::of_block(0..self.descriptor.bytes(), self.plan).announced();
+        let [contributors, receivers] = [from, to].map(Ranks::One);
+        let block = Block { part, result_start: 0, contributors, receivers };
+        self.moved(self.fabric.gateway_of(from).unwrap_or_default(), receivers, vec![block])
     }
 
     /// Returns a block without bytes, for a gateway that waits for the counts of the owner's ranks

@@ -87,7 +87,8 @@ impl Session {
         }
     }
 
-    /// Fails all collectives from sequence `from` on, since no rank of `gateway` will post them.
+    /// Fails all collectives from sequence `from` on that ranks of `gateway` have not posted, since
+    /// they never will. A send that both ranks have posted goes on.
     pub(super) fn close_collectives_from(
         &mut self,
         gateway: GatewayId,
@@ -96,7 +97,9 @@ impl Session {
     ) {
         let Some(failure) = self.epoch.close_from(gateway, from) else { return };
         for sequence in self.collectives.sequences_from(from..) {
-            if !self.collectives.is_undecided(sequence) {
+            let is_posted = sequence.series().is_some()
+                && self.collectives.is_posted_by(gateway, sequence, self.epoch.local());
+            if !is_posted && !self.collectives.is_undecided(sequence) {
                 self.fail_collective(sequence, failure.clone(), None, now);
             }
         }

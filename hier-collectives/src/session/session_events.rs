@@ -234,10 +234,9 @@ impl Session {
         if let Err(failure) = self.collectives.check_post_order(local, &post, &self.epoch) {
             return self.actions.notify(rank, RankEvent::Failed { sequence, failure });
         }
-        let oldest = self.collectives.oldest_unposted();
-        if let Some(failure) =
-            overreach::rank_overreach_failure(self.epoch.local(), rank, sequence, oldest)
-        {
+        if let Some(overreach) = self.collectives.rank_overreach(rank, sequence) {
+            let local = self.epoch.local();
+            let failure = overreach::rank_overreach_failure(local, rank, sequence, overreach);
             self.end_epoch(failure.clone(), None, now);
             return self.actions.notify(rank, RankEvent::Failed { sequence, failure });
         }

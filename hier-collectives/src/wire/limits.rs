@@ -1,7 +1,7 @@
 //! The version of the wire and the limits of its messages.
 
-/// 4: the version of all messages between gateways; peers with another version are refused.
-pub const WIRE_VERSION: u16 = 4;
+/// 5: the version of all messages between gateways; peers with another version are refused.
+pub const WIRE_VERSION: u16 = 5;
 
 /// 1 MiB: the longest control message without its length prefix; the plan of a fabric with 256
 /// regions fits.

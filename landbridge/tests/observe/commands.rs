@@ -44,9 +44,16 @@ fn commands_on_files_print_what_their_schemas_say() {
     let plan = ["plan", "--fabric", &three, "--size", "1MiB", "--json"];
     check("plan/plan.json", &plan);
     check("plan/plan.json", &[&plan[..], &["--simulate"]].concat());
-    for operation in
-        ["reduce", "broadcast", "all-gather", "reduce-scatter", "gather", "scatter", "all-to-all"]
-    {
+    for operation in [
+        "reduce",
+        "broadcast",
+        "all-gather",
+        "reduce-scatter",
+        "gather",
+        "scatter",
+        "all-to-all",
+        "send",
+    ] {
         let plan = ["plan", "--fabric", &three, "--op", operation, "--json"];
         let report = check("plan/plan.json", &plan);
         assert_eq!(report["operation"], operation);

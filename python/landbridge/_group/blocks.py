@@ -34,8 +34,8 @@ _EMPTY_SLOT = (0, 0)
 _ROWS_MAX = 1 << 48
 
 
-class _Blocks(NamedTuple):
-    """The arrays of one collective of blocks on this rank, and what ranks agree on."""
+class MovedArrays(NamedTuple):
+    """The arrays of one collective of blocks or one send on this rank, and what ranks agree on."""
 
     #: The contribution, or ``None`` where the rank has none.
     source: ArrayAdapter | None
@@ -97,7 +97,7 @@ class BlockCollectives(CollectivePoster):
         self._check_own_rows(rows, source)
         result = _with_rows(source, sum(rows))
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
+        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
 
     def reduce_scatter(
         self,
@@ -160,7 +160,7 @@ class BlockCollectives(CollectivePoster):
         rows = self._check_shares(counts, source)
         result = _with_rows(source, rows[self.rank])
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
+        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
 
     def gather(
         self,
@@ -217,7 +217,7 @@ class BlockCollectives(CollectivePoster):
         result = _with_rows(source, sum(rows)) if options.root == self.rank else None
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         out = out if result is not None else None
-        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
+        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
 
     def scatter(
         self,
@@ -280,7 +280,7 @@ class BlockCollectives(CollectivePoster):
         source = given if options.root == self.rank else None
         result = _with_rows(given, rows[self.rank])
         agreed = _agreed_blocks(given, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
+        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
 
     def all_to_all(
         self,
@@ -352,15 +352,33 @@ class BlockCollectives(CollectivePoster):
             agreed = _agreed_blocks(source, options, sum(rows), None)
         else:
             agreed = _agreed_blocks(source, options, 0, (rows, received))
-        return self._start_blocks(options, _Blocks(source, result, agreed), out, dtype)
+        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
 
     def _start_blocks(
-        self, options: CollectiveOptions, blocks: _Blocks, out: Any, dtype: str | None
+        self, options: CollectiveOptions, blocks: MovedArrays, out: Any, dtype: str | None
     ) -> Operation:
         """Posts a collective of blocks, and returns the operation to wait for."""
-        self._check_may_wait()
-        source, result = blocks.source, blocks.result
         target = None if out is None else _adapt_rows(out, dtype)
+        return self._start_moves(options, blocks, None if target is None else (out, target))
+
+    def _start_moves(
+        self,
+        options: CollectiveOptions,
+        moved: MovedArrays,
+        wanted: tuple[Any, ArrayAdapter] | None,
+        series: int | None = None,
+    ) -> Operation:
+        """Posts a collective of blocks or a send, and returns the operation to wait for.
+
+        Args:
+            options: Its arguments other than arrays.
+            moved: Its arrays.
+            wanted: The caller's array for the result, as given and adapted.
+            series: The series of a send.
+        """
+        self._check_may_wait()
+        source, result = moved.source, moved.result
+        target = None if wanted is None else wanted[1]
         if target is not None and result is not None:
             check_result_array(target, result)
         with self._posting:
@@ -377,7 +395,6 @@ class BlockCollectives(CollectivePoster):
             slots = (given, got)
             self._await_post_room(slots)
             in_arena = source if held and not isinstance(held[0], ArenaSlot) else None
-            wanted = None if target is None else (out, target)
             delivery = None
             if result is not None:
                 delivery = ResultDelivery(result, wanted, slot, in_arena)
@@ -386,7 +403,8 @@ class BlockCollectives(CollectivePoster):
             operation.lies_in_arena = in_arena is not None or in_place
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            self._post_collective(PostedCollective(operation, slots, held), options, blocks.agreed)
+            entry = PostedCollective(operation, slots, held)
+            self._post_collective(entry, options, moved.agreed, series)
         return operation
 
     def _listed_counts(

@@ -67,11 +67,27 @@ class JobState(GroupState):
         ``GatewayLost``, ``EpochEnded`` or ``Closed`` as a post in its parent."""
         with self._lock:
             parent.check_usable()
-            self._last_number += 1
-            group = SubgroupState(self, GroupPlace(self._last_number, rank, size))
-            group.connection, group.ended = self.connection, None
-            self.subgroups[self._last_number] = group
-            return group
+            return self._enter_subgroup(SubgroupState(self, self._next_place(rank, size)))
+
+    def add_pair(self, parent: GroupState, rank: int) -> PairState:
+        """Adds the group in which this rank, with the number ``rank``, and another one send to each
+        other. It needs no epoch of its parent. Raises ``GatewayLost`` or ``Closed``."""
+        with self._lock:
+            parent.check_connected()
+            pair = PairState(self, self._next_place(rank, 2))
+            self._enter_subgroup(pair)
+            return pair
+
+    def _next_place(self, rank: int, size: int) -> GroupPlace:
+        """Returns a rank's place in its next group."""
+        self._last_number += 1
+        return GroupPlace(self._last_number, rank, size)
+
+    def _enter_subgroup(self, group: SubgroupState) -> SubgroupState:
+        """Adds a group on the connection of the job."""
+        group.connection, group.ended = self.connection, None
+        self.subgroups[group.place.number] = group
+        return group
 
     @property
     def locks(self) -> tuple[Any, ...]:
@@ -194,4 +210,28 @@ class SubgroupState(GroupState):
         why = "" if end is None else f" ({end})"
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
         text = f"{text}; make the group again on all ranks of its parent, or with a tag"
+        return errors.EpochEnded(text)
+
+
+class PairState(SubgroupState):
+    """The state of a group in which two ranks send to each other. It is usable in every epoch, since
+    no step depends on it."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether sends are possible, now or in an epoch to come."""
+        return self.disbanded is None and self.ended is None
+
+    def handle_response(self, connection: Connection, response: Response) -> None:
+        """Handles a message of the gateway about the group."""
+        super().handle_response(connection, response)
+        if isinstance(response, EpochBegan) and not self.is_epoch_agreed:
+            self.agree_to_epoch()
+            with self._lock:
+                self._changed.notify_all()
+
+    def _epoch_end_error(self) -> errors.CollectiveFailed:
+        """Returns the error of a send after the end of the epoch of both ranks."""
+        why = "" if self._end_reason is None else f" ({self._end_reason})"
+        text = f"the gateways of both ranks do not meet{why}; contribution intact; send again"
         return errors.EpochEnded(text)

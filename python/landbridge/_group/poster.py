@@ -127,7 +127,7 @@ class CollectivePoster:
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
             entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, _posted_agreed_array(source, options))
+            self._post_collective(entry, options, posted_agreed_array(source, options))
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
@@ -139,7 +139,7 @@ class CollectivePoster:
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
             self._await_post_room(slots)
             entry = PostedCollective(operation, slots, ())
-            self._post_collective(entry, options, _posted_agreed_array(nothing, options))
+            self._post_collective(entry, options, posted_agreed_array(nothing, options))
         return operation
 
     def _place_contribution(
@@ -229,13 +229,17 @@ class CollectivePoster:
         state.wait_until(has_room, None)
 
     def _post_collective(
-        self, entry: PostedCollective, options: CollectiveOptions, agreed: AgreedArray
+        self,
+        entry: PostedCollective,
+        options: CollectiveOptions,
+        agreed: AgreedArray,
+        series: int | None = None,
     ) -> None:
-        """Numbers a collective, and sends its post to the gateway."""
+        """Numbers a collective, or a send of a series, and sends its post to the gateway."""
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
-            connection, epoch, sequence = self._state.register_collective(entry)
+            connection, epoch, sequence = self._state.register_collective(entry, series)
             return connection, Post(
                 epoch=epoch,
                 sequence=sequence,
@@ -328,7 +332,7 @@ def check_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
         raise errors.UnsupportedArray(f"{text}; use integers or bool")
 
 
-def _posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
+def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
     shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)

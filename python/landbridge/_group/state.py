@@ -73,6 +73,10 @@ class GroupState:
         #: were started again.
         self.agreements = 0
         self._next = 0
+        #: The first number of the epoch, which is also the first place of each series of sends.
+        self._first = 0
+        #: The next number of each series of sends, by the number of its place 0.
+        self._next_in_series: dict[int, int] = {}
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: int | None = None
         #: Collectives under way, by number.
@@ -159,8 +163,14 @@ class GroupState:
             self._makings += 1
             return self.epoch, self._makings
 
-    def register_collective(self, entry: PostedCollective) -> tuple[Connection, int, int]:
+    def register_collective(
+        self, entry: PostedCollective, series: int | None = None
+    ) -> tuple[Connection, int, int]:
         """Gives a collective the next number, and notes it as under way.
+
+        Args:
+            entry: The collective.
+            series: The series of a send, by the number of its place 0; ``None`` for others.
 
         Returns:
             The connection to post it on, the epoch and the number.
@@ -172,10 +182,15 @@ class GroupState:
             # After a change of epoch a collective of the old one may still have the next number,
             # until the message of its failure arrives.
             self._wait_for_change(
-                lambda: self._next not in self.entries or bool(self._post_refusal()), None
+                lambda: self._next_number(series) not in self.entries or bool(self._post_refusal()),
+                None,
             )
             self.check_usable()
-            sequence, self._next = self._next, self._next + 1
+            sequence = self._next_number(series)
+            if series is None:
+                self._next = sequence + 1
+            else:
+                self._next_in_series[series] = sequence + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
             self._uncommitted = self.epoch
@@ -260,6 +275,7 @@ class GroupState:
                     end = errors.FAILURES[response.ended_code]
                     self._end_reason = end(response.ended_text)
                 self.epoch, self._next = response.epoch, response.next_sequence
+                self._first, self._next_in_series = response.next_sequence, {}
                 self.is_over, self.awaited = False, None
                 if response.has_committed:
                     self.committed = response.committed
@@ -373,16 +389,32 @@ class GroupState:
         finally:
             self._waiting -= 1
 
-    def _post_refusal(self) -> errors.LandbridgeError | None:
-        """Returns the error of a post that is not possible now, or ``None`` where posts are
-        possible."""
+    def _next_number(self, series: int | None) -> int:
+        """Returns the number of the next collective, or of the next send of a series."""
+        if series is None:
+            return self._next
+        return self._next_in_series.get(series, series + self._first)
+
+    def check_connected(self) -> None:
+        """Raises ``GatewayLost`` or ``Closed`` when nothing can be asked of the gateway."""
+        failure = self._connection_refusal()
+        if failure is not None:
+            raise failure
+
+    def _connection_refusal(self) -> errors.LandbridgeError | None:
+        """Returns the error of a request that needs the connection, or ``None`` where there is
+        one."""
         if self.closed:
             return errors.Closed("the group was closed")
         if self.ended is not None:
             return errors.GatewayLost(_gateway_lost_text(self.ended))
-        if not self.is_epoch_agreed:
-            return self._epoch_end_error()
         return None
+
+    def _post_refusal(self) -> errors.LandbridgeError | None:
+        """Returns the error of a post that is not possible now, or ``None`` where posts are
+        possible."""
+        refusal = self._connection_refusal()
+        return refusal or (None if self.is_epoch_agreed else self._epoch_end_error())
 
     def _epoch_end_error(self) -> errors.CollectiveFailed:
         """Returns the error of a post in the epoch that the trainer agreed to and that ended."""

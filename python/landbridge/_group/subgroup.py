@@ -14,13 +14,13 @@ from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
 from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_group_ranks
 from .job_state import JobState, SubgroupState
-from .whole_arrays import WholeArrayCollectives
+from .sends import SendingGroup
 
 #: 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
 _TAG_PLACE = 1 << 63
 
 
-class ParentGroup(WholeArrayCollectives):
+class ParentGroup(SendingGroup):
     """A group whose ranks make groups of some of them."""
 
     _state: JobState | SubgroupState
@@ -42,7 +42,7 @@ class ParentGroup(WholeArrayCollectives):
         Args:
             ranks: The numbers of the ranks in this group, in any order. In the new group they are
                 numbered from 0 on, in the order of their numbers here.
-            tag: The tag, below 2^63.
+            tag: The tag, below 2^63 - 1.
             timeout: How long to wait for the gateways of the ranks, in seconds.
 
         Returns:
@@ -63,7 +63,7 @@ class ParentGroup(WholeArrayCollectives):
             epoch, count = self._state.count_making()
             place = (epoch << 32 | count) & (_TAG_PLACE - 1)
         else:
-            place = _TAG_PLACE | check_integer_argument("tag", tag, _TAG_PLACE)
+            place = _TAG_PLACE | check_integer_argument("tag", tag, _TAG_PLACE - 1)
         me = self._rank_in_job(self.rank)
         if me not in chosen:
             return None
@@ -107,10 +107,6 @@ class ParentGroup(WholeArrayCollectives):
             raise errors.ConfigError("keys of a split ask for another order of ranks than theirs")
         left = max(deadline - time.monotonic(), 0.001)
         return self.new_group([rank for rank, _ in same], timeout=left)
-
-    def _rank_in_job(self, rank: int) -> int:
-        """Returns the number in the job of a rank of this group."""
-        return rank
 
     def _parent_group(self) -> ParentGroup:
         """Returns the job, which keeps the connection of all groups."""

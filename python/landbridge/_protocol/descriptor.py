@@ -48,6 +48,7 @@ class CollectiveKind(enum.IntEnum):
     GATHER = 7
     SCATTER = 8
     ALL_TO_ALL = 9
+    SEND = 10
 
     @property
     def is_reduced(self) -> bool:

@@ -62,7 +62,7 @@ class StreamedConnection(Connection):
 def _contribution_elements(post: Post, place: GroupPlace) -> int:
     """Returns how many elements the gateway reads of the contribution of a rank."""
     kind, is_root = post.operation, post.root == place.rank
-    if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER):
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER, CollectiveKind.SEND):
         return post.elements if is_root else 0
     if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER):
         return post.counts[0][place.rank] if post.counts else post.elements // place.size

@@ -27,8 +27,8 @@ from .fields import (
     encode_text,
 )
 
-#: 4: version of the local protocol between trainer and gateway, which both must speak.
-LOCAL_PROTOCOL_VERSION = 4
+#: 5: version of the local protocol between trainer and gateway, which both must speak.
+LOCAL_PROTOCOL_VERSION = 5
 #: 64 KiB: longest message between trainer and gateway, without the length field.
 MESSAGE_MAX_BYTES = 64 << 10
 #: 256 KiB: the most bytes of one piece of a contribution or result.

@@ -4,4 +4,5 @@ mod disagreements;
 mod failures;
 mod members;
 mod results;
+mod sends;
 mod turnover;

@@ -330,6 +330,7 @@ fn start_connection(
         requests,
         state: Mutex::new(ConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
+        pair_making: tokio::sync::Mutex::default(),
         changed: Notify::new(),
         settled: watch::Sender::new(false),
         over: over.clone(),

@@ -7,6 +7,7 @@ use crate::client::tensor::Tensor;
 use crate::events::GroupPlace;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
+use hier_collectives::send_series::SendSeries;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::oneshot;
 
@@ -20,8 +21,12 @@ pub(in crate::client) struct GroupState {
     pub rank: RankId,
     /// The current epoch.
     pub epoch: Epoch,
-    /// Number of the next collective.
-    pub next: Sequence,
+    /// Number of the next collective, apart from sends.
+    next: Sequence,
+    /// Number of the first collective of the epoch, whose place is also the first of each series.
+    first: Sequence,
+    /// Number of the next send of each series, once one was posted in the epoch.
+    next_by_series: BTreeMap<SendSeries, Sequence>,
     pub operations: BTreeMap<Sequence, PendingOperation>,
     /// The epoch of the last post that no commit covers yet.
     pub uncommitted: Option<Epoch>,
@@ -99,13 +104,24 @@ impl GroupState {
         Ok(GroupPlace::of_count(self.epoch, self.makings))
     }
 
-    /// Adds a collective of `tensor` under the next sequence number; returns the channels by which
-    /// its end is reported.
-    pub fn begin_operation(&mut self, tensor: Tensor) -> OperationReceivers {
+    /// Returns the number of the next send of a series; `None` stands for all other collectives.
+    pub fn next_in(&self, series: Option<SendSeries>) -> Sequence {
+        let Some(series) = series else { return self.next };
+        let first = || series.number_at(self.first.0);
+        self.next_by_series.get(&series).copied().unwrap_or_else(first)
+    }
+
+    /// Adds a collective of `tensor` under this number, which is the next one; returns the channels
+    /// by which its end is reported.
+    pub fn begin_operation(&mut self, sequence: Sequence, tensor: Tensor) -> OperationReceivers {
         let (ready, ready_receiver) = oneshot::channel();
         let (done, done_receiver) = oneshot::channel();
-        let sequence = self.next;
-        self.next = Sequence(sequence.0 + 1);
+        match sequence.series() {
+            None => self.next = sequence.following(),
+            Some(series) => {
+                self.next_by_series.insert(series, sequence.following());
+            }
+        }
         self.operations.insert(sequence, PendingOperation { tensor, ready: Some(ready), done });
         self.uncommitted = Some(self.epoch);
         OperationReceivers { ready: ready_receiver, done: done_receiver }
@@ -144,7 +160,8 @@ impl GroupState {
         if matches!(self.allowed, AllowedEpochs::Current) {
             self.allowed = AllowedEpochs::Ended(self.epoch);
         }
-        (self.epoch, self.next, self.awaited) = (epoch, next, None);
+        (self.epoch, self.next, self.first, self.awaited) = (epoch, next, next, None);
+        self.next_by_series.clear();
         self.makings = 0;
     }
 

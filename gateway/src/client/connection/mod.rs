@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub state: Mutex<ConnectionState>,
     /// Room for requests to the store.
     pub store_places: Arc<Semaphore>,
+    /// Held while a call makes a group of two ranks for their sends.
+    pub pair_making: tokio::sync::Mutex<()>,
     /// Notified whenever `state` changed.
     pub changed: Notify,
     /// Whether the first epoch began, or the connection ended before.
@@ -87,6 +89,11 @@ impl ConnectionState {
         self.groups.get_mut(&number).expect("a group stays until its last handle is dropped")
     }
 
+    /// Returns the number of collectives of all groups that are under way.
+    pub fn operations_under_way(&self) -> usize {
+        self.groups.values().map(|group| group.operations.len()).sum()
+    }
+
     /// Adds a group in which the caller has this rank; returns its number.
     pub fn add_group(&mut self, rank: RankId) -> GroupNumber {
         self.last_number.0 += 1;
@@ -126,6 +133,9 @@ pub(super) struct GroupHandle {
     pub ranks: Option<Vec<RankId>>,
     /// The number of ranks of the group.
     pub size: u32,
+    /// The groups of two in which this rank and another one send to each other, by the other one's
+    /// number in this group.
+    pub pairs: Mutex<BTreeMap<RankId, Arc<Self>>>,
     pub connection: Weak<Connection>,
 }
 
@@ -137,6 +147,7 @@ impl GroupHandle {
             rank: connection.rank,
             ranks: None,
             size: connection.world_size,
+            pairs: Mutex::default(),
             connection: Weak::new(),
         }
     }

@@ -8,7 +8,7 @@ use super::Job;
 use super::group::Group;
 use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
 use super::shared::EngineShared;
-use crate::events::{GROUPS_MAX, GroupNumber};
+use crate::events::{GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
@@ -252,6 +252,9 @@ impl Job {
             let text = format!("job {} has {GROUPS_MAX} groups already; leave some", self.name);
             return Err(bad(text));
         }
+        if GroupPlace(facts.place).is_pair() && facts.ranks.len() != 2 {
+            return Err(bad(format!("{} is not one of two ranks", group_text(&facts))));
+        }
         let whole = self.world.session.fabric();
         let part = GroupFabric::of_ranks(whole, &facts.ranks)
             .map_err(|error| bad(format!("{}: {error}", group_text(&facts))))?;
@@ -330,6 +333,10 @@ impl Job {
             return;
         };
         let facts = new.facts.clone();
+        if GroupPlace(facts.place).is_pair() {
+            // A rank sends to many others, in a group with each.
+            return;
+        }
         let contradicts = |other: &GroupMembership| {
             let mut ours = facts.ranks.iter().filter(|rank| own.contains(&rank.0));
             (other.facts.parent, other.facts.place) == (facts.parent, facts.place)

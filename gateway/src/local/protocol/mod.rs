@@ -19,8 +19,8 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 4: version of the wire format between trainer and gateway, which both ends send when attaching.
-pub const LOCAL_VERSION: u16 = 4;
+/// 5: version of the wire format between trainer and gateway, which both ends send when attaching.
+pub const LOCAL_VERSION: u16 = 5;
 /// 64 KiB: the longest message between trainer and gateway, without its length field. Messages with
 /// the longest names, failure texts and counts of 4,000 ranks by pair fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.

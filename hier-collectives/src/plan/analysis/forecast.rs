@@ -71,11 +71,11 @@ impl Plan {
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let owner_trees =
-            if operation.has_blocks() { self.owner_trees(fabric) } else { Vec::new() };
+            if operation.uses_owner_trees() { self.owner_trees(fabric) } else { Vec::new() };
         let parts = self.even_parts(fabric, &owner_trees, operation, size);
         let flows = payload_flows(&parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
-        let fits = !operation.has_blocks()
+        let fits = !operation.uses_owner_trees()
             && !self.uses_express(size)
             && (operation.has_up_phase() && operation.has_down_phase()
                 || !self.has_separate_trees());
@@ -99,7 +99,7 @@ impl Plan {
         operation: Operation,
         bytes: u64,
     ) -> Vec<OperationPart<'a>> {
-        if !operation.has_blocks() {
+        if !operation.uses_owner_trees() {
             return whole_buffer_parts(self, operation, bytes, Ranks::All, Ranks::All);
         }
         let descriptor = Descriptor::of_bytes(Pattern::of_operation(operation, fabric), bytes);

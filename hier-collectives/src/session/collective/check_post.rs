@@ -24,6 +24,20 @@ pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(),
     if pattern == Pattern::Barrier && elements > 0 {
         return Err(format!("a barrier of {elements} elements; it carries none"));
     }
+    let series = post.sequence.series();
+    match pattern {
+        Pattern::Send { .. } if world_size != 2 => {
+            return Err(format!("a send in a group of {world_size} ranks; it is of two"));
+        }
+        Pattern::Send { from } if series.is_none_or(|series| series.from != from) => {
+            return Err(format!("a send from rank {from} under the number of another collective"));
+        }
+        Pattern::Send { .. } => {}
+        _ if series.is_some() => {
+            return Err(format!("{}: it has the number of a send", pattern.name()));
+        }
+        _ => {}
+    }
     post.descriptor.check_counts(&post.counts, world_size)?;
     op.check(dtype).map_err(|undefined| undefined.to_string())?;
     if !(0.0..=RANK_WEIGHT_MAX).contains(&post.weight) {

@@ -1,7 +1,7 @@
 //! The outcomes of collectives: results, failures, and the ends of epochs.
 
-use super::collectives::{Collectives, LocalRank, ReceivedSegments};
-use super::overreach::COLLECTIVES_AHEAD_MAX;
+use super::collectives::{Collectives, ReceivedSegments};
+use super::local_rank::LocalRank;
 use super::state::Phase;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::post::{Failure, RankEvent, Timing};
@@ -46,9 +46,6 @@ impl Collectives {
         cx: &mut Context<'_>,
     ) {
         self.failures.insert(sequence, failure.clone());
-        if self.failures.len() as u64 > COLLECTIVES_AHEAD_MAX {
-            self.failures.pop_first();
-        }
         let Some(collective) = self.live.get(&sequence) else { return };
         let message = Message::Fail { epoch: collective.epoch, sequence, failure: failure.clone() };
         let others = cx.epoch.ready_peers().into_iter().filter(|to| Some(*to) != except);
@@ -81,7 +78,7 @@ impl Collectives {
         collective.phase == Phase::Failed
             && (collective.epoch != epoch.number()
                 || !epoch.is_active()
-                || self.ranks.values().all(|rank| rank.next > sequence))
+                || self.ranks.values().all(|rank| rank.next_like(sequence) > sequence))
     }
 
     /// Marks a result as ready and notifies the local ranks. `all_posted` says that the result
@@ -135,9 +132,6 @@ impl Collectives {
         let Some(collective) = self.live.remove(&sequence) else { return };
         if collective.descriptor.is_some() && cx.epoch.is_current(collective.epoch) {
             self.finished.insert(sequence, received);
-            if self.finished.len() as u64 > COLLECTIVES_AHEAD_MAX {
-                self.finished.pop_first();
-            }
         }
         for rank in collective.posts.keys() {
             cx.actions.notify(*rank, RankEvent::ContributionFree { sequence });
@@ -157,7 +151,7 @@ impl Collectives {
         self.finished.clear();
         self.proposals.clear();
         for local in self.ranks.values_mut() {
-            *local = LocalRank { attached: local.attached, posted: false, next };
+            *local = LocalRank::in_epoch(local.attached, next);
         }
     }
 
@@ -202,8 +196,7 @@ impl Collectives {
     pub fn end_epoch(&mut self) {
         self.proposals.clear();
         self.ranks.values_mut().for_each(|rank| rank.posted = false);
-        if let Some(last) = self.live.keys().next_back() {
-            self.next = self.next.max(Sequence(last.0 + 1));
-        }
+        let last = self.live.keys().map(|sequence| sequence.place()).max();
+        self.next = self.next.max(Sequence(last.map_or(0, |last| last + 1)));
     }
 }

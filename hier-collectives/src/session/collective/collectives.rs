@@ -1,6 +1,8 @@
 //! All collectives of a job that are under way, and the local ranks that post them.
 
-use super::overreach::COLLECTIVES_AHEAD_MAX;
+use super::local_rank::LocalRank;
+use super::overreach::{COLLECTIVES_AHEAD_MAX, Overreach};
+use super::recent_collectives::RecentCollectives;
 use super::state::{Collective, Phase};
 use crate::descriptor::{Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
@@ -24,25 +26,15 @@ pub(in crate::session) struct Collectives {
     pub(super) live: BTreeMap<Sequence, Collective>,
     /// Failures of this epoch, the last [`COLLECTIVES_AHEAD_MAX`], for peers that were not ready
     /// yet or whose lane lost the message.
-    pub(super) failures: BTreeMap<Sequence, Failure>,
+    pub(super) failures: RecentCollectives<Failure>,
     /// Collectives that this epoch completed, the last [`COLLECTIVES_AHEAD_MAX`], for peers whose
     /// receipts were lost.
-    pub(super) finished: BTreeMap<Sequence, ReceivedSegments>,
+    pub(super) finished: RecentCollectives<ReceivedSegments>,
     /// Failures that this gateway proposed to the first one, which has not decided yet.
     pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
-    /// One past the highest sequence known.
+    /// One past the highest place known, of sends too.
     pub(super) next: Sequence,
-}
-
-/// A rank of this gateway.
-#[derive(Debug, Default)]
-pub(in crate::session) struct LocalRank {
-    pub attached: bool,
-    /// Whether the rank posted in this epoch.
-    pub posted: bool,
-    /// The sequence that the rank posts next.
-    pub next: Sequence,
 }
 
 impl Collectives {
@@ -51,8 +43,8 @@ impl Collectives {
         let ranks = local.fabric().gateway(local.id()).ranks.clone();
         Self {
             live: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            finished: BTreeMap::new(),
+            failures: RecentCollectives::default(),
+            finished: RecentCollectives::default(),
             proposals: BTreeMap::new(),
             ranks: ranks.map(|rank| (RankId(rank), LocalRank::default())).collect(),
             next: Sequence(0),
@@ -114,7 +106,7 @@ impl Collectives {
 
     /// Returns the failures of this epoch, the last `COLLECTIVES_AHEAD_MAX` of them.
     pub fn failures(&self) -> &BTreeMap<Sequence, Failure> {
-        &self.failures
+        self.failures.facts()
     }
 
     /// Builds the receipts of a peer's segments of a collective that completed in this epoch; none
@@ -125,7 +117,7 @@ impl Collectives {
         epoch: Epoch,
         sequence: Sequence,
     ) -> Vec<Message> {
-        let received = self.finished.get(&sequence).into_iter().flatten();
+        let received = self.finished.facts().get(&sequence).into_iter().flatten();
         let theirs = received.filter(|(from, ..)| *from == to);
         let receipt = |(_, tree, count): &(GatewayId, TreeIndex, u32)| Message::Receipt {
             epoch,
@@ -141,10 +133,52 @@ impl Collectives {
         self.ranks.values().map(|rank| rank.next).min().unwrap_or(self.next)
     }
 
+    /// Returns the first sequence of the series of `sequence` that some local rank has not posted.
+    pub fn oldest_unposted_like(&self, sequence: Sequence) -> Sequence {
+        let next = self.ranks.values().map(|rank| rank.next_like(sequence)).min();
+        let unknown = || LocalRank::in_epoch(false, self.next).next_like(sequence);
+        next.unwrap_or_else(unknown)
+    }
+
+    /// Returns how a local rank oversteps by posting a collective; `None` where it may post.
+    pub fn rank_overreach(&self, rank: RankId, sequence: Sequence) -> Option<Overreach> {
+        let oldest = self.oldest_unposted_like(sequence);
+        if sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX {
+            return Some(Overreach::Apart { oldest });
+        }
+        let local = self.local_rank(rank)?;
+        if local.has_no_room_for_series_of(sequence) {
+            return Some(Overreach::Tags);
+        }
+        self.is_one_send_too_many(sequence).then_some(Overreach::Sends)
+    }
+
+    /// Whether the collectives under way are as many as may be known of sends, and this one is a
+    /// send that is not known.
+    fn is_one_send_too_many(&self, sequence: Sequence) -> bool {
+        sequence.series().is_some()
+            && self.live.len() as u64 >= COLLECTIVES_AHEAD_MAX
+            && !self.live.contains_key(&sequence)
+    }
+
+    /// Whether all ranks of a gateway are known to have posted a collective.
+    pub fn is_posted_by(
+        &self,
+        gateway: GatewayId,
+        sequence: Sequence,
+        local: &LocalGateway,
+    ) -> bool {
+        let Some(collective) = self.live.get(&sequence) else { return false };
+        if gateway == local.id() {
+            return collective.posts.len() == self.ranks.len();
+        }
+        collective.posted.contains(&gateway)
+    }
+
     /// Whether a collective of this epoch has its result on every local rank.
     pub fn has_result(&self, sequence: Sequence) -> bool {
         let ready = |c: &Collective| c.phase == Phase::Ready;
-        self.finished.contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
+        self.finished.facts().contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
     /// Whether a message about a collective has effect: it is of the current epoch, and the
@@ -159,14 +193,16 @@ impl Collectives {
         current: &EpochState,
     ) -> Result<bool, PeerError> {
         let of_another = |c: &Collective| !current.is_current(c.epoch);
-        let is_finished = sequence < self.oldest_unposted() && !self.live.contains_key(&sequence);
+        let oldest = self.oldest_unposted_like(sequence);
+        let is_finished = sequence < oldest && !self.live.contains_key(&sequence);
         if !current.is_current(epoch)
             || is_finished
             || self.live.get(&sequence).is_some_and(of_another)
         {
             return Ok(false);
         }
-        if sequence.0 >= self.oldest_unposted().0 + COLLECTIVES_AHEAD_MAX {
+        let is_far = sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX;
+        if is_far || self.is_one_send_too_many(sequence) {
             return Err(PeerError::TooFarAhead { sequence, limit: COLLECTIVES_AHEAD_MAX });
         }
         Ok(true)
@@ -207,8 +243,9 @@ impl Collectives {
         if !epoch.is_current(post.epoch) {
             return Err(epoch.late_post_failure(post.epoch));
         }
-        if post.sequence != rank.next {
-            let text = format!("collective {} posted, {} is next", post.sequence, rank.next);
+        let next = rank.next_like(post.sequence);
+        if post.sequence != next {
+            let text = format!("collective {} posted, {next} is next", post.sequence);
             return Err(Failure::new(FailureCode::BadPost, text));
         }
         Ok(())
@@ -223,9 +260,8 @@ impl Collectives {
         cx: &mut Context<'_>,
     ) -> Option<Failure> {
         let local = self.ranks.get_mut(&rank)?;
-        local.next = Sequence(local.next.0 + 1);
-        local.posted = true;
-        self.next = self.next.max(local.next);
+        local.note_posted(post.sequence);
+        self.next = self.next.max(Sequence(post.sequence.place() + 1));
         let collective = self.collective_or_new(post.sequence, cx.epoch.number());
         collective.begun.get_or_insert(cx.now);
         collective.posts.insert(rank, post.weight);

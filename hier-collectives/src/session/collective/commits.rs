@@ -1,7 +1,8 @@
 //! Commits: a step is confirmed when every gateway has reported that all its ranks have the
 //! results of the step's collectives. These reports are facts that only grow.
 
-use super::collectives::{Collectives, LocalRank};
+use super::collectives::Collectives;
+use super::local_rank::LocalRank;
 use super::overreach;
 use super::sequence_ranges::SequenceRanges;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
@@ -144,10 +145,11 @@ impl Commits {
     /// Records that all local ranks have a collective's result. Sends Done for each asked or
     /// committed range of collectives that is complete now.
     pub fn note_collective_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
-        if !cx.epoch.is_active() {
+        // No step has sends: they are of two ranks.
+        if !cx.epoch.is_active() || sequence.series().is_some() {
             return;
         }
-        self.done.insert(sequence..Sequence(sequence.0 + 1));
+        self.done.insert(sequence..sequence.following());
         let mine = self.ranks.values().flat_map(|rank| &rank.pending);
         let mine: Vec<_> = mine.map(|pending| (pending.range.start, pending.range.end)).collect();
         for peer in cx.epoch.ready_peers() {

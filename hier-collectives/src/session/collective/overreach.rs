@@ -14,6 +14,50 @@ use crate::session::local_gateway::LocalGateway;
 /// Tested by `ranks_too_far_apart_end_the_epoch`.
 pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 
+/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one epoch.
+/// A gateway remembers the place in each series. With one more tag, the epoch ends.
+/// Tested by `ranks_with_too_many_tags_end_the_epoch`.
+pub(in crate::session) const TAGS_MAX: usize = 1024;
+
+/// The ways in which a rank oversteps by a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::session) enum Overreach {
+    /// It is too far beyond another rank of this gateway.
+    Apart {
+        /// The oldest collective of the series that some rank here has not posted.
+        oldest: Sequence,
+    },
+    /// It uses [`TAGS_MAX`] other tags.
+    Tags,
+    /// As many sends and receives as may be known have met no other end.
+    Sends,
+}
+
+/// Builds the failure that ends the epoch when a local rank oversteps by posting a collective.
+pub(in crate::session) fn rank_overreach_failure(
+    local: &LocalGateway,
+    rank: RankId,
+    sequence: Sequence,
+    overreach: Overreach,
+) -> Failure {
+    let name = local.rank_name(rank);
+    let text = match overreach {
+        Overreach::Apart { oldest } => format!(
+            "{name} is at collective {sequence}, another rank here at {oldest}: \
+             {COLLECTIVES_AHEAD_MAX} apart"
+        ),
+        Overreach::Tags => format!(
+            "{name} uses more than {TAGS_MAX} tags with one other rank; use tags again, or groups \
+             in their place"
+        ),
+        Overreach::Sends => format!(
+            "{name} has {COLLECTIVES_AHEAD_MAX} sends and receives with one other rank that have \
+             met no other end"
+        ),
+    };
+    Failure::new(FailureCode::EpochEnded, text)
+}
+
 /// Refuses a range of collectives that ends, at `below`, more than `COLLECTIVES_AHEAD_MAX` beyond
 /// the oldest unposted collective.
 ///
@@ -46,23 +90,4 @@ pub(in crate::session) fn peer_overreach_failure(
         ),
     };
     Failure::new(FailureCode::EpochEnded, text)
-}
-
-/// Builds the failure that ends the epoch when a local rank posts too far beyond the oldest
-/// unposted collective. None while `sequence` is near enough.
-pub(in crate::session) fn rank_overreach_failure(
-    local: &LocalGateway,
-    rank: RankId,
-    sequence: Sequence,
-    oldest: Sequence,
-) -> Option<Failure> {
-    if sequence.0 < oldest.0 + COLLECTIVES_AHEAD_MAX {
-        return None;
-    }
-    let text = format!(
-        "{} is at collective {sequence}, another rank here at {oldest}: \
-         {COLLECTIVES_AHEAD_MAX} apart",
-        local.rank_name(rank)
-    );
-    Some(Failure::new(FailureCode::EpochEnded, text))
 }

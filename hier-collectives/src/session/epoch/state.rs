@@ -17,10 +17,10 @@ use crate::topology::{Link, LinkState};
 use crate::wire::Message;
 use units::{ByteCount, TimeNs};
 
-/// 2^62: epochs and sequences in a peer's message must be smaller. No job counts so far, and the
-/// numbers that follow still fit 64 bits.
+/// 2^62: an epoch in a peer's message must be smaller, and its first collective below
+/// [`Sequence::PLACES`]. No job counts so far, and the numbers that follow still fit.
 /// Tested by `numbers_that_nobody_reaches_are_refused`.
-const PEER_NUMBERS_BOUND: u64 = 1 << 62;
+const PEER_EPOCHS_BOUND: u64 = 1 << 62;
 
 /// The epoch as this gateway sees it.
 #[derive(Debug)]
@@ -472,9 +472,9 @@ impl EpochState {
 /// Refuses epochs and sequences so large that nobody reaches them by counting.
 ///
 /// # Errors
-/// [`PeerError::Uncountable`]: a number is not below [`PEER_NUMBERS_BOUND`].
+/// [`PeerError::Uncountable`]: a number is not below its bound.
 fn check_peer_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
-    if epoch.0 >= PEER_NUMBERS_BOUND || next.0 >= PEER_NUMBERS_BOUND {
+    if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES {
         return Err(PeerError::Uncountable { epoch, next });
     }
     Ok(())

@@ -6,6 +6,7 @@ use crate::ids::*;
 use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
+use crate::send_series::SendSeries;
 use crate::session::collective::overreach;
 use crate::session::*;
 use crate::topology::*;
@@ -81,7 +82,8 @@ impl Victim {
     /// A number that the session may depend on.
     fn number(&mut self) -> u64 {
         let next = self.next.values().next().map_or(0, |next| next.0);
-        let edges = [0, 1, 2, next, next + 1, next + 1023, next + 1024, (1 << 62) - 1, 1 << 62];
+        let edges =
+            [0, 1, 2, next, next + 1, next + 1023, next + 1024, Sequence::PLACES - 1, 1 << 62];
         match self.dice.roll(edges.len() + 2) {
             0 => u64::MAX,
             1 => u64::MAX - 1,
@@ -97,6 +99,10 @@ impl Victim {
         let next = self.next.values().next().map_or(0, |next| next.0);
         match self.dice.roll(8) {
             0 => Sequence(self.number()),
+            1 => {
+                let (from, tag) = (RankId(self.dice.roll(2) as u32), Tag(self.dice.roll(3) as u16));
+                SendSeries { from, tag }.number_at(self.number())
+            }
             more => Sequence((next + more as u64).saturating_sub(4)),
         }
     }
@@ -110,6 +116,10 @@ impl Victim {
             let pattern = Pattern::AllToAll;
             return Descriptor { op, dtype, elements: 0, layout_hash: 0, shape, pattern, counts };
         }
+        let pattern = match self.dice.roll(6) {
+            0 => Pattern::Send { from: RankId(self.dice.roll(3) as u32) },
+            _ => Pattern::AllReduce,
+        };
         // Floats have no bitwise operation.
         let undefined = self.dice.roll(8) == 0;
         Descriptor {
@@ -118,7 +128,7 @@ impl Victim {
             elements,
             layout_hash: 0,
             shape: ArrayShape::FLAT,
-            pattern: Pattern::AllReduce,
+            pattern,
             counts: AgreedCounts::Even,
         }
     }
@@ -239,7 +249,7 @@ impl Victim {
                 self.drain();
                 self.session.handle_attach(rank, self.now);
             }
-            _ if next.0 < 1 << 62 && self.waiting.len() < 40 => {
+            _ if next.0 < Sequence::PLACES && self.waiting.len() < 40 => {
                 let (descriptor, counts) = match self.descriptor() {
                     by_pair if by_pair.counts == AgreedCounts::ByPair => {
                         (by_pair, Counts::ByPair { to: self.list(), from: self.list() })

@@ -11,6 +11,7 @@ mod lost_lanes;
 mod plan_changes;
 mod protocol;
 mod results;
+mod sends;
 mod steps;
 mod waiting;
 mod world;

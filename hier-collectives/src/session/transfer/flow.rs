@@ -120,6 +120,12 @@ impl TransferFlow {
                 .parts
                 .iter()
                 .all(|part| part.delivered == part.segment_count() || self.is_on_its_way(part))
+            && !(self.ends_with_receipts() && self.awaits_receipts())
+    }
+
+    /// Whether ranks that only contribute wait until the other ranks have their results.
+    fn ends_with_receipts(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.descriptor.pattern.ends_with_receipts())
     }
 
     /// Whether a part of an operation on blocks only goes up from here and has been reduced. Ranks

@@ -14,10 +14,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use collective::Collective;
 use gateway::config::FabricFile;
 use hier_collectives::descriptor::Dtype;
-use hier_collectives::ids::GatewayId;
+use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{self, Operation};
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, GroupFabric};
 use report::PlanReport;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use units::ByteCount;
 
@@ -58,10 +59,13 @@ struct ShowPlanArgs {
     /// The collective operation
     #[arg(long, value_enum, default_value = "all-reduce")]
     op: OperationName,
-    /// The gateway whose first rank receives (reduce, gather) or sends (broadcast, scatter); by
+    /// The gateway whose first rank receives (reduce, gather) or sends (broadcast, scatter, send); by
     /// default the first gateway
     #[arg(long, value_name = "GATEWAY")]
     root: Option<String>,
+    /// The gateway whose first rank receives a send; by default the first one that does not send
+    #[arg(long, value_name = "GATEWAY")]
+    to: Option<String>,
     /// Type of the elements: f32, f64, f16, bf16, bool, or i or u with 8, 16, 32 or 64
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
@@ -90,6 +94,8 @@ enum OperationName {
     Gather,
     Scatter,
     AllToAll,
+    /// From one rank to one other; the plan is that of the two alone
+    Send,
 }
 
 /// 1 GiB, the size of the buffer whose plan is shown where nobody names another.
@@ -113,7 +119,8 @@ impl ShowPlanArgs {
         let missing = || CommandError::Usage("--fabric is missing".to_owned());
         let file = FabricFile::load(self.fabric.as_ref().ok_or_else(missing)?)?;
         let fabric = file.fabric();
-        let operation = self.chosen_operation(fabric)?;
+        let (fabric, operation) = self.chosen_operation(fabric)?;
+        let fabric = &*fabric;
         let size = self.chosen_size(fabric, operation)?;
         let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
         let collective = Collective { operation, size, dtype: self.dtype };
@@ -134,26 +141,48 @@ impl ShowPlanArgs {
         Ok(Exit::Good)
     }
 
-    /// Returns the operation that `--op` and `--root` name; an error if they contradict each other
-    /// or the fabric.
-    fn chosen_operation(&self, fabric: &Fabric) -> Result<Operation, CommandError> {
+    /// Returns the part of the fabric that carries a send from this gateway, and the send in it.
+    fn send_from(
+        &self,
+        from: GatewayId,
+        fabric: &Fabric,
+    ) -> Result<(Fabric, Operation), CommandError> {
+        let usage = |text: &str| Err(CommandError::Usage(text.to_owned()));
+        if self.simulate {
+            return usage("--simulate has no sends: leave out one of the two");
+        }
+        let to = named_or_first(fabric, self.to.as_deref(), Some(from))?;
+        if from == to {
+            return usage("--root and --to are one gateway, whose ranks share memory");
+        }
+        let mut ranks = [from, to].map(|id| RankId(fabric.gateway(id).ranks.start));
+        ranks.sort_unstable();
+        let pair = GroupFabric::of_ranks(fabric, &ranks)
+            .map_err(|error| CommandError::Usage(error.to_string()))?;
+        let [from, to] = if from < to { [0, 1] } else { [1, 0] }.map(GatewayId);
+        Ok((pair.fabric, Operation::Send { from, to }))
+    }
+
+    /// Returns the operation that `--op`, `--root` and `--to` name, and the fabric that carries it; an
+    /// error if they contradict each other or the fabric.
+    fn chosen_operation<'f>(
+        &self,
+        fabric: &'f Fabric,
+    ) -> Result<(Cow<'f, Fabric>, Operation), CommandError> {
         use OperationName as Name;
-        let rooted =
-            matches!(self.op, Name::Reduce | Name::Broadcast | Name::Gather | Name::Scatter);
-        let has_ranks = |id: &GatewayId| !fabric.gateway(*id).ranks.is_empty();
-        let root = match &self.root {
-            Some(_) if !rooted => {
-                let text = "--root needs --op reduce, broadcast, gather or scatter".to_owned();
-                return Err(CommandError::Usage(text));
-            }
-            Some(name) => {
-                let found = fabric.gateway_named(name).filter(has_ranks);
-                let text = format!("the fabric has no gateway `{name}` with ranks");
-                found.ok_or(CommandError::Usage(text))?
-            }
-            None => fabric.gateway_ids().find(has_ranks).unwrap_or_default(),
-        };
-        Ok(match self.op {
+        let rooted = matches!(
+            self.op,
+            Name::Reduce | Name::Broadcast | Name::Gather | Name::Scatter | Name::Send
+        );
+        if self.to.is_some() && self.op != Name::Send {
+            return Err(CommandError::Usage("--to needs --op send".to_owned()));
+        }
+        if self.root.is_some() && !rooted {
+            let text = "--root needs --op reduce, broadcast, gather, scatter or send".to_owned();
+            return Err(CommandError::Usage(text));
+        }
+        let root = named_or_first(fabric, self.root.as_deref(), None)?;
+        let operation = match self.op {
             Name::AllReduce => Operation::AllReduce,
             Name::Reduce => Operation::Reduce { to: root },
             Name::Broadcast => Operation::Broadcast { from: root },
@@ -163,7 +192,12 @@ impl ShowPlanArgs {
             Name::Gather => Operation::Gather { to: root },
             Name::Scatter => Operation::Scatter { from: root },
             Name::AllToAll => Operation::AllToAll,
-        })
+            Name::Send => {
+                let (pair, send) = self.send_from(root, fabric)?;
+                return Ok((Cow::Owned(pair), send));
+            }
+        };
+        Ok((Cow::Borrowed(fabric), operation))
     }
 
     /// Returns the size of the buffer: a whole number of elements, and of blocks where the operation
@@ -185,4 +219,20 @@ impl ShowPlanArgs {
         let text = if blocks > 1 { format!("{text} for each of {blocks} ranks") } else { text };
         Err(CommandError::Usage(text))
     }
+}
+
+/// Returns the gateway with ranks that has this name, or by default the first one but for `not`.
+fn named_or_first(
+    fabric: &Fabric,
+    name: Option<&str>,
+    not: Option<GatewayId>,
+) -> Result<GatewayId, CommandError> {
+    let has_ranks = |id: &GatewayId| !fabric.gateway(*id).ranks.is_empty();
+    let Some(name) = name else {
+        let first = fabric.gateway_ids().find(|id| has_ranks(id) && Some(*id) != not);
+        return Ok(first.unwrap_or_default());
+    };
+    let found = fabric.gateway_named(name).filter(has_ranks);
+    let text = format!("the fabric has no gateway `{name}` with ranks");
+    found.ok_or(CommandError::Usage(text))
 }

@@ -94,11 +94,11 @@ impl PlanReport {
         let forecast = plan.forecast(fabric, operation, size);
         let carried = if operation.has_data() { size.get() } else { 0 };
         let owner_trees =
-            if operation.has_blocks() { plan.owner_trees(fabric) } else { Vec::new() };
+            if operation.uses_owner_trees() { plan.owner_trees(fabric) } else { Vec::new() };
         let parts = plan.even_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
-        let owned = match operation.has_blocks() {
+        let owned = match operation.uses_owner_trees() {
             true => root_fractions(fabric, &parts),
             false => plan.rooted_for(operation).owner_fractions(fabric, carried),
         };

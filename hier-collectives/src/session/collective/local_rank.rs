@@ -1,0 +1,54 @@
+//! The rank of a trainer at this gateway, and the numbers of what it posts next.
+
+use super::overreach::TAGS_MAX;
+use crate::ids::Sequence;
+use crate::send_series::SendSeries;
+use std::collections::BTreeMap;
+
+/// A rank of this gateway.
+#[derive(Debug, Default)]
+pub(in crate::session) struct LocalRank {
+    pub attached: bool,
+    /// Whether the rank posted in this epoch.
+    pub posted: bool,
+    /// The sequence that the rank posts next, apart from sends.
+    pub next: Sequence,
+    /// The first sequence of the epoch, whose place is also the first of each series.
+    first: Sequence,
+    /// The sequence that the rank posts next in each series, once it has posted one.
+    next_by_series: BTreeMap<SendSeries, Sequence>,
+}
+
+impl LocalRank {
+    /// Makes the state of a rank that has posted nothing in an epoch whose first collective is
+    /// `first`.
+    pub fn in_epoch(attached: bool, first: Sequence) -> Self {
+        let next_by_series = BTreeMap::new();
+        Self { attached, posted: false, next: first, first, next_by_series }
+    }
+
+    /// Returns the sequence that the rank posts next in the series of `sequence`.
+    pub fn next_like(&self, sequence: Sequence) -> Sequence {
+        let Some(series) = sequence.series() else { return self.next };
+        let first = || series.number_at(self.first.0);
+        self.next_by_series.get(&series).copied().unwrap_or_else(first)
+    }
+
+    /// Notes that the rank has posted a collective.
+    pub fn note_posted(&mut self, sequence: Sequence) {
+        self.posted = true;
+        match sequence.series() {
+            None => self.next = sequence.following(),
+            Some(series) => {
+                self.next_by_series.insert(series, sequence.following());
+            }
+        }
+    }
+
+    /// Whether `sequence` would be of one series more than a rank may use in an epoch.
+    pub fn has_no_room_for_series_of(&self, sequence: Sequence) -> bool {
+        let Some(series) = sequence.series() else { return false };
+        let alike = self.next_by_series.keys().filter(|known| known.from == series.from).count();
+        alike >= TAGS_MAX && !self.next_by_series.contains_key(&series)
+    }
+}
