@@ -83,15 +83,19 @@ class GatewayAttachment:
         pause = _RETRY_PAUSE_MIN_S
         self._log.end_trouble()
         attempts = FailedAttempts(self._rank, deadline - time.monotonic())
+        has_disagreed = False
         while True:
             began = time.monotonic()
             try:
                 self._attach_and_agree(deadline)
                 left = max(deadline - time.monotonic(), 0.001)
                 return self._await_barrier(start_barrier, left)
-            except errors.POSTS_AT_FAULT:
-                raise
             except errors.CollectiveFailed as failure:
+                if isinstance(failure, errors.POSTS_AT_FAULT):
+                    # A rank that has ended may have left a post behind, which ends with this epoch.
+                    if has_disagreed or not isinstance(failure, errors.RanksDisagree):
+                        raise
+                    has_disagreed = True
                 # A gateway or a rank went away or came back, or another rank's timeout expired.
                 # If the epoch has not ended, attaching again ends it.
                 pause = _RETRY_PAUSE_MIN_S

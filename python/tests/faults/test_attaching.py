@@ -59,6 +59,14 @@ def end_after_barrier(peer):
     peer.send(Refused(RefusalReason.SHUTTING_DOWN, "for this test"))
 
 
+def disagree(peer):
+    """Begins an epoch that has a post of a rank which has ended."""
+    peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
+    post = peer.receive()
+    text = "rank 1 posted all-reduce, rank 0 posted barrier"
+    peer.send(Failed(post.sequence, FailureCode.DISAGREEMENT, text), free(post))
+
+
 def serve(peer):
     """Begins an epoch, lets the ranks meet, and serves until the test ends."""
     peer.send(WELCOME, EpochBegan(1, 0, 0, 0))
@@ -147,6 +155,19 @@ def test_troubles_that_pass_end_no_attempt(trouble, group, tmp_path):
     gateway = ScriptedGateway(path, group, [trouble, trouble, serve])
     group.recover(landbridge.GatewayLost("for this test"), DEADLINE_S)
     assert gateway.connections == 3
+
+
+def test_a_post_that_an_ended_rank_left_behind_is_outlived(group, tmp_path):
+    gateway = ScriptedGateway(tmp_path / "socket", group, [disagree, serve])
+    meet(group)
+    assert gateway.connections == 2
+
+
+def test_ranks_that_disagree_twice_raise(group, tmp_path):
+    gateway = ScriptedGateway(tmp_path / "socket", group, [disagree, disagree, serve])
+    with pytest.raises(landbridge.RanksDisagree, match="posted all-reduce"):
+        meet(group)
+    assert gateway.connections == 2
 
 
 def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
