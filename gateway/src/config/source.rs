@@ -72,7 +72,7 @@ impl<'a> ConfigSource<'a> {
         root
     }
 
-    /// Takes all faults recorded so far; `None` when there is none.
+    /// Removes and returns all faults recorded so far; `None` when there is none.
     pub(super) fn take_faults(&self) -> Option<Faults> {
         Faults::collect(self.faults.take())
     }
