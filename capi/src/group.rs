@@ -124,7 +124,8 @@ impl Group {
         self.owner
     }
 
-    /// Returns what the group knows. Never waits.
+    /// Returns rank, size, epoch, last committed step and present status of the group, without a
+    /// wait.
     pub fn info(&self) -> GroupInfo {
         let client = self.client();
         let state = if client.is_epoch_agreed() {

@@ -53,7 +53,8 @@ pub struct MemoryUse {
 }
 
 impl MemoryInUse {
-    /// Notes a use, once no other conflicts with it.
+    /// Waits until no use conflicts with `ranges`, and registers them until the returned value is
+    /// dropped.
     pub fn begin(self: &Arc<Self>, ranges: UsedRanges) -> MemoryUse {
         let mut uses = lock(&self.uses);
         while uses.by_number.values().any(|other| other.conflict_with(&ranges)) {

@@ -162,7 +162,7 @@ fn is_settled(progress: &Progress, overwrites: bool) -> bool {
 }
 
 impl OperationEnd {
-    /// Follows a collective to its end, on the group's thread.
+    /// Awaits the end of a collective, on the group's thread, and settles its outcome.
     pub async fn follow_collective(self, mut operation: Operation) {
         let outcome = operation.ready().await;
         self.settle(outcome.map(|_| ()).map_err(CallError::from));
@@ -170,7 +170,7 @@ impl OperationEnd {
         drop(operation.reclaim().await);
     }
 
-    /// Follows a commit to its end, on the group's thread.
+    /// Awaits the end of a commit, on the group's thread, and settles its outcome.
     pub async fn follow_commit(self, commit: StartedCommit) {
         let outcome = commit.confirmed().await;
         self.settle(outcome.map_err(CallError::from));

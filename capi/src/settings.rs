@@ -76,7 +76,8 @@ pub struct ConnectSettings {
 }
 
 impl ConnectSettings {
-    /// Finds out what attaching takes, for an arena of `arena_bytes` bytes.
+    /// Returns the socket or address, the world size and the attach options of a rank, read from
+    /// the files that `choice` names. The rank's arena has `arena_bytes` bytes.
     ///
     /// # Errors
     /// [`Status::Config`]: a file cannot be used. [`Status::InvalidArgument`]: it has no such gateway,

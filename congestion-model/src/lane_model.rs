@@ -124,8 +124,8 @@ impl LaneModel {
         model
     }
 
-    /// Takes the sending of `bytes` bytes. Time since the last acknowledgement does not count if it was
-    /// idle: nothing was in flight, or only what nobody acknowledges.
+    /// Adds `bytes` sent bytes to those in flight. Leaves the time since the last acknowledgement
+    /// out of the measurements if the lane was idle, or heard nothing for long.
     pub fn note_sent(&mut self, now: TimeNs, bytes: u64) {
         let silence = now.since(self.counters.at);
         let silence_max = Span::from_ns(SILENT_ROUNDS * self.min_rtt().ns()) + SILENCE_MIN;
@@ -137,7 +137,8 @@ impl LaneModel {
         self.in_flight += bytes;
     }
 
-    /// Takes the acknowledgement of a packet of `bytes` bytes that left at `sent`.
+    /// Adds the RTT and the `bytes` bytes of a packet sent at `sent` to min RTT and round. Ends the
+    /// round before, if it is complete.
     pub fn note_acked(&mut self, now: TimeNs, sent: TimeNs, bytes: u64) {
         if !self.is_resuming
             && let Some(sample) = self.round.end_before(now, sent, self.last_sent)
@@ -161,8 +162,8 @@ impl LaneModel {
         }
     }
 
-    /// Ends the acknowledgements of one packet of the peer. `in_flight` bytes are left; `is_held` says
-    /// whether window or pace hold the sender, which has more to send.
+    /// Ends the acknowledgements that came in one packet of the peer, with `in_flight` bytes left.
+    /// `is_held` says that window or pace held the sender.
     pub fn end_acks(&mut self, now: TimeNs, in_flight: u64, is_held: bool) {
         (self.in_flight_before_ack, self.in_flight) = (self.in_flight, in_flight);
         self.counters.at = now;
@@ -187,12 +188,14 @@ impl LaneModel {
         }
     }
 
-    /// Takes an ECN CE mark, which shows a queue.
+    /// Ends a startup, or a probe for more rate without rivals, because an ECN CE mark shows a
+    /// queue.
     pub fn note_marked(&mut self) {
         self.note_queue();
     }
 
-    /// Takes the loss of `bytes` bytes at once, and returns its kind.
+    /// Removes `bytes` lost bytes from those in flight, and counts and returns the kind of the
+    /// loss.
     pub fn note_lost(&mut self, bytes: u64) -> LossKind {
         let in_flight = self.in_flight.max(self.in_flight_before_ack);
         let queued = self.min_rtt.shows_queue(self.latest_rtt);
@@ -303,7 +306,8 @@ impl LaneModel {
         }
     }
 
-    /// Takes the rate of a round. The better of two with a queue all the time measures the capacity.
+    /// Adds the delivery rate of a round to the rate filter; `is_queued` says that a queue stood
+    /// all the round. The better of two such rounds measures the capacity.
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
         if matches!(self.phase, Phase::ProbeRtt | Phase::ProbeDown) {
             return;
@@ -340,7 +344,7 @@ impl LaneModel {
         }
     }
 
-    /// Ends a phase that fills the link, because a queue stands.
+    /// Ends startup or, without rivals, a probe for more rate, because a queue stands.
     fn note_queue(&mut self) {
         match self.phase {
             Phase::Startup => self.enter(Phase::Drain, Reason::Queue),
@@ -351,8 +355,8 @@ impl LaneModel {
         }
     }
 
-    /// Drains a queue that stood for a whole round of cruise. One that stands right after a drain, and
-    /// again after the next, is another's.
+    /// Starts a drain, because a queue stood all of a cruise round. After two drains in vain,
+    /// counts rivals as present instead.
     fn note_standing_queue(&mut self) {
         let after_drain = self.phase_rounds <= ROUNDS_AFTER_DRAIN;
         self.drains_in_vain = if after_drain { self.drains_in_vain + 1 } else { 0 };
@@ -363,7 +367,8 @@ impl LaneModel {
         }
     }
 
-    /// Goes to another phase.
+    /// Enters the phase `to`, resets the counters of a phase, and keeps transition and `reason` for
+    /// the log.
     fn enter(&mut self, to: Phase, reason: Reason) {
         debug_assert!(self.phase.may_lead_to(to), "{:?} to {to:?}", self.phase);
         match to {
@@ -425,7 +430,8 @@ const STARTUP_RATE_MAX: f64 = 1_250_000.0;
 const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
 /// 2: the startup sends a window twice in a round trip, since the window doubles within it.
 const STARTUP_PACING_GAIN: f64 = 2.0;
-/// 1.25: the startup goes on while a round brings a quarter more. Below capacity it brings twice.
+/// 1.25 times the best rate so far: the delivery rate that a round must reach for the startup to go
+/// on. Below capacity a round reaches twice that rate.
 const STARTUP_GROWTH: f64 = 1.25;
 /// 2 rounds without growth end the startup. One may have lost its time to something else.
 const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 2;
@@ -438,22 +444,26 @@ const FIRST_CRUISE_ROUNDS: u32 = 2;
 const CRUISE_ROUNDS_MIN: u32 = 6;
 /// 5: the rounds between two probes are 6 to 10, by the seed.
 const CRUISE_ROUNDS_SPREAD: u32 = 5;
-/// 2 rounds of sending more: the second brings acknowledgements of the first.
+/// 2 rounds: the length of a probe for more rate; the second brings the acknowledgements of the
+/// first.
 const PROBE_UP_ROUNDS: u32 = 2;
 /// 2 rounds at most to drain: what is left then is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;
-/// 1.08: a probe that brings so much more has found capacity. It sends 1.15 times the rate.
+/// 1.08 times the rate before: a probe whose delivery rate reaches it has found capacity, for it
+/// sends 1.15 times.
 const PROBE_GROWTH: f64 = 1.08;
-/// 2 rounds until the RTT shows what the drain before has left.
+/// 2 rounds after a drain: a queue that stands so soon is one that the drain has left.
 const ROUNDS_AFTER_DRAIN: u32 = 2;
-/// 2 drains that leave a queue: it is another's. The first one may have used a rate that was too high.
+/// 2 drains in a row that leave a queue: the queue is of rivals. The first one may have used a rate
+/// that was too high.
 const DRAINS_IN_VAIN_MAX: u32 = 2;
 /// 24 rounds: rivals count as present for so long, two cycles of probes.
 const RIVALS_ROUNDS: u32 = 24;
-/// 0.6 of the delivery rate: a round with a queue that brings less shows at once that the capacity
-/// fell. The peer's probes delay acknowledgements by less.
+/// 0.6 times the delivery rate: a round with a queue that delivers less shows at once that the
+/// capacity has fallen. The peer's probes delay acknowledgements by less.
 const FALLEN_FRACTION: f64 = 0.6;
-/// 2 rounds of a probe of the RTT until little is in flight, and its packets come back.
+/// 2 rounds at the start of a probe of the RTT are not measured, since until then the lane's own
+/// queue drains.
 const PROBE_RTT_ROUNDS_BEFORE: u32 = 2;
 /// 1 round of a probe of the RTT in which the RTT is measured: every packet of it left without a
 /// queue of the lane.

@@ -23,8 +23,8 @@ impl MinRtt {
         self.least
     }
 
-    /// Takes an RTT. One that is no longer than by half of a queue confirms the least, since jitter
-    /// seldom lets the same packet be as fast.
+    /// Updates the least RTT by the RTT of a packet. One longer by up to half of a queue confirms
+    /// the least, since jitter seldom lets packets be as fast.
     pub fn note(&mut self, rtt: Span, now: TimeNs) {
         if !self.is_measured {
             self.replace(rtt, now);

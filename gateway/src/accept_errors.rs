@@ -37,7 +37,8 @@ impl AcceptErrors {
         }
     }
 
-    /// Returns the log line for an error at `now`; `None` while the last line is young.
+    /// Returns the log line for an error of an accept at `now`; `None` while the log throttle
+    /// suppresses it.
     fn line(&self, error: &io::Error, now: TimeNs) -> Option<String> {
         let suppressed = self.throttle.permit(now)?;
         let what = format!("{} could not be accepted: {error}", self.connection);

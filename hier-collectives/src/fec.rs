@@ -23,12 +23,12 @@ const PARITY_SIGMAS: f64 = 4.0;
 /// Reed-Solomon code.
 const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets in each BDP: while more are expected to be lost at each sending so far, the end of a
-/// collective that has parity grows by 1.5 BDP. Of n packets, n x loss^2 are lost twice.
+/// 0.02 packets: while more packets of one BDP are expected to be lost in every sending so far, the
+/// tail grows by 1.5 BDP. Of n packets, n x loss^2 are lost twice.
 const LOST_AGAIN_PER_BDP_MAX: f64 = 0.02;
 
-/// 4: the end of a collective that has parity (its tail) has at most four times 1.5 BDP, or four
-/// segments if longer. Each 1.5 BDP stands for one more loss of a packet.
+/// 4 lengths of 1.5 BDP, or 4 segments if longer: the longest tail with parity. Each length stands
+/// for one more loss of the same packet.
 const TAIL_ROUNDS_MAX: u64 = 4;
 
 /// 2 ms: the time beyond a round trip after which a packet loss is detected, due to timers at both

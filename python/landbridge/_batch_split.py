@@ -93,7 +93,7 @@ class LocalBatchSplit:
         self._recent: list[list[float]] = []
 
     def handle_speeds(self, speeds: Sequence[float]) -> bool:
-        """Notes the ranks' speeds in a finished step, and changes the split if another one would
+        """Stores the ranks' speeds in a finished step, and changes the split if another one would
         save time.
 
         Args:
@@ -119,7 +119,7 @@ class LocalBatchSplit:
     def handle_exchange(
         self, speeds: Sequence[float], agreed: Sequence[int], states: Sequence[int]
     ) -> bool:
-        """Notes the speeds and hashes that all ranks exchanged after a step, and changes the split
+        """Stores the speeds and hashes that all ranks exchanged after a step, and changes the split
         if needed.
 
         An exchange that fails on some ranks only leaves ranks with different splits. The next

@@ -362,7 +362,7 @@ class StoreCall(_PendingRequest):
         return self._answer
 
     def _set_answer(self, answer: Any) -> None:
-        """Notes the answer, which ``wait`` returns once the call is finished."""
+        """Stores the answer, which ``wait`` returns once the call is finished."""
         self._answer = answer
 
     def _finish(self, failure: errors.LandbridgeError | None) -> None:

@@ -108,7 +108,7 @@ impl Measured {
         self.cells.iter().find(|cell| cell.row.is_same(row))
     }
 
-    /// Notes as skipped the packets of each call, where no gateway counts them.
+    /// Records as skipped the packets of each call, where no gateway counts them.
     pub fn skip_missing_counters(&mut self) {
         let ours = self.cells.iter().filter(|cell| cell.row.who == Contender::Landbridge);
         let samples: Vec<&Sample> = ours.flat_map(|cell| &cell.samples).collect();
@@ -117,7 +117,7 @@ impl Measured {
         }
     }
 
-    /// Notes a measurement that was skipped, with the reason.
+    /// Records a measurement that was skipped, with the reason.
     pub fn skip(&mut self, what: String) {
         eprintln!("SKIPPED: {what}");
         self.skipped.push(what);

@@ -157,7 +157,7 @@ impl Bench {
         true
     }
 
-    /// Notes the contenders that are missing, once each. Returns for each row whether it is
+    /// Records the contenders that are missing, once each. Returns for each row whether it is
     /// skipped.
     fn skip_missing(&self, measured: &mut Measured) -> Vec<bool> {
         let mut told: Vec<Contender> = Vec::new();

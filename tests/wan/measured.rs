@@ -59,7 +59,7 @@ pub struct Took {
 }
 
 impl Measured {
-    /// Notes a measurement that was skipped, with the reason.
+    /// Records a measurement that was skipped, with the reason.
     pub fn skip(&mut self, what: String) {
         eprintln!("SKIPPED: {what}");
         self.skipped.push(what);

@@ -58,7 +58,7 @@ impl CapacitySource {
 
 impl FromStr for CapacitySource {
     type Err = Infallible;
-    /// Takes the word of a generated kind as such, and all else as a path.
+    /// Reads the word of a generated kind as such, and all else as a path.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let kind = text.trim().parse().map(Self::Synthetic);
         Ok(kind.unwrap_or_else(|()| Self::File(PathBuf::from(text))))

@@ -13,7 +13,8 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Returns the workspace that this program was built in.
+    /// Returns the workspace that this program was built in; `may_install` allows stages to install
+    /// missing programs.
     pub fn current(may_install: bool) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
         let ours = std::env::current_exe().expect("the system knows who runs");

@@ -47,7 +47,7 @@ pub unsafe fn write_output_argument<T>(
     Ok(())
 }
 
-/// Checks that a pointer can lead to a value.
+/// Checks that a pointer is neither NULL nor misaligned; the error names the argument `name`.
 fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
     if pointer.is_null() {
         return Err(CallError::invalid(format!("{name} is NULL")));
@@ -190,7 +190,7 @@ pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Returns a number, or `None` where the caller gave none.
+/// Returns an optional number of the options; `None` for [`NO_NUMBER`].
 pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }

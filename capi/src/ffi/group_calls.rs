@@ -123,7 +123,7 @@ unsafe fn read_connect_options(
     ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
 }
 
-/// Writes what a group knows.
+/// Writes rank, size, epoch, last committed step and present status of a group to `info`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn landbridge_wait_free(
     unsafe { report(error, call) }
 }
 
-/// Tells whether a wait would return at once.
+/// Writes whether a wait would return at once to `is_done`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

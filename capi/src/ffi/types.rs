@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_double, c_int, c_uchar};
 /// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
 pub const ERROR_TEXT_BYTES: usize = 1280;
 
-/// No rank or user, where options ask for a number.
+/// 2^32 - 1: the value by which options give no rank or user.
 pub const NO_NUMBER: u32 = u32::MAX;
 
 /// `landbridge_error`.

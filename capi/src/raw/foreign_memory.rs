@@ -19,7 +19,7 @@ unsafe impl Send for ForeignMemory {}
 unsafe impl Sync for ForeignMemory {}
 
 impl ForeignMemory {
-    /// Takes note of `bytes` bytes of the program; `None` for none.
+    /// Describes `bytes` bytes of the program from `start` on; `None` for none.
     ///
     /// # Errors
     /// The pointer is NULL, or the range leaves the address space.
@@ -73,6 +73,7 @@ impl ForeignMemory {
         unsafe { std::ptr::copy(buffer.address().cast_const(), self.start, self.bytes) };
     }
 
+    /// Asserts that `buffer` is as long as this memory.
     fn check_length(&self, buffer: &ArenaBuffer) {
         let range = buffer.range();
         assert_eq!(range.end - range.start, self.bytes as u64);

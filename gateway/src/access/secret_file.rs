@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// `rwx` of the group and of others: the access that a secret file must not grant.
 const FOREIGN_ACCESS: u32 = 0o077;
-/// `r--` of the group.
+/// 0o040, `r--` of the group: the permission bit by which the group of a secret file may read it.
 const GROUP_READS: u32 = 0o040;
 
 /// Mode and owner of a secret file that only those who may can read.
@@ -91,7 +91,8 @@ impl SecretFileError {
         }
     }
 
-    /// Returns the command that mends it.
+    /// Returns the advice that mends the fault: a `chmod` command, or a sentence where the file
+    /// cannot be read.
     pub fn advice(&self) -> String {
         match self {
             Self::Unreadable { source, .. } => unreadable_secret_advice(source).to_owned(),

@@ -173,8 +173,8 @@ pub fn check_socket_peer(
     Err(SocketAccessError::ForeignPeer { path: socket.to_owned(), user, trusted })
 }
 
-/// Says whose a socket is to which the system refused a connection, or whose the folder that this
-/// user may not enter.
+/// Returns the error of a refused connection, with owner and mode of the socket, or of the folder
+/// that this user may not enter.
 pub fn denied_socket_access(socket: &Path) -> SocketAccessError {
     let visible = socket.ancestors().find_map(|path| Some((path, examine_socket_path(path)?)));
     let (path, [owner, group, mode]) = match visible {

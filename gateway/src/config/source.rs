@@ -91,7 +91,7 @@ impl<'a> ConfigSource<'a> {
         Faults::empty_file(self.path)
     }
 
-    /// Takes all faults recorded so far; `None` when there is none.
+    /// Removes and returns all faults recorded so far; `None` when there is none.
     pub(super) fn take_faults(&self) -> Option<Faults> {
         Faults::collect(self.faults.take())
     }

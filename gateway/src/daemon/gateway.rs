@@ -130,9 +130,9 @@ impl Gateway {
         self.credentials.send_replace(Arc::new(credentials));
     }
 
-    /// Takes up the jobs of the region file, read again, in place of those so far. Trainers of a
-    /// removed job are disconnected; those of a job with another token stay attached.
-    /// `restart_needed` names changed keys that need a restart, for the status.
+    /// Replaces the jobs by those of the region file, read again. Trainers of a removed job are
+    /// disconnected; those of a job with another token stay attached. `restart_needed` names
+    /// changed keys that need a restart, for the status.
     pub async fn update_jobs(&self, jobs: Vec<JobSpec>, restart_needed: Vec<String>) {
         let sessions = self.job_settings.sessions(&jobs);
         let update = JobsUpdate { jobs: sessions, restart_needed };

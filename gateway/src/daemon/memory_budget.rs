@@ -41,8 +41,8 @@ pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount
 /// 64 MiB: pages of a gateway's program, its stacks and its queues beside `memory`. At rest 16 MiB
 /// were measured.
 const PROGRAM_RESIDENT_BYTES: u64 = 64 << 20;
-/// 128 MiB: private memory of the same, also where no page was touched yet. At rest 90 MiB were
-/// measured, of which lanes have a part of `memory`.
+/// 128 MiB: private memory that a gateway's program, stacks and queues map beside `memory`, touched
+/// or not. At rest 90 MiB were measured, of which lanes have a part of `memory`.
 const PROGRAM_PRIVATE_BYTES: u64 = 128 << 20;
 /// 128 MiB: files of the program and of libraries, and what the allocator maps for a moment.
 const PROGRAM_MAPPED_BYTES: u64 = 128 << 20;

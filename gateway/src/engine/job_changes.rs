@@ -18,9 +18,9 @@ use tracing::info;
 use units::TimeNs;
 
 impl Engine {
-    /// Takes up the jobs of the region file, unless the gateway drains. A new job gets a session,
-    /// and those that stay get their new shares of memory and links. A removed job keeps its
-    /// session without ranks.
+    /// Replaces the jobs by those of the region file, unless the gateway drains. A new job gets a
+    /// session, and those that stay get their new shares of memory and links. A removed job keeps
+    /// its session without ranks.
     pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
         let JobsUpdate { jobs, restart_needed } = update;
         if self.draining.is_some() {
@@ -43,7 +43,7 @@ impl Engine {
         self.introduce_jobs();
     }
 
-    /// Notes that another gateway serves a job, and answers if this one does not.
+    /// Records that another gateway serves a job, and answers if this one does not.
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the name is not that of the group.

@@ -53,7 +53,8 @@ impl Engine {
         }
     }
 
-    /// Handles a step in the life of an arriving segment.
+    /// Handles an event of an arriving segment: its header, which gets a place, its progress, or
+    /// its end.
     pub(super) fn handle_arrival_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::Arrival { from, id, group, header, reply } => {

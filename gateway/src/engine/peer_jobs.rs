@@ -41,8 +41,8 @@ pub(super) struct DifferingJob {
 }
 
 impl PeerJobs {
-    /// Notes what a gateway says of a job. What its earlier starts said is void. Beyond
-    /// [`PEER_JOBS_MAX`] jobs of a gateway, further ones are ignored.
+    /// Records the state of a job at another gateway. An entry of an earlier start of it is void.
+    /// Beyond [`PEER_JOBS_MAX`] jobs of a gateway, further ones are ignored.
     pub fn note_job(&mut self, from: GatewayId, boot: BootId, group: GroupId, job: PeerJob) {
         let new = || GatewayJobs { boot, jobs: BTreeMap::new() };
         let known = self.gateways.entry(from).or_insert_with(new);

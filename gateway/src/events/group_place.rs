@@ -4,9 +4,10 @@ use hier_collectives::ids::Epoch;
 
 /// 2^63: the bit that marks a caller's tag, in place of an epoch and a count.
 const TAG: u64 = 1 << 63;
-/// 32 bits: the count of makings in an epoch of the parent. The epoch is in the bits above it.
+/// 32 bits: the low part of a place, which counts the groups made in an epoch of the parent. The
+/// epoch is in the bits above it.
 const COUNT_BITS: u32 = 32;
-/// 2^31 epochs: places have that many, so that later epochs repeat them.
+/// 2^31 epochs: the most that the place of a group can tell apart; later epochs repeat the numbers.
 const EPOCHS: u64 = 1 << 31;
 
 /// 2^64 - 1: the place of a group of two ranks for their sends. Each pair of ranks has one.

@@ -63,7 +63,8 @@ impl EventWriter {
         self.stream.flush().await
     }
 
-    /// Says that nothing follows.
+    /// Ends the sending side of the trainer's connection, so that the trainer reads the end of the
+    /// stream.
     ///
     /// # Errors
     /// The connection is gone.

@@ -208,7 +208,7 @@ fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> Problem
     blocking_readiness(ProblemCause::Job, format!("job {}", job.job), found, remedy)
 }
 
-/// Returns the names of the peers whose state fits.
+/// Returns the gateway names of those peers whose state satisfies `fits`.
 fn names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
     peers.iter().filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
 }

@@ -64,7 +64,8 @@ async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>
     }
 }
 
-/// Samples the status each [`SAMPLE_INTERVAL`], for the first time after one.
+/// Samples the status every [`SAMPLE_INTERVAL`] for ever; the first sample is one interval from
+/// now.
 async fn sample_server_status(answers: &Answers) -> Infallible {
     let begin = tokio::time::Instant::now() + SAMPLE_INTERVAL;
     let mut ticks = tokio::time::interval_at(begin, SAMPLE_INTERVAL);

@@ -51,8 +51,8 @@ impl BatchSplit {
         &self.shares
     }
 
-    /// Takes all ranks' speeds in the last step, in samples per unit of time; returns true if the
-    /// split changes.
+    /// Splits the batch by all ranks' speeds in the last step, in samples per unit of time; returns
+    /// true if the split changes.
     ///
     /// A rank without samples passes its last speed.
     ///
@@ -83,7 +83,8 @@ impl BatchSplit {
         Ok(changes)
     }
 
-    /// Takes all ranks' speeds and digests after an exchange; returns true if the split changes.
+    /// Splits the batch by all ranks' speeds and digests after an exchange; returns true if the
+    /// split changes.
     ///
     /// A speed of 0 is not measured yet. The digests are [`Self::agreed_digest`] and
     /// [`Self::state_digest`] of each rank. An exchange that failed on some ranks only leaves them

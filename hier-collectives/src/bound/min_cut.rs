@@ -21,8 +21,8 @@ pub(super) struct HubFlows {
     pub to_hub: bool,
 }
 
-/// Returns the least maximum flow between region `hub` and another; without `hub`, between the
-/// first region and another.
+/// Returns the least maximum flow between region `hub`, or the first one, and another region, in
+/// the directions of `flows`.
 ///
 /// Every cut separates the hub from some region, so the least of these flows is the narrowest cut.
 pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows) -> BitRate {

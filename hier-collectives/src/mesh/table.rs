@@ -154,7 +154,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a report that a neighbour made or passed on.
+    /// Adds a report that a neighbour made or passed on to the graph.
     ///
     /// # Errors
     /// [`InvalidReport`]: the neighbour breaks the protocol.
@@ -253,7 +253,8 @@ impl ConnectionTable {
         self.outgoing.extend(report.up.iter().map(|to| (*to, report.clone())));
     }
 
-    /// Makes this gateway's report, with the next number.
+    /// Replaces this gateway's report by one of its present connections, with the next number, and
+    /// updates the graph.
     fn renew_report(&mut self, now: TimeNs) {
         self.number += 1;
         let of_state = |state: ConnectionState| {
@@ -302,8 +303,8 @@ impl ConnectionTable {
         state.unwrap_or(ConnectionState::Awaited)
     }
 
-    /// Counts the patience with a connection from when another way leads to its peer: before, the
-    /// peer itself is missing. Returns whether a connection is awaited again.
+    /// Begins to wait for a missing connection once another route reaches its peer. Returns whether
+    /// a connection is awaited again.
     fn follow_reachability(&mut self, now: TimeNs) -> bool {
         let mut again = false;
         let missing = self.own.iter_mut().filter(|(_, own)| own.state != ConnectionState::Up);

@@ -10,9 +10,10 @@ use units::TimeNs;
 
 /// Connections.
 impl Session {
-    /// Takes the connections between all gateways as they are known now. The engine calls this
-    /// whenever one has changed, or messages through other gateways may be lost. `why` is the
-    /// reason for which connections were lost, for the text of a failure.
+    /// Adopts the graph of connections, repeats messages that may be lost, and ends the epoch if it
+    /// was cut. The engine calls it whenever a connection has changed, or messages through other
+    /// gateways may be lost. `why` is the reason for which connections were lost, for the text of a
+    /// failure.
     ///
     /// The epoch ends if a gateway cannot be reached any more, or if data need a connection that is
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
@@ -25,8 +26,8 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
-    /// Takes the connections that were up before this session began. Asks all gateways to repeat
-    /// their messages: nobody took them until now.
+    /// Adopts the connections that were up before this session began. Asks all gateways to repeat
+    /// their messages: no session received them until now.
     pub fn handle_late_start(&mut self, graph: &Arc<ConnectionGraph>, now: TimeNs) {
         self.handle_connections(graph, "", now);
         let peers: Vec<GatewayId> = self.epoch.members().reachable_peers().collect();

@@ -173,15 +173,15 @@ impl Session {
         self.end_epoch(failure, None, now);
     }
 
-    /// Takes a measurement of the link to another region. The engine calls this when rate, RTT or
-    /// loss changed noticeably.
+    /// Reports the measured state of the link to region `to` to the first gateway, which makes
+    /// plans. The engine calls this when rate, RTT or loss changed noticeably.
     pub fn handle_link(&mut self, to: RegionId, state: LinkState) {
         self.epoch.handle_link(to, state, &mut self.actions);
     }
 
-    /// Takes the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the plan
-    /// is taken up if it uses a link that has come back, or is faster than the one in force, over
-    /// links as they were `reported`. Outside an epoch it is the plan of the next one.
+    /// Handles the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the
+    /// plan is taken up if it uses a link that has come back, or is faster over the links
+    /// `reported`. Outside an epoch it is the plan of the next one.
     pub fn handle_planned(&mut self, reported: &Fabric, plan: Option<Plan>, now: TimeNs) {
         if !self.epoch.is_active() {
             self.epoch.keep_plan_for_entry(reported, plan);
@@ -227,7 +227,8 @@ impl Session {
         }
     }
 
-    /// Takes a rank's post of a collective. Every outcome reaches the rank as a [`RankEvent`].
+    /// Begins a collective of a rank, or refuses it. Every outcome reaches the rank as a
+    /// [`RankEvent`].
     pub fn handle_post(&mut self, rank: RankId, post: Post, now: TimeNs) {
         let Some(local) = self.collectives.local_rank(rank) else { return };
         let sequence = post.sequence;
@@ -269,14 +270,14 @@ impl Session {
         Some(Failure::new(FailureCode::BadPost, text))
     }
 
-    /// Takes a rank's commit of all collectives that the rank posted since its previous commit. The
-    /// answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
+    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
     pub fn handle_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         self.commits.handle_commit(rank, commit, &self.collectives, cx);
     }
 
-    /// Takes the header of an arriving segment. Returns the place for the segment's bytes, or the
+    /// Judges the header of an arriving segment. Returns the place for the segment's bytes, or the
     /// reason to discard them.
     ///
     /// # Errors
@@ -314,8 +315,7 @@ impl Session {
         self.transfer.handle_header(from, header, &self.epoch, &mut self.actions)
     }
 
-    /// Takes the end of a segment's stream and of its lease; `whole` says whether all bytes
-    /// arrived.
+    /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived.
     pub fn handle_arrival_end(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_and_context(now);
         let Some(end) = transfer.handle_stream_end(lease, whole, &mut cx) else { return };
@@ -338,7 +338,8 @@ impl Session {
         }
     }
 
-    /// Takes the end of a task that [`Action::Reduce`] or [`Action::Copy`] began.
+    /// Continues the collective whose task, begun by [`Action::Reduce`] or [`Action::Copy`], has
+    /// ended.
     pub fn handle_task_done(&mut self, task: TaskId, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_and_context(now);
         let Some(sequence) = transfer.handle_task_done(task, &mut cx) else { return };

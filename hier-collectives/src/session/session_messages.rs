@@ -14,7 +14,7 @@ use std::sync::Arc;
 use units::TimeNs;
 
 impl Session {
-    /// Takes a control message from a peer.
+    /// Checks and handles a control message of the gateway `from`.
     ///
     /// # Errors
     /// [`PeerError`]: the message is against the protocol and had no effect.

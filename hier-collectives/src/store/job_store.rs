@@ -78,7 +78,7 @@ impl JobStore {
         [self.requests.deadline(), self.repeat.due()].into_iter().flatten().min()
     }
 
-    /// Takes a request of a trainer, which is within the limits.
+    /// Handles a trainer's request, which is within the limits.
     pub fn handle_request(
         &mut self,
         caller: StoreCaller,
@@ -104,8 +104,8 @@ impl JobStore {
         self.go_on(now);
     }
 
-    /// Takes a change of connections, or the loss of messages: other gateways may have missed
-    /// messages, or may have been started anew.
+    /// Repeats probes, announcements and commands, because other gateways may have missed messages
+    /// or been started anew.
     pub fn handle_connections(&mut self, now: TimeNs) {
         match &mut self.leader {
             Some(leader) => leader.probe_all(&mut self.replica),
@@ -137,7 +137,7 @@ impl JobStore {
         self.go_on(now);
     }
 
-    /// Takes a message of another gateway.
+    /// Checks and handles a message of another gateway.
     ///
     /// # Errors
     /// [`StoreViolation`]: the message is against the rules and had no effect.
@@ -158,7 +158,7 @@ impl JobStore {
         handled
     }
 
-    /// Takes a message at the leader.
+    /// Handles, at the leader, a message of another gateway.
     fn handle_follower_message(
         &mut self,
         from: GatewayId,
@@ -195,7 +195,7 @@ impl JobStore {
         Ok(())
     }
 
-    /// Takes a message of the leader.
+    /// Handles, at a gateway that does not lead, a message of the leader.
     fn handle_leader_message(&mut self, message: StoreMessage) -> Result<(), StoreViolation> {
         let replica = &mut self.replica;
         let answers = match message {
@@ -233,13 +233,14 @@ impl JobStore {
         Ok(())
     }
 
-    /// Tells the leader that this gateway holds a state or has requests.
+    /// Queues the message `Present`, by which the leader learns that this gateway uses the store.
     fn announce(&mut self) {
         let present = StoreMessage::Present { boot: self.boot };
         self.actions.push_back(to_leader(present));
     }
 
-    /// Gives commands to the leader, answers what is known, and collects messages.
+    /// Answers requests whose outcome is known and hands due commands to the leader, until nothing
+    /// changes. Then collects outgoing messages.
     fn go_on(&mut self, now: TimeNs) {
         loop {
             let answers = self.requests.follow(&self.replica);

@@ -1,10 +1,11 @@
 //! The limits of a job's store. A request beyond one is refused, and changes nothing.
 
-/// 1,024 bytes: the longest key.
+/// 1,024 bytes: the longest key of a job's store.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// 48 KiB: the longest value, and the longest item of a queue. It fits a message of a trainer.
 pub const VALUE_BYTES_MAX: usize = 48 << 10;
-/// 56 KiB: the most bytes of keys and values in one request or answer, for the same reason.
+/// 56 KiB: the most bytes of keys and values in one request or answer, which fits a trainer's
+/// message.
 /// Tested by `requests_at_the_limits_fit_a_local_message`.
 pub const REQUEST_BYTES_MAX: usize = 56 << 10;
 /// 1,024 keys: the most in one request.
@@ -23,5 +24,5 @@ pub const COMMAND_WINDOW: u64 = 64;
 pub const SNAPSHOT_BYTES_MAX: usize = 32 << 20;
 /// 64 KiB: the bytes of one piece of a snapshot, so that other messages pass between pieces.
 pub const PIECE_BYTES: usize = 64 << 10;
-/// 16 pieces: the most that a gateway has asked for and not got.
+/// 16 pieces of a snapshot: the most that a gateway has requested and not received.
 pub const PIECES_ASKED_MAX: usize = 16;

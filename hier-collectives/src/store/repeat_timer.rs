@@ -23,7 +23,8 @@ impl StoreRepeatTimer {
         self.due
     }
 
-    /// Starts the timer when an answer is awaited, and resets it when none is.
+    /// Starts the timer at `now` if `is_waiting` and it does not run yet. Resets it if nothing is
+    /// awaited.
     pub fn run_while(&mut self, is_waiting: bool, now: TimeNs) {
         if !is_waiting {
             *self = Self::default();
@@ -32,7 +33,8 @@ impl StoreRepeatTimer {
         }
     }
 
-    /// Returns whether messages are to be repeated now.
+    /// Returns whether unanswered messages are due; if so, it also begins the next wait, which is
+    /// twice as long.
     pub fn is_over(&mut self, now: TimeNs) -> bool {
         let is_over = self.due.is_some_and(|due| due <= now);
         if is_over {
@@ -41,7 +43,8 @@ impl StoreRepeatTimer {
         is_over
     }
 
-    /// Begins to wait, twice as long as before.
+    /// Sets the next due time after a wait twice as long as the last one, from [`REPEAT_AFTER_MIN`]
+    /// to [`REPEAT_AFTER_MAX`].
     fn begin(&mut self, now: TimeNs) {
         self.waited = (self.waited + self.waited).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX);
         self.due = Some(now + self.waited);

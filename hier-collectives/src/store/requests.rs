@@ -179,7 +179,8 @@ impl StoreRequests {
         !self.commands.is_empty() || self.queries.values().any(waits)
     }
 
-    /// Follows the state of this gateway. Returns the answers that all gateways know to be true.
+    /// Runs waiting requests against the replica, and returns the answers that rest on committed
+    /// versions.
     pub fn follow(&mut self, replica: &StoreReplica) -> Vec<AnsweredRequest> {
         let (Some(state), Some(version), Some(committed)) =
             (replica.state(), replica.version(), replica.committed())

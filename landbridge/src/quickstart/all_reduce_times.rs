@@ -31,7 +31,7 @@ pub(super) struct AllReduceTimes {
 }
 
 impl AllReduceTimes {
-    /// Adds the times of one rank to those of the all-reduce.
+    /// Extends the times of the all-reduce, so that they span those of one more rank.
     pub(super) fn add_rank(&mut self, rank: RankTimes) {
         let RankTimes { posted_ns, ready_ns, wan_begin_ns, wan_end_ns } = rank;
         self.posted_ns = self.posted_ns.max(posted_ns);

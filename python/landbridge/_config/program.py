@@ -18,7 +18,7 @@ from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
 from .._protocol.credential_file import check_regular_file
 from ..errors import ConfigError, LimitReached
 
-#: The version of the JSON that this package reads.
+#: 1: the version of the JSON of ``landbridge config`` that this package reads.
 _ANSWER_VERSION = 1
 #: The fields of the JSON that this package reads, with their types, by the name of their list.
 _ANSWER_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {

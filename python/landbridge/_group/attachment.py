@@ -31,16 +31,16 @@ _RETRY_PAUSE_MIN_S = 0.1
 #: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
 #: found.
 _RETRY_PAUSE_MAX_S = 1.0
-#: 2 s: longest time for which the folder of a gateway that starts is closed to its users. It takes
-#: microseconds.
+#: 2 s: how long a refusal by the socket's folder is retried, since a gateway that starts closes the
+#: folder for microseconds.
 _DENIED_MAX_S = 2.0
 #: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after
 #: the other.
 _WARNING_DELAY_S = 30.0
 #: 600 s: shortest pause between two warnings of a rank about troubles of one kind.
 _WARNING_PAUSE_S = 600.0
-#: 5 s: a silence that is shorter proves no gateway to be stopped. One that runs answers within 2 s,
-#: even while an earlier process of the rank is attached.
+#: 5 s: a gateway that answers nothing for so long counts as stopped. A running one answers within 2
+#: s, even while an earlier process of the rank is attached.
 _ANSWER_MAX_S = 5.0
 #: 2 s: longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md.
@@ -222,7 +222,7 @@ class FailedAttempts:
         self._first_wait: errors.RanksTimedOut | None = None
 
     def note_failure(self, failure: errors.CollectiveFailed | errors.AttachError) -> None:
-        """Notes the failure of an attempt that another one follows."""
+        """Keeps the failure of an attempt that another one follows."""
         self._last = failure
         if self._first_wait is None and isinstance(failure, errors.RanksTimedOut):
             self._first_wait = failure
@@ -272,7 +272,7 @@ class TroubleLog:
         self._warned: dict[type[errors.AttachError], float] = {}
 
     def end_trouble(self) -> None:
-        """Notes that the gateway was met, or that another wait for it begins."""
+        """Ends the trouble, because the gateway was met, or another wait for it begins."""
         self._told, self._since = "", None
 
     def note_trouble(self, failure: errors.AttachError, now: float, deadline: float) -> None:

@@ -28,8 +28,8 @@ class JobState(GroupState):
         self._last_number = 0
 
     def begin_connection(self, connection: Connection) -> None:
-        """Takes over a new connection, on which the rank is in no epoch and in no group but the
-        job, and starts its reader thread."""
+        """Replaces the connection by a new one, on which the rank is in no epoch and in no group
+        but the job. Starts its reader thread."""
         # Not while another thread still ends the previous connection.
         with self._ending, self._lock:
             self.connection, self.ended, self.is_over = connection, None, True
@@ -191,7 +191,7 @@ class SubgroupState(GroupState):
         self.job.departures.append(self.place.number)
 
     def _make_locks(self) -> None:
-        """Takes the locks of the job."""
+        """Uses the locks of the job, because all groups of a rank share them."""
         self._lock, self._changed, self._ending = self.job.locks
 
     def _post_refusal(self) -> errors.LandbridgeError | None:

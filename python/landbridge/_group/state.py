@@ -106,12 +106,12 @@ class GroupState:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the group has been in an epoch and is not closed. It stays so after a failure
-        that ``recover`` mends."""
+        """Whether the rank has agreed to an epoch at least once and the group is open, even after
+        its gateway was lost."""
         return self.agreements > 0 and not self.closed
 
     def agree_to_epoch(self) -> None:
-        """Notes that the trainer begins its step in the current epoch."""
+        """Allows posts of the current epoch, in which the trainer begins its step."""
         with self._lock:
             self._agreed, self._end_reason = self.epoch, None
             self._makings = 0
@@ -124,8 +124,8 @@ class GroupState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no collective of any group is under way, so that the gateway will free no more
-        memory."""
+        """Whether no collective of this group is under way; ``JobState`` looks at all groups of the
+        rank."""
         return self.has_ended_all
 
     def posted_collectives(self) -> list[PostedCollective]:
@@ -198,7 +198,7 @@ class GroupState:
             return self.connection, self.epoch, sequence
 
     def register_commit(self, commit: Commit) -> tuple[Connection, int]:
-        """Notes a step to commit, and returns the connection and the epoch for the request. Raises
+        """Adds a step to commit, and returns the connection and the epoch for the request. Raises
         ``BadRequest`` for a step under way or while ``COMMITS_MAX`` are, and otherwise as
         ``register_collective``."""
         with self._lock:
@@ -216,8 +216,8 @@ class GroupState:
             return self.connection, self.epoch if covered is None else covered
 
     def register_store_call(self, call: StoreCall) -> tuple[Connection, int]:
-        """Notes a request to the store, and returns the connection and the number for it. Waits while
-        ``STORE_CALLS_MAX`` are under way. Raises ``StoreDisconnected`` or ``Closed``."""
+        """Adds a request to the store, and returns the connection and the number for it. Waits
+        while ``STORE_CALLS_MAX`` are under way. Raises ``StoreDisconnected`` or ``Closed``."""
         with self._lock:
             self._wait_for_change(
                 lambda: len(self.store_calls) < STORE_CALLS_MAX or self.ended is not None, None

@@ -60,7 +60,8 @@ class _CgroupFiles(NamedTuple):
     reclaimable: tuple[str, str]
 
 
-#: Above ``memory.high`` the kernel kills no process, but slows it down to a standstill.
+#: The files of a cgroup of version 2. Above ``memory.high`` the kernel kills no process, but slows
+#: it down to a standstill.
 _CGROUP_V2 = _CgroupFiles(
     ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")
 )

@@ -294,7 +294,7 @@ class Connection:
             raise
 
     def _stop_reading(self, reason: str) -> None:
-        """Notes the reason of the connection's end, and wakes the reader thread, which ends it."""
+        """Stores the reason of the connection's end, and wakes the reader thread, which ends it."""
         if not self._is_over:
             self._end_reason = reason
         self._is_over = True

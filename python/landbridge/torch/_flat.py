@@ -263,8 +263,7 @@ class FlatGrads:
         return handle_gradient
 
     def _handle_gradient(self, bucket: _GradientBucket, parameter: torch.Tensor) -> None:
-        """Notes that a parameter's gradient is complete, and posts the buckets that are
-        complete."""
+        """Marks a parameter's gradient as complete, and posts the buckets that are complete."""
         self._incomplete = True
         bucket.check_gradient(parameter)
         if not self._sending:
@@ -371,7 +370,8 @@ class _GradientBucket:
             )
 
     def note_gradient(self, parameter: torch.Tensor) -> None:
-        """Notes that the gradient of a parameter is complete, and the weights it belongs to."""
+        """Marks the gradient of a parameter as complete, and keeps the version of the weights it
+        belongs to."""
         self.missing.discard(id(parameter))
         self._weight_versions[id(parameter)] = parameter._version
 

@@ -296,6 +296,7 @@ def _tell_states_their_wrappers() -> None:
 
     @functools.wraps(register)
     def register_and_note(self: DistributedDataParallel, state: Any, hook: Any) -> None:
+        """Registers a hook as PyTorch does, and adds the wrapper to the hook's ``State``."""
         register(self, state, hook)
         if isinstance(state, State):
             state._trained.note_wrapper(self)

@@ -172,8 +172,8 @@ class _Ranks(NamedTuple):
 
 
 def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
-    """Returns whether this rank can send its state, and why not. A rank without a finished step is
-    never asked to."""
+    """Returns ``_IS_SENDABLE``, or ``_IS_UNSENDABLE`` with the reason, for the state of this rank.
+    A rank without a finished step is never asked to send."""
     if step:
         try:
             check_training_state(_resume_state_of_parts(parts))

@@ -182,8 +182,8 @@ class _ReductionStages:
             raise errors.SiteFailed(self._broken)
 
     def note_breakage(self, error: Exception) -> errors.SiteFailed:
-        """Notes that this trainer can no longer take part in the site's reductions, and returns the
-        ``SiteFailed`` to raise.
+        """Records that this trainer can no longer take part in the site's reductions, and returns
+        the ``SiteFailed`` to raise.
 
         Trainers of the site that wait for it fail when its process ends.
         """

@@ -73,7 +73,7 @@ class BroadcastRoom:
             chunk //= 2
 
     def agree_on_chunk(self, told: list[int]) -> None:
-        """Takes over the shortest of the chunks that the ranks have told, by rank. Raises
+        """Sets the chunk to the shortest of those that the ranks have told, by rank. Raises
         ``ArenaFull`` if a rank has no room."""
         without = ", ".join(str(rank) for rank, nbytes in enumerate(told) if not nbytes)
         if without:

@@ -37,13 +37,13 @@ class TrainedParameters:
         self._has_told = False
 
     def note_wrapper(self, wrapper: Any) -> None:
-        """Notes a wrapper to which the hook was added."""
+        """Adds a wrapper to which the hook was added."""
         alive = [known for known in self._wrappers if known() is not None]
         self._wrappers = [*alive, weakref.ref(wrapper)]
 
     def note_bucket(self, bucket: GradBucket) -> list[str]:
-        """Notes the parameters of a bucket. At the last bucket of a ``backward``, returns the names
-        of the trained parameters that were in no bucket; at others, none."""
+        """Adds the parameters of a bucket to those averaged. At the last bucket of a ``backward``,
+        returns the names of the trained parameters that were in no bucket; at others, none."""
         if bucket.index() == 0:
             self._averaged = set()
         parameters = bucket.parameters()

@@ -130,7 +130,7 @@ def _check_tensor(tensor: torch.Tensor, way: str) -> None:
 
 
 def _pack_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any]]:
-    """Returns the packed keys and values of a dictionary. A packed key may have no hash."""
+    """Returns packed keys and values as a list of pairs, because packed keys may be unhashable."""
     return [
         (_pack(key, f"{way} key {key!r}", copies), _pack(item, f"{way}[{key!r}]", copies))
         for key, item in value.items()
@@ -235,6 +235,7 @@ def _unpack_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) ->
     return flat[0] if shape is None else flat.reshape(shape).copy()
 
 
+#: The function that unpacks each kind of packed tuple, by the tuple's second item.
 _UNPACKERS: dict[str, Callable[..., Any]] = {
     "tuple": _unpack_tuple,
     "int": _unpack_integer,

@@ -33,8 +33,8 @@ impl HostReceipts {
         self.received.iter_mut().for_each(Vec::clear);
     }
 
-    /// Notes that a site took from `begin` to `end` to receive a packet. Receipts of a site come in
-    /// order of time.
+    /// Records that a site took from `begin` to `end` to receive a packet. Receipts of a site come
+    /// in order of time.
     pub(super) fn add_receipt(&mut self, site: usize, begin: TimeNs, end: TimeNs) {
         let of_it = &mut self.received[site];
         let before = of_it.last().map_or(Span::ZERO, |receipt| receipt.total);

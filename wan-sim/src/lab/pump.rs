@@ -103,7 +103,7 @@ impl PumpedLink {
         offered
     }
 
-    /// Takes the fates that the link has decided by `now`, and records them.
+    /// Returns the fates that the link has decided by `now`, and records them.
     fn take_decided(&mut self, now: TimeNs, recorder: &Recording) -> Vec<Decided> {
         let decided = self.link.take_decided(now);
         if let Some(recorder) = recorder {
@@ -399,7 +399,7 @@ impl SegmentRuns {
         Self { done: Vec::new(), last: None, before_port }
     }
 
-    /// Takes out the only run, if it holds all `segments` of the buffer, undamaged.
+    /// Removes and returns the only run, if it holds all `segments` of the buffer, undamaged.
     fn take_whole(&mut self, segments: usize) -> Option<SegmentRun> {
         let whole = |run: &mut SegmentRun| {
             run.start == 0 && run.end == segments && run.damage == FrameDamage::default()

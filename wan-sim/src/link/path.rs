@@ -161,7 +161,7 @@ impl Path {
         self.codel.first_entered().map(|entered| self.bottleneck.next_start(entered))
     }
 
-    /// Takes the packets that leave the queue of CoDel at `now`, the time of the next decision.
+    /// Removes the packets that leave the queue of CoDel at `now`, the time of the next decision.
     /// Returns each with its fate.
     pub(super) fn decide(&mut self, now: TimeNs, script: &Script) -> Vec<(Undecided, Fate)> {
         let codel = match self.spec.discipline() {

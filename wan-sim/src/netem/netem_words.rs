@@ -39,7 +39,7 @@ impl<'a> NetemWords<'a> {
         Some(value)
     }
 
-    /// Takes a probability in percent as the value of `word`, and refuses a correlation after it.
+    /// Reads a probability in percent as the value of `word`, and refuses a correlation after it.
     pub(super) fn take_probability(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
         let chance = self.take_value(word, PERCENT_SPELLING, parse_netem_word)?;
         self.refuse_correlation(word)?;
@@ -57,7 +57,7 @@ impl<'a> NetemWords<'a> {
         }
     }
 
-    /// Takes the distribution of delays: `uniform` or `normal`.
+    /// Reads the distribution of delays: `uniform` or `normal`.
     pub(super) fn take_distribution(&mut self) -> Result<Shape, NetemError> {
         match self.next_word().unwrap_or_default() {
             "uniform" => Ok(Shape::Uniform),
@@ -74,7 +74,7 @@ impl<'a> NetemWords<'a> {
         }
     }
 
-    /// Takes a loss model: a probability, or `gemodel` with its one to four probabilities.
+    /// Reads a loss model: a probability, or `gemodel` with its one to four probabilities.
     pub(super) fn take_loss(&mut self) -> Result<Loss, NetemError> {
         match self.0.front().copied() {
             Some("gemodel") => {
@@ -104,7 +104,7 @@ impl<'a> NetemWords<'a> {
         }
     }
 
-    /// Takes target and interval of CoDel; RFC 8289's values where none are given.
+    /// Reads target and interval of CoDel; RFC 8289's values where none are given.
     pub(super) fn take_codel(&mut self) -> Result<Codel, NetemError> {
         let Some(target) = self.take_value_if_any(parse_netem_span) else {
             return Ok(Codel::RECOMMENDED);
@@ -113,7 +113,7 @@ impl<'a> NetemWords<'a> {
         Ok(Codel { target, interval })
     }
 
-    /// Takes thresholds, probability and perhaps weight of RED.
+    /// Reads thresholds, probability and perhaps weight of RED.
     pub(super) fn take_red(&mut self) -> Result<Red, NetemError> {
         let min = self.take_value("red", RED_SPELLING, parse_netem_word)?;
         let max = self.take_value("red", RED_SPELLING, parse_netem_word)?;
@@ -122,14 +122,14 @@ impl<'a> NetemWords<'a> {
         Ok(Red { min, max, probability, weight })
     }
 
-    /// Takes rate and burst of a policer.
+    /// Reads rate and burst of a policer.
     pub(super) fn take_policer(&mut self) -> Result<Policer, NetemError> {
         let rate = self.take_value("policer", POLICER_SPELLING, parse_netem_rate)?;
         let burst = self.take_value("policer", POLICER_SPELLING, parse_netem_word)?;
         Ok(Policer { rate, burst })
     }
 
-    /// Takes the overhead of a rate in bytes a packet; 0 where none is given.
+    /// Reads the overhead of a rate in bytes a packet; 0 where none is given.
     pub(super) fn take_overhead_bytes(&mut self) -> Result<u16, NetemError> {
         let Some(overhead) = self.take_value_if_any(parse_netem_word::<i64>) else {
             return Ok(0);

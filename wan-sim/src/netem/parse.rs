@@ -62,7 +62,7 @@ struct ParsedWords {
 }
 
 impl ParsedWords {
-    /// Takes the values of `word` from `words`.
+    /// Reads the values of `word` from `words`.
     fn take_word(&mut self, word: &str, words: &mut NetemWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => {

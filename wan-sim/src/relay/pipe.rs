@@ -146,7 +146,7 @@ impl Pipe {
         }
     }
 
-    /// Takes memory for a batch, new where none is spare. Old bytes stay in the buffer, so that a
+    /// Returns memory for a batch, new where none is spare. Old bytes stay in the buffer, so that a
     /// reader need not fill it with zeros again.
     fn take_spare_memory(&mut self) -> (Vec<u8>, Vec<BatchMember>) {
         let (data, mut members) = self.spare.pop().unwrap_or_default();

@@ -58,7 +58,8 @@ impl RelayState {
         offered
     }
 
-    /// Takes the fates that the link with index `direction` has decided by `now`, and records them.
+    /// Returns the fates that the link with index `direction` has decided by `now`, and records
+    /// them.
     pub(super) fn take_decided(&mut self, direction: usize, now: TimeNs) -> Vec<Decided> {
         let decided = self.links[direction].take_decided(now);
         if let Some(recorder) = &mut self.recorder {

@@ -27,7 +27,7 @@ impl VirtualSocket {
         Self { medium, address, timer }
     }
 
-    /// Takes the datagrams that are due into `buffers`; returns how many.
+    /// Moves the datagrams that are due into `buffers`; returns how many.
     ///
     /// Where none is due, registers the task of `cx` and returns the time of the next datagram as
     /// the error.

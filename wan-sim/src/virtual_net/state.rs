@@ -189,7 +189,8 @@ impl NetState {
         }
     }
 
-    /// Passes a datagram on as the fate has it that a link gave to the packet `name`.
+    /// Delivers, holds or drops a datagram by the fate that the link of `stage` gave to its packet
+    /// `name`.
     fn take_fate(
         &mut self,
         stage: Stage,
@@ -375,8 +376,8 @@ impl NetState {
         moved.map(|(address, _)| *address).or_else(at_home)
     }
 
-    /// Takes the waker of the reader at `address`, if the reader would sleep past its next
-    /// datagram.
+    /// Removes and returns the waker of the reader at `address`, if the reader would sleep past its
+    /// next datagram.
     pub(super) fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
         let address = self.socket_behind(address).unwrap_or(address);
         let due = self.next_due(address)?;

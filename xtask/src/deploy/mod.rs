@@ -68,7 +68,7 @@ pub fn run_deploy() -> ExitCode {
     stage_runner::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
 }
 
-/// Builds the program, has it check all config files, and shells all scripts.
+/// Builds the program, has it check all config files, and has the shells parse all scripts.
 fn check_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
     check_example_configs_stage(workspace)?;

@@ -75,7 +75,7 @@ fn make_user_and_folder(
     Ok(())
 }
 
-/// Copies a text file with a change.
+/// Copies the text file `from` to `to`, changed by `change`.
 fn copy_with(
     from: &Path,
     to: &Path,

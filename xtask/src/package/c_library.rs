@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Package of the C library.
 const PACKAGE: &str = "landbridge-c";
-/// Path of the header.
+/// Path of the C header in the workspace, which packages install as `landbridge.h`.
 const HEADER: &str = "capi/include/landbridge.h";
 /// Version of the workspace, for programs that ask pkg-config.
 const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -63,7 +63,8 @@ pub fn packages_folder(workspace: &Workspace) -> PathBuf {
     workspace.target_folder().join("package/dist")
 }
 
-/// Makes all packages and writes them with their checksums. Returns their folder.
+/// Builds and writes all packages with their checksums, and returns their folder. With
+/// `is_verified`, compares them with a second build first.
 fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, CommandFailure> {
     let folder = workspace.target_folder().join("package");
     let time = SourceTime::find(&workspace.root)?;

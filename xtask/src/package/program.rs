@@ -86,7 +86,8 @@ impl ProgramBuildSettings<'_> {
         self.examine(path).map(Some)
     }
 
-    /// Finds out what a program needs.
+    /// Returns the built program at `path` with its shared libraries and the newest version of
+    /// glibc that it needs.
     pub fn examine(&self, path: PathBuf) -> Result<Program, CommandFailure> {
         let bytes = std::fs::read(&path).map_err(|error| file_tree_failure(&path, &error))?;
         let line = CommandLine::in_path(&["ldd", &path.display().to_string()]);

@@ -90,7 +90,8 @@ impl ArenaHandover {
         }
     }
 
-    /// Returns whether the gateway has the arena, or is sent its bytes.
+    /// Returns whether the gateway shares the arena's memory, or exchanges its bytes over the
+    /// connection.
     pub(in crate::client) fn transport(&self) -> Transport {
         match self {
             Self::Memfd { .. } | Self::InProcess { .. } => Transport::Shared,

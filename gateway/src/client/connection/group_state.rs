@@ -127,8 +127,8 @@ impl GroupState {
         OperationReceivers { ready: ready_receiver, done: done_receiver }
     }
 
-    /// Takes the reason why posts of ranks ended the last epoch, if no collective of this rank
-    /// failed for it. The next post of this rank would be the wrong one, too.
+    /// Removes and returns the reason why posts of ranks ended the last epoch, if no collective of
+    /// this rank failed for it. The next post of this rank would be the wrong one, too.
     pub fn take_untold_failure(&mut self) -> Option<Failure> {
         self.untold.take()
     }
@@ -153,7 +153,7 @@ impl GroupState {
         Some(Failure::new(FailureCode::EpochEnded, text))
     }
 
-    /// Takes up a new epoch, whose first collective has the number `next`. `ended` is the reason why
+    /// Begins a new epoch, whose first collective has the number `next`. `ended` is the reason why
     /// the one before ended.
     fn begin_epoch(&mut self, epoch: Epoch, next: Sequence, ended: Option<Failure>) {
         self.note_epoch_end(ended);
@@ -165,7 +165,7 @@ impl GroupState {
         self.makings = 0;
     }
 
-    /// Notes why the epoch before ended; `None` if this rank was not in it.
+    /// Stores why the epoch before ended; `None` if this rank was not in it.
     fn note_epoch_end(&mut self, ended: Option<Failure>) {
         let was_member = self.epoch != Epoch::default();
         // A collective of that epoch without a result fails for the same reason, a little later.
@@ -196,7 +196,8 @@ impl GroupState {
 }
 
 impl GroupState {
-    /// Applies an event of the gateway.
+    /// Updates epoch, collectives and commits of the group by an event of the gateway, and
+    /// completes what it ends.
     pub fn handle_event(&mut self, event: RankEvent) {
         match event {
             RankEvent::EpochBegan { epoch, next, committed, ended } => {

@@ -52,8 +52,8 @@ impl LinkOutages {
         Self { down: BTreeMap::new(), warnings }
     }
 
-    /// Follows the connections between gateways at `now`; returns the lines to log. `why` is the
-    /// reason for which connections are lost.
+    /// Updates the outages by the connections between gateways at `now`; returns the lines to log.
+    /// `why` is the reason for which connections are lost.
     pub fn follow(
         &mut self,
         fabric: &Fabric,

@@ -51,7 +51,7 @@ impl ProblemLog {
         Self { patience, lasting: BTreeMap::new(), warnings }
     }
 
-    /// Notes the problems of the gateway at `now`; returns the lines to log.
+    /// Updates the log by the problems of the gateway at `now`; returns the lines to log.
     pub fn note_problems(
         &mut self,
         problems: &[ProblemReport],

@@ -75,7 +75,8 @@ impl Job {
         }
     }
 
-    /// Takes a fact that a session noted.
+    /// Acts on a fact that a group's session noted: ends counted groups, divides link rates by a
+    /// new plan, and logs.
     fn handle_note(&mut self, id: GroupId, note: SessionNote, shared: &EngineShared) {
         let now = shared.host.now();
         if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {

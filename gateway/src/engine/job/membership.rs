@@ -110,7 +110,8 @@ impl GroupMembership {
         own.all(|rank| self.local.contains(rank) || self.left.contains(rank))
     }
 
-    /// Notes what another gateway says; returns what that changes.
+    /// Records that another gateway knows the group; returns whether it is the first time, or it
+    /// has made the group again.
     pub fn note_peer(&mut self, from: GatewayId, said: PeerMember) -> PeerChange {
         match self.peers.insert(from, said) {
             None => PeerChange::First,

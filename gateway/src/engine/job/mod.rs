@@ -198,18 +198,19 @@ impl Job {
         self.world.id == id || self.groups.contains_key(&id)
     }
 
-    /// Returns a group of the job, whose session may ask for actions then.
+    /// Returns a group of the job, and notes that actions of its session are to be performed.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
         self.touched.insert(id);
         self.untouched_group(id)
     }
 
-    /// Returns a group of the job.
+    /// Returns a group of the job without noting that its session may have actions.
     fn untouched_group(&mut self, id: GroupId) -> Option<&mut Group> {
         if id == self.world.id { Some(&mut self.world) } else { self.groups.get_mut(&id) }
     }
 
-    /// Calls `handle` with every group.
+    /// Calls `handle` with every group, and notes that actions of their sessions are to be
+    /// performed.
     pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut Group)) {
         self.touched.extend(self.groups.keys());
         handle(&mut self.world);
@@ -250,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Notes when the session of a group wants to be called.
+    /// Stores when the session of a group wants to be called.
     fn note_deadline(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let deadline = group.session.poll_timeout();

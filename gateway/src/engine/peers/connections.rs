@@ -23,7 +23,7 @@ impl Peers {
         self.connections.routes().reaches(gateway)
     }
 
-    /// Takes a report of connections that a peer made or passed on.
+    /// Adds a report of connections, which a peer made or passed on, to the table of connections.
     ///
     /// # Errors
     /// [`InvalidReport`]: the peer breaks the protocol.

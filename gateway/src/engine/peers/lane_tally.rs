@@ -33,7 +33,8 @@ impl LaneTally {
         Self { traffic: handle.count_traffic(), ..Self::default() }
     }
 
-    /// Takes the next measurement of the lane.
+    /// Replaces the lane's measurements by newer ones, and computes how busy its thread was in
+    /// between.
     pub fn note(&mut self, measured: &LaneMeasurement, now: TimeNs) {
         (self.silence, self.shared) = (measured.silence, measured.shared);
         let noted = measured.thread.at.since(self.thread.at);

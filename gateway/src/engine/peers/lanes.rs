@@ -23,7 +23,8 @@ use tracing::info;
 use units::{Span, TimeNs};
 
 impl Peers {
-    /// Takes the number of lanes that a peer wants.
+    /// Records how many lanes a peer wants, which decides with this gateway's wish how many are in
+    /// use.
     pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LaneWishMessage) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.number.note_wish(wish);
@@ -114,7 +115,7 @@ impl Peer {
         }
     }
 
-    /// Takes lanes away that are not in use, or that the peer has ended, one step further. Returns
+    /// Ends lanes that are not in use, or that the peer has ended, one step further. Returns
     /// whether the control messages to the peer have moved to another lane.
     fn retire_lanes(&mut self) -> bool {
         let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));

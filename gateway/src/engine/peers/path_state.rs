@@ -36,7 +36,7 @@ impl PathState {
         Self { delay, missing_since: None, due: None, is_checking: false, findings: None }
     }
 
-    /// Notes whether lanes are missing at `now`. Returns whether a check of the path has to begin.
+    /// Records since when lanes are missing. Returns whether a check of the path has to begin.
     pub fn note_lanes(&mut self, missing: bool, now: TimeNs) -> bool {
         if !missing {
             (self.missing_since, self.due, self.findings) = (None, None, None);
@@ -51,7 +51,8 @@ impl PathState {
         true
     }
 
-    /// Notes the end of a check; `None` if it was not possible.
+    /// Stores the findings of the check that just ended; `None` says that the check was not
+    /// possible.
     pub fn note_findings(&mut self, findings: Option<PathFindings>) {
         self.is_checking = false;
         if self.missing_since.is_some() {

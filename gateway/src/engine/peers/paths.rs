@@ -6,7 +6,7 @@ use hier_collectives::ids::GatewayId;
 use units::TimeNs;
 
 impl Peers {
-    /// Notes which peers have missing lanes in use at `now`. Returns the paths whose check has to begin.
+    /// Returns the paths whose check has to begin, since lanes in use are missing at `now`.
     pub fn paths_to_check(&mut self, now: TimeNs) -> Vec<(GatewayId, LanePaths)> {
         let mut due = Vec::new();
         for (id, peer) in &mut self.peers {

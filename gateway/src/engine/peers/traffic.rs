@@ -175,7 +175,8 @@ impl Peer {
     }
 }
 
-/// Logs that the loss alarm of the peer `name` of `region` began or ended, and updates its metrics.
+/// Logs the start or end of a peer's loss alarm, as a warning if `is_warning`, and updates the
+/// alarm's metrics.
 fn log_peer_loss_alarm(
     (name, region): (&str, &str),
     peer: &Peer,

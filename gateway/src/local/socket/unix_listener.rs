@@ -49,8 +49,8 @@ impl UnixSocketListener {
         Ok(Self { socket: Arc::new(Mutex::new(watched)), problem })
     }
 
-    /// Returns the reason why trainers cannot attach, while there is one: the socket file is gone
-    /// and cannot be made again. It follows the state of the file by seconds.
+    /// Returns a channel with the reason why trainers cannot attach, if there is one. It lags
+    /// behind the socket file by seconds.
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.problem.clone()
     }

@@ -21,11 +21,13 @@ pub(super) struct StatusPage {
 
 /// Returns the page, which never changes while the program runs.
 pub(super) fn status_page() -> &'static StatusPage {
+    /// The status page, made at the first request and never changed.
     static PAGE: LazyLock<StatusPage> = LazyLock::new(make_page);
     &PAGE
 }
 
-/// Joins the parts of the page.
+/// Builds the status page from HTML, style and script, and the security policy that allows only
+/// these two.
 fn make_page() -> StatusPage {
     // A function keeps the names of the script from those of the browser.
     let script = ["\n(() => {", MODEL, TABLES, PICTURES, MAIN, "})();\n"].concat();

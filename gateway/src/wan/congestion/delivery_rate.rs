@@ -58,9 +58,10 @@ const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
 /// delivery rate. Their acknowledgements still reflect the old limit.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
-/// 2 round trips (10 ms or more each) of congestion each begin the measured rates anew. Later rounds
-/// of the same congestion, with fewer than [`DELIVERY_RATE_ROUNDS`] between two, add to them: one in
-/// which a queue had just been filled or emptied would else set the rate alone.
+/// 2 round trips (10 ms or more each): in the first two rounds of a congestion, the round's own
+/// delivery rate replaces the measured rates. Later rounds of the same congestion, with fewer than
+/// [`DELIVERY_RATE_ROUNDS`] between two, add to them. Else a round that had just filled or emptied
+/// a queue would set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
 /// 4 round trips (10 ms or more each) after congestion: bulk of a lane leaves at no more than
@@ -265,7 +266,7 @@ impl DeliveryRate {
         self.before = Some(LaneCounters { in_flight_bytes: 0, ..now });
     }
 
-    /// Notes an outage after a round without acknowledgements, or one that lost most of its bytes
+    /// Begins an outage after a round without acknowledgements, or one that lost most of its bytes
     /// in flight.
     fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
         let silent = acked_packets == 0
@@ -278,7 +279,8 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
-    /// Counts the rounds of present congestion, and those since the last congested one.
+    /// Counts consecutive rounds with congestion, and the rounds since the last one; `congested` is
+    /// about this round.
     fn note_congestion(&mut self, congested: bool) {
         if !congested {
             self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(1);

@@ -88,8 +88,8 @@ struct InFlightUnsentBytes {
 }
 
 impl InFlight {
-    /// Takes the congestion window and the rate of retransmissions of `windows`, and wakes the
-    /// sender.
+    /// Sets the congestion window and the rate of retransmissions to those of `windows`, and wakes
+    /// the sender.
     pub fn set_windows(&self, windows: &LaneWindows) {
         self.set_window(windows.congestion, windows.retransmission_rate);
     }
@@ -241,22 +241,21 @@ impl InFlight {
         self.has_traffic.notified().await;
     }
 
-    /// Notes that more than liveness probes and acknowledgements was sent; wakes a resting tuner.
+    /// Wakes a resting tuner, because more than liveness probes and acknowledgements was sent.
     pub fn note_traffic(&self) {
         if self.is_resting.swap(false, Ordering::Relaxed) {
             self.has_traffic.notify_one();
         }
     }
 
-    /// Notes that the connection uses another path: who waits for an event of this one waits no
-    /// more.
+    /// Wakes all who wait for an event of this path, because the connection uses another path now.
     pub fn abandon_path(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         self.freed.notify_one();
         self.note_traffic();
     }
 
-    /// Notes that the connection uses this path, which it may have left before.
+    /// Marks this path as the one that the connection uses, after it may have left the path before.
     pub fn resume_path(&self) {
         self.is_abandoned.store(false, Ordering::Relaxed);
     }
@@ -273,7 +272,7 @@ impl InFlight {
         self.lost.bytes()
     }
 
-    /// Notes that the peer has reported an ECN CE mark.
+    /// Records that the peer has reported an ECN CE mark.
     pub fn note_ecn_mark(&self) {
         self.ecn_marked.store(true, Ordering::Relaxed);
     }

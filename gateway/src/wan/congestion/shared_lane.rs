@@ -52,12 +52,12 @@ impl SharedLane {
         Self { model: LaneModel::new(terms, memory.found(), BEGIN), memory, begin: now }
     }
 
-    /// Takes the sending of a packet.
+    /// Tells the model that `bytes` bytes were sent at `now`.
     pub fn note_sent(&mut self, now: Instant, bytes: u64) {
         self.model.note_sent(self.time(now), bytes);
     }
 
-    /// Takes the acknowledgement of a packet.
+    /// Tells the model that a packet of `bytes` bytes, sent at `sent`, was acknowledged at `now`.
     pub fn note_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.model.note_acked(self.time(now), self.time(sent), bytes);
     }
@@ -69,7 +69,7 @@ impl SharedLane {
         self.follow_transition();
     }
 
-    /// Takes a loss of `bytes` bytes at once, or an ECN CE mark, which quinn reports as none.
+    /// Tells the model that `bytes` bytes were lost at once; 0 stands for an ECN CE mark.
     pub fn note_congestion(&mut self, bytes: u64) {
         if bytes > 0 {
             self.model.note_lost(bytes);
@@ -104,7 +104,7 @@ impl SharedLane {
         self.model.rate()
     }
 
-    /// Returns the state of the lane.
+    /// Returns phase, rivals, found rate and RTT, and losses of the lane, for status and metrics.
     pub fn view(&self) -> SharedLaneView {
         let model = &self.model;
         SharedLaneView {
@@ -115,7 +115,7 @@ impl SharedLane {
         }
     }
 
-    /// Logs a change of the phase, and keeps what is found by then.
+    /// Logs a new transition of the phase, and stores rate and RTT found so far in the path memory.
     fn follow_transition(&mut self) {
         let Some(Transition { from, to, reason }) = self.model.take_transition() else { return };
         if let Some(found) = self.model.found() {

@@ -186,8 +186,8 @@ impl LaneTelemetry {
         bytes + bytes * QUIC_HEADER_BYTES / mtu.saturating_sub(QUIC_HEADER_BYTES).max(1)
     }
 
-    /// Takes the time of `bytes` lost bytes off the pace of a shared lane, since their retransmission
-    /// does not wait for it.
+    /// Delays the next packets of a shared lane by the time of `bytes` lost bytes, since their
+    /// retransmission does not wait for the pace.
     pub fn charge_pace(&self, bytes: u64) {
         let pace = self.pace.load(Ordering::Relaxed);
         if pace > 0 {
@@ -240,7 +240,7 @@ impl LaneTelemetry {
         self.set_pace(Some(lane.pacing_rate()));
     }
 
-    /// Notes the processor time of the calling thread, which is the lane's.
+    /// Stores the processor time of the calling thread, which is the lane's.
     pub fn note_thread_time(&self, host: &dyn Host) {
         self.thread_used_ns.store(host.thread_time().ns(), Ordering::Relaxed);
         self.thread_noted_ns.store(host.now().ns(), Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl LaneTelemetry {
         }
     }
 
-    /// Notes how long the path is silent. Only the liveness monitor knows: packets that hold
+    /// Stores how long the path is silent. Only the liveness monitor knows: packets that hold
     /// acknowledgements alone are in flight, too, and nobody acknowledges them.
     pub fn note_silence(&self, silence: Span) {
         self.silence_ns.store(silence.ns(), Ordering::Relaxed);
@@ -307,7 +307,7 @@ impl LaneTelemetry {
         self.has_next_controller.store(true, Ordering::Release);
     }
 
-    /// Takes the congestion controller to change to; `None` when there is none, or it was taken.
+    /// Removes and returns the congestion controller to change to; `None` when there is none.
     pub fn take_next_controller(&self) -> Option<Box<dyn Controller>> {
         if !self.has_next_controller.swap(false, Ordering::Acquire) {
             return None;

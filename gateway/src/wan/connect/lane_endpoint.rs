@@ -296,7 +296,8 @@ impl From<quinn::ConnectionError> for HandshakeFailure {
     }
 }
 
-/// Completes the TLS handshake of an accepted connection in time, and serves the connection.
+/// Completes the TLS handshake of an accepted connection within the handshake timeout, and serves
+/// the connection to its end. Logs a refusal.
 async fn complete_lane_handshake_and_serve(
     spec: Arc<LaneSpec>,
     lane: u16,

@@ -113,9 +113,9 @@ impl LinkLimits {
         Ok(ends)
     }
 
-    /// Takes the rate limit of an operator at a peer, if the link is both ours and the peer's. One
-    /// with a lower number than the last has no effect. Returns the link's name if the limit has
-    /// changed.
+    /// Applies the rate limit of an operator at a peer, if the link is both ours and the peer's.
+    /// One with a lower number than the last has no effect. Returns the link's name if the limit
+    /// has changed.
     pub fn receive_override(
         &mut self,
         from: GatewayId,

@@ -174,7 +174,7 @@ impl TokenBucket {
         self.idle_since = self.idle_since.max(filling);
     }
 
-    /// Notes that a waiter has left the pacer: idle time begins now.
+    /// Begins idle time at `now`, because a waiter has left the pacer.
     pub fn note_waiter_left(&mut self, now: TimeNs) {
         self.idle_since = now;
     }

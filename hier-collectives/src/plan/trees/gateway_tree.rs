@@ -117,7 +117,8 @@ fn region_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
     gateways.filter_map(port).collect()
 }
 
-/// Divides the shares of a region among its gateways with a port.
+/// Divides the shares of a region among its gateways with a port. Each gateway serves a run of
+/// consecutive shares.
 ///
 /// Returns the first share that each gateway serves.
 fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec<(u64, GatewayId)> {

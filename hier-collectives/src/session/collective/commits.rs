@@ -89,8 +89,8 @@ impl Commits {
         self.committed
     }
 
-    /// Takes a rank's commit of all collectives that the rank posted since its previous commit. The
-    /// answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
+    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
     pub fn handle_commit(
         &mut self,
         rank: RankId,

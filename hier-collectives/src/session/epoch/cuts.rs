@@ -42,8 +42,8 @@ impl EpochState {
         edges.all(|(one, other)| graph.is_up(one, other))
     }
 
-    /// Takes the answer to [`Action::Plan`] outside an epoch, for the next one. Segments keep their
-    /// size.
+    /// Makes the answer to [`Action::Plan`] the plan of the next epoch, with the segment size of
+    /// the plan before.
     pub fn keep_plan_for_entry(&mut self, reported: &Fabric, plan: Option<Plan>) {
         self.links.end_planning();
         if self.links.is_planned_for(reported) {
@@ -128,7 +128,7 @@ impl EpochState {
         }
     }
 
-    /// Tells how the job goes on after connections were cut.
+    /// Returns the end of a failure's text: how the job goes on after connections were cut.
     fn outlook(&self, missing: &[GatewayId], cut: &BTreeSet<GatewayPair>) -> String {
         let (graph, local) = (self.members.graph(), &self.local);
         if !missing.is_empty() || graph.fabric_in_use(local.fabric()).is_none() {

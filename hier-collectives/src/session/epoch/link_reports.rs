@@ -24,8 +24,7 @@ const STEADY_LINK_FRACTION: f64 = 0.1;
 /// capacities are known no better.
 /// Tested by `a_plan_that_gains_nothing_is_not_taken_up`.
 const PLAN_GAIN_FRACTION: f64 = 0.05;
-/// 256 MiB: the buffer for which the predicted times of a new plan and the plan in force are
-/// compared.
+/// 256 MiB: the buffer for which a new plan must be predicted faster than the plan in force.
 const NOMINAL_BUFFER_SIZE: ByteCount = ByteCount::new(256 << 20);
 /// 4 links: the most changed links that the reason of a new plan names, so that its text stays
 /// short.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// Plans.
 impl EpochState {
-    /// Takes a better plan for the epochs to come. On the first gateway, also begins the change of
-    /// the epoch under way, from `oldest` on. Segments keep their size. Returns the switch when no
-    /// other gateway is awaited.
+    /// Keeps a better plan for later epochs. The first gateway also begins to change the present
+    /// epoch's plan, from `oldest` on. Segments keep their size. Returns the switch when no other
+    /// gateway is awaited.
     pub fn propose_plan(
         &mut self,
         plan: Plan,
@@ -181,8 +181,8 @@ impl EpochState {
         }
     }
 
-    /// Takes the answer to [`Action::Plan`] in an epoch. Returns the plan, with the changed links
-    /// in its reason, if it uses a link that has come back or is faster than the one in force.
+    /// Judges the answer to [`Action::Plan`] in an epoch. Returns a plan that uses a link that has
+    /// come back or is faster than the one in force. Its reason has the changed links.
     pub fn accept_better_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
         self.links.end_planning();
         let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());

@@ -10,7 +10,8 @@ use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 
 impl Transfer {
-    /// Takes the end of a reduction or copy. Returns its collective, unless that is forgotten.
+    /// Continues the segment whose reduction or copy has ended. Returns its collective, unless that
+    /// is forgotten.
     pub fn handle_task_done(&mut self, task: TaskId, cx: &mut Context<'_>) -> Option<Sequence> {
         let (key, task) = self.handles.end_task(task)?;
         let flow = self.flows.get_mut(&key.sequence)?;
@@ -44,7 +45,8 @@ impl Transfer {
         Some(key.sequence)
     }
 
-    /// Takes a subtree's partial that a task has made in scratch: frees its inputs and sends it on.
+    /// Frees the inputs of a subtree's partial that a task has made in scratch, and sends the
+    /// partial on.
     fn handle_partial_made(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
@@ -64,7 +66,7 @@ impl Transfer {
         self.send_to_all_peers(cx);
     }
 
-    /// Takes a segment as far from partials to result as the inputs that are here allow.
+    /// Starts the next reduction, send or copy of a segment for which all inputs are here.
     pub(super) fn advance_segment(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let me = cx.epoch.me();
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
@@ -108,7 +110,7 @@ impl Transfer {
         }
     }
 
-    /// Takes a result that came down the tree. Copies it into the slot if it landed in scratch
+    /// Places a result that came down the tree. Copies it into the slot if it landed in scratch
     /// before the local ranks had posted.
     fn take_parent_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
@@ -197,14 +199,15 @@ impl Transfer {
         }
     }
 
-    /// Takes a segment whose result is in place, and sends what can leave by it.
+    /// Marks the result of a segment as in place, copies it to the other local ranks, and sends
+    /// segments that are ready now.
     pub(super) fn handle_result_in_place(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         self.place_result(key, cx);
         self.send_to_all_peers(cx);
     }
 
-    /// Takes a segment's result that is in the first result slot, or in a contribution here, and
-    /// copies it to the other local ranks that get it. Where no result is due along this tree, the
+    /// Marks a segment's result as in place, in the first result slot or in a contribution here.
+    /// Copies it to the other local ranks that get it. Where no result is due along this tree, the
     /// parent has receipted the partial instead.
     pub(super) fn place_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };

@@ -34,8 +34,7 @@ pub(in crate::session) struct Landed {
 }
 
 impl Transfer {
-    /// Takes the header of a segment that arrives for a collective of this gateway. Returns the
-    /// place for the segment's bytes.
+    /// Finds a place for an arriving segment of a collective of this gateway, by its header.
     ///
     /// # Errors
     /// [`PeerError`]: the plan has no such segment, or the peer exceeded its unsolicited window.
@@ -159,8 +158,8 @@ impl Transfer {
         Ok(arrival)
     }
 
-    /// Takes the end of a stream, whole or cut off. Returns none when its collective is not known
-    /// any more.
+    /// Ends the lease of a stream, which has ended whole or was cut off. Returns none when its
+    /// collective is not known any more.
     pub fn handle_stream_end(
         &mut self,
         lease: LeaseId,

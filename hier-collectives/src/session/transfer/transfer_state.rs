@@ -73,12 +73,13 @@ impl Transfer {
         self.moved
     }
 
-    /// Begins an epoch, in which nothing is late yet.
+    /// Sets the time of the last progress to `now`, so that no stall is counted from before the
+    /// epoch.
     pub fn begin_epoch(&mut self, now: TimeNs) {
         self.moved = now;
     }
 
-    /// Ends an epoch: unsolicited windows are whole again on both sides.
+    /// Frees all unsolicited windows of both directions, because the epoch has ended.
     pub fn end_epoch(&mut self) {
         self.unsolicited.reset();
     }

@@ -83,7 +83,7 @@ impl StoreLeader {
         std::mem::take(&mut self.messages)
     }
 
-    /// Begins to lead if the store sleeps: somebody uses it.
+    /// Begins a ballot if the leader is asleep, because a gateway uses the store.
     pub fn wake(&mut self, replica: &mut StoreReplica) {
         if self.phase == LeaderPhase::Asleep {
             self.begin_ballot(replica);
@@ -95,7 +95,7 @@ impl StoreLeader {
         self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
     }
 
-    /// Returns the gateways that lack entries, or of which too little is known.
+    /// Returns the gateways whose promise, entries or snapshot the leader still waits for.
     pub fn lagging(&self, replica: &StoreReplica) -> Vec<GatewayId> {
         let last = replica.version().map(|version| version.index);
         let lags = |follower: &StoreFollower| match self.phase {
@@ -131,7 +131,7 @@ impl StoreLeader {
         self.fetch(replica);
     }
 
-    /// Hears that a gateway uses the store, or misses messages.
+    /// Begins to lead if the leader is asleep; otherwise asks the gateway `from` for its state.
     pub fn handle_present(&mut self, from: GatewayId, replica: &mut StoreReplica) {
         if self.phase == LeaderPhase::Asleep {
             self.wake(replica);
@@ -140,7 +140,8 @@ impl StoreLeader {
         }
     }
 
-    /// Takes a command of a gateway's present start, unless it was taken before.
+    /// Appends a command of a gateway's present start, unless it was appended before. Probes a
+    /// gateway of another start.
     pub fn handle_command(
         &mut self,
         from: GatewayId,
@@ -176,7 +177,8 @@ impl StoreLeader {
         self.advance_commit(replica);
     }
 
-    /// Takes the answer of a gateway to the last question.
+    /// Records a gateway's answer to the last probe, or begins a greater ballot if the gateway has
+    /// promised one.
     pub fn handle_promise(
         &mut self,
         from: GatewayId,
@@ -208,7 +210,8 @@ impl StoreLeader {
         }
     }
 
-    /// Learns which state a gateway holds.
+    /// Records the version that a gateway holds, and commits the entries that all gateways hold
+    /// now.
     pub fn handle_held(
         &mut self,
         from: GatewayId,
@@ -249,7 +252,8 @@ impl StoreLeader {
         }
     }
 
-    /// Takes a piece of the state that this gateway fetches.
+    /// Adds a piece to the snapshot that this gateway fetches, and leads with the state once it is
+    /// whole.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece fits no snapshot.
@@ -286,8 +290,8 @@ impl StoreLeader {
         self.choose_state(replica);
     }
 
-    /// Takes the latest state once all gateways have promised: leads with it if it is at hand, and
-    /// fetches it otherwise.
+    /// Leads with the latest state once all gateways have promised; fetches that state first if
+    /// another gateway holds it.
     fn choose_state(&mut self, replica: &mut StoreReplica) {
         if self.followers.values().any(|follower| follower.boot().is_none()) {
             return;
@@ -366,7 +370,8 @@ impl StoreLeader {
         self.messages.push((to, StoreMessage::Offer { to: boot, version, content }));
     }
 
-    /// Notes that a gateway holds the first `held` entries, and sends it what it lacks.
+    /// Marks a gateway as a follower that holds the first `held` entries, and sends it the rest and
+    /// the commit.
     fn follow(&mut self, id: GatewayId, boot: BootId, held: u64, replica: &StoreReplica) {
         let Some(follower) = self.followers.get_mut(&id) else { return };
         follower.phase = FollowerPhase::Following { boot, held };
@@ -390,7 +395,8 @@ impl StoreLeader {
         }
     }
 
-    /// Notes which entries all gateways hold, tells the gateways, and forgets what none lacks.
+    /// Commits the entries that all gateways hold, tells the gateways, and forgets entries that no
+    /// gateway lacks.
     fn advance_commit(&mut self, replica: &mut StoreReplica) {
         let (Some(version), Some(before)) = (replica.version(), replica.committed()) else {
             return;

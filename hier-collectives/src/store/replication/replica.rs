@@ -11,7 +11,7 @@ use crate::store::limits::PIECE_BYTES;
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::BTreeMap;
 
-/// 64 entries: the most that are kept although an earlier one has not arrived.
+/// 64 entries of the store's log: the most that a gateway keeps while an earlier entry is missing.
 const EARLY_ENTRIES_MAX: u64 = 64;
 
 /// The state of a store at one gateway.
@@ -70,7 +70,8 @@ impl StoreReplica {
         self.forget_transfers();
     }
 
-    /// Gives the state the version that it has under another ballot.
+    /// Gives the held state the version `version` of another ballot, of which nothing is committed
+    /// yet.
     pub(super) fn relabel(&mut self, version: StoreVersion) {
         if let Some(held) = &mut self.held {
             (held.version, held.commit) = (version, 0);
@@ -78,7 +79,8 @@ impl StoreReplica {
         self.forget_transfers();
     }
 
-    /// Forgets what has arrived or was prepared for another state.
+    /// Drops the snapshot that is arriving, the one that was encoded to send, and entries that came
+    /// early.
     fn forget_transfers(&mut self) {
         (self.receiver, self.snapshot) = (None, None);
         self.early.clear();
@@ -114,7 +116,8 @@ impl StoreReplica {
         StoreMessage::Promise { asked: ballot, probe, boot, promised, held }
     }
 
-    /// Takes the offer of a state, whose content may be at hand. Returns the answer.
+    /// Begins to receive the state that the leader offers, or relabels the held one if its content
+    /// is equal. Returns the answer.
     pub fn handle_offer(
         &mut self,
         version: StoreVersion,
@@ -140,7 +143,7 @@ impl StoreReplica {
         self.report_held().into_iter().collect()
     }
 
-    /// Takes a piece of the snapshot that the leader offered. Returns the next messages.
+    /// Adds a piece to the snapshot that the leader offered. Returns the next messages.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece fits no snapshot.
@@ -157,7 +160,7 @@ impl StoreReplica {
         Ok(self.report_held().into_iter().collect())
     }
 
-    /// Takes a piece of a snapshot under way. Returns the state once it is whole.
+    /// Adds a piece to the snapshot that is arriving. Returns the state once it is whole.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece fits no snapshot.
@@ -181,7 +184,7 @@ impl StoreReplica {
         }
     }
 
-    /// Takes pieces that were asked for as lost.
+    /// Treats requested pieces of the arriving snapshot as lost, so that they are requested again.
     pub(super) fn forget_asked_pieces(&mut self) {
         self.receiver.iter_mut().for_each(SnapshotReceiver::forget_asked);
     }
@@ -231,7 +234,7 @@ impl StoreReplica {
         self.report_held()
     }
 
-    /// Learns that all gateways hold a version.
+    /// Records that all gateways hold `version`, if it is of the ballot of the held state.
     pub fn handle_commit(&mut self, version: StoreVersion) {
         if self.version().is_some_and(|held| held.ballot == version.ballot) {
             self.advance_commit(version.index);

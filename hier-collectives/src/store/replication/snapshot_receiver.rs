@@ -48,13 +48,14 @@ impl SnapshotReceiver {
         next.collect()
     }
 
-    /// Takes pieces that were asked for as lost, so that they are asked for another time.
+    /// Marks requested pieces as missing, so that the next call of [`Self::offsets_to_ask`] returns
+    /// them.
     pub fn forget_asked(&mut self) {
         let asked = self.pieces.iter_mut().filter(|piece| **piece == PieceState::Asked);
         asked.for_each(|piece| *piece = PieceState::Missing);
     }
 
-    /// Takes a piece. Returns the whole snapshot once all pieces are there.
+    /// Adds a piece to the snapshot. Returns the whole snapshot once all pieces are there.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece belongs to a snapshot of another length.

@@ -32,7 +32,7 @@ struct MessageSearch {
 }
 
 impl Visit for MessageSearch {
-    /// Notes whether this field is the message.
+    /// Records whether this field is the message.
     fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
         self.is_found |= field.name() == MESSAGE;
     }

@@ -58,7 +58,7 @@ pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError>
     Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }
 
-/// Takes up jobs and renewed certificates on SIGHUP, and certificates also when their files have
+/// Reloads jobs and renewed certificates on SIGHUP, and certificates also when their files have
 /// changed.
 pub(super) async fn reload_changed_files(
     gateway: &Gateway,

@@ -139,7 +139,7 @@ mod tests {
         (manager, listening, folder)
     }
 
-    /// Takes all messages that have arrived.
+    /// Receives and returns all messages that have arrived.
     fn messages(listening: &UnixDatagram) -> Vec<String> {
         let mut found = Vec::new();
         let mut buffer = [0; 256];

@@ -130,8 +130,8 @@ impl Rendezvous {
         state.join(rank, epoch).unwrap_or(NextAction::Wait)
     }
 
-    /// Notes that a rank has ended its part of an attempt. Returns the outcome when it was the last
-    /// rank.
+    /// Records that a rank has ended its part of an attempt. Returns the outcome when it was the
+    /// last rank.
     pub fn ended(&self, rank: u32, attempt: Attempt, good: bool, now: TimeNs) -> Option<Over> {
         let mut state = self.lock();
         if state.attempt != Some(attempt) {
@@ -176,12 +176,12 @@ impl Rendezvous {
         state.here.clear();
     }
 
-    /// Notes that all faults have begun.
+    /// Records that all faults have begun.
     pub fn struck(&self) {
         self.lock().struck = true;
     }
 
-    /// Notes that all faults are over, so that one more attempt must be good.
+    /// Records that all faults are over, so that one more attempt must be good.
     pub fn healed(&self, now: TimeNs) {
         let mut state = self.lock();
         state.healed = Some(now);

@@ -82,7 +82,7 @@ impl World {
         lock(&self.gateways)[usize::from(index)].running.as_mut()?.gateway.take()
     }
 
-    /// Notes that a gateway has ended after its drain, and judges how long that took.
+    /// Records that a gateway has ended after its drain, and judges how long that took.
     pub(super) fn drained(&self, index: usize, process: &Process, begun: TimeNs) {
         let (now, late) = (self.now(), DRAINED_WITHIN + SHUT_DOWN_WITHIN);
         if now.since(begun) > late && !self.oracle.was_stopped(index, begun) {

@@ -69,7 +69,7 @@ impl Harm {
         Self { limits: Limits::of_the_page(), link_time, timeout, strikes: vec![] }
     }
 
-    /// Notes that a fault begins.
+    /// Records that a fault begins.
     pub fn begins(&mut self, fault: Fault, now: TimeNs) {
         // What is late comes after it.
         let late = if let FaultKind::Delay(by) = fault.what { by } else { Span::ZERO };
@@ -77,7 +77,7 @@ impl Harm {
         self.strikes.push(Strike { fault, begin, end, cuts_off: false });
     }
 
-    /// Notes that the lane that a fault has just struck was the only one.
+    /// Records that the lane that a fault has just struck was the only one.
     pub fn cuts_off(&mut self, fault: &Fault, now: TimeNs) {
         let just = self.strikes.iter_mut().rev().find(|strike| strike.fault == *fault);
         just.into_iter().filter(|strike| strike.begin == now).for_each(|s| s.cuts_off = true);

@@ -101,7 +101,7 @@ impl Oracle {
         self.collectives.contribution(tag, rank)
     }
 
-    /// Notes that a fault strikes.
+    /// Records that a fault strikes.
     pub fn struck(&self, fault: &Fault, now: TimeNs) {
         let mut state = self.lock();
         state.harm.begins(*fault, now);
@@ -112,19 +112,19 @@ impl Oracle {
         state.told.struck(fault, hit);
     }
 
-    /// Notes that the lane that a fault struck was the only one.
+    /// Records that the lane that a fault struck was the only one.
     pub fn cut_off(&self, fault: &Fault, now: TimeNs) {
         self.lock().harm.cuts_off(fault, now);
     }
 
-    /// Notes that a rank posts.
+    /// Records that a rank posts.
     pub fn posted(&self, tag: CollectiveId, rank: u32, now: TimeNs) {
         let mut state = self.lock();
         state.collectives.entry(tag).or_default().posts.insert(rank, now);
         state.under_way.insert((tag, rank));
     }
 
-    /// Notes that the process of a rank is gone, with all that the rank waited for.
+    /// Records that the process of a rank is gone, with all that the rank waited for.
     pub fn died(&self, job: usize, rank: u32) {
         self.lock().under_way.retain(|(tag, who)| (tag.job, *who) != (job, rank));
     }
@@ -247,7 +247,7 @@ impl Oracle {
         }
     }
 
-    /// Notes the last complete step that a rank knew of as an epoch began.
+    /// Records the last complete step that a rank knew of as an epoch began.
     pub fn knows(&self, job: usize, rank: u32, epoch: Epoch, step: Option<u64>) {
         let mut state = self.lock();
         let (of, known) = *state.known.entry(job).or_insert((epoch, step));
@@ -275,12 +275,12 @@ impl Oracle {
         }
     }
 
-    /// Notes that a gateway is gone, and the epoch with it.
+    /// Records that a gateway is gone, and the epoch with it.
     pub fn epoch_over(&self) {
         self.lock().known.clear();
     }
 
-    /// Notes that the slots of a collective are free again, and checks the contribution.
+    /// Records that the slots of a collective are free again, and checks the contribution.
     pub fn freed(&self, tag: CollectiveId, rank: u32, intact: bool, now: TimeNs) {
         let mut state = self.lock();
         let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
@@ -294,7 +294,7 @@ impl Oracle {
         }
     }
 
-    /// Notes the most memory that a gateway mapped for a job, and its limit, in bytes.
+    /// Records the most memory that a gateway mapped for a job, and its limit, in bytes.
     pub fn used(&self, gateway: &str, job: &str, most: u64, limit: u64) {
         let mut state = self.lock();
         state.told.used(most, limit);
@@ -304,7 +304,7 @@ impl Oracle {
         }
     }
 
-    /// Notes the time after the last fault at which a job works again.
+    /// Records the time after the last fault at which a job works again.
     pub fn recovered(&self, after: Span) {
         let mut state = self.lock();
         state.told.recovery = state.told.recovery.max(after);
@@ -325,7 +325,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a rank lost its connection to its gateway.
+    /// Records that a rank lost its connection to its gateway.
     pub fn detached(&self, job: usize, rank: u32, why: &str, now: TimeNs) {
         let mut state = self.lock();
         let who = self.who(job, rank);
@@ -335,7 +335,7 @@ impl Oracle {
         }
     }
 
-    /// Notes any other violated promise.
+    /// Records any other violated promise.
     pub fn wrong(&self, what: String) {
         self.blame(&mut self.lock(), what);
     }

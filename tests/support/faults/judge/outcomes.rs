@@ -85,7 +85,7 @@ impl RunSummary {
         self.fullest = fuller(self.fullest, Some((most, limit)));
     }
 
-    /// Notes the duration of a wait, by its outcome.
+    /// Records the duration of a wait, by its outcome.
     pub(in crate::faults) fn waited(
         &mut self,
         heard: &str,

@@ -72,7 +72,8 @@ impl RateWalk {
         Self { kind, kbits: 10_000, silent_until_ms: 0, throttled_until_ms: 0 }
     }
 
-    /// Returns the bits that pass in millisecond `ms`; call it for each in turn.
+    /// Advances the walk to millisecond `ms` and returns its rate in kbit/s, which is the bits in
+    /// that millisecond. Callers pass each millisecond in turn.
     fn kbits_at(&mut self, ms: u64, stream: &mut RandomStream) -> u64 {
         match self.kind {
             SyntheticCapacity::Cellular if ms % 100 == 1 => {

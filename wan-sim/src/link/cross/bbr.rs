@@ -77,7 +77,8 @@ impl Bbr {
         self.rate().map(|rate| gain * rate)
     }
 
-    /// Takes what an acknowledgement shows.
+    /// Updates round, delivery rate, phase, round trip and window of the model by an acknowledged
+    /// packet.
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         let new_round = ack.delivered_before >= self.round_ends_at;
         if new_round {
@@ -134,7 +135,8 @@ impl Bbr {
         self.rates.push_back((self.rounds, rate));
     }
 
-    /// Finds out, once a round, whether the rate still grows by a quarter.
+    /// Counts rounds in which the rate did not grow by a quarter; after three the link counts as
+    /// filled.
     fn look_for_growth(&mut self) {
         let Some(rate) = self.rate().filter(|_| !self.filled) else { return };
         if rate >= self.full_rate * GROWTH {

@@ -14,7 +14,7 @@ pub(super) enum Controller {
 }
 
 impl Controller {
-    /// Takes what an acknowledgement shows.
+    /// Updates window and rate of the flow by an acknowledged packet.
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         match self {
             Self::Cubic(cubic) => cubic.on_ack(ack),
@@ -23,7 +23,7 @@ impl Controller {
         }
     }
 
-    /// Takes the first loss of a round trip, with the packets that are in flight after it.
+    /// Reduces the window at the first loss of a round trip; `in_flight` packets are left after it.
     pub(super) fn on_congestion(&mut self, in_flight: u64) {
         match self {
             Self::Cubic(cubic) => cubic.on_congestion(),
@@ -32,7 +32,8 @@ impl Controller {
         }
     }
 
-    /// Takes that everything sent before a loss is acknowledged or lost.
+    /// Ends the reduction after a loss, because everything sent before the loss is acknowledged or
+    /// lost.
     pub(super) fn on_recovered(&mut self) {
         match self {
             Self::Cubic(_) | Self::NewReno(_) => {}
@@ -40,7 +41,7 @@ impl Controller {
         }
     }
 
-    /// Takes that no acknowledgement came for too long.
+    /// Reduces the window to one packet, because no acknowledgement came within the timeout.
     pub(super) fn on_timeout(&mut self) {
         match self {
             Self::Cubic(cubic) => cubic.on_timeout(),

@@ -127,7 +127,8 @@ impl CrossEngine {
         self.schedule(at, Event::Entry(packet));
     }
 
-    /// Takes the fate of a packet. Its acknowledgement takes `way_back`.
+    /// Schedules the acknowledgement of a delivered packet, `way_back` after its arrival; a dropped
+    /// packet gets none.
     pub(in crate::link) fn take_fate(&mut self, name: CrossName, fate: Fate, way_back: Span) {
         if let Some(delivery) = fate.delivery() {
             self.schedule_ack(name, delivery.at, way_back.max(WAY_BACK_MIN));
@@ -208,7 +209,8 @@ impl CrossFlow {
         Self { traffic, key, sender, armed, acks, sent: 0, last_entry, delivered_bytes }
     }
 
-    /// Takes the numbers of the packets that leave at `now`; none once the flow has stopped.
+    /// Sends the packets that are due at `now`, and returns their numbers; none once the flow has
+    /// stopped.
     fn take_sends(&mut self, now: TimeNs) -> Vec<u64> {
         if self.traffic.stop.is_some_and(|stop| now.ns() >= stop.ns()) {
             return Vec::new();

@@ -35,7 +35,7 @@ impl OnOffFlow {
         self.next_send
     }
 
-    /// Takes the numbers of the packets that leave at `now`.
+    /// Sends the packets that are due at `now`, and returns their numbers.
     pub(super) fn take_sends(&mut self, now: TimeNs) -> Vec<u64> {
         let mut sends = Vec::new();
         while self.next_send <= now {

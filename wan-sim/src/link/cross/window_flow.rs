@@ -73,7 +73,8 @@ impl WindowFlow {
         self.in_flight.len() as u64
     }
 
-    /// Takes the acknowledgement of the packet `number` at `now`.
+    /// Updates round trip, rate and controller by the acknowledgement of packet `number`, and gives
+    /// up packets overtaken by it.
     pub(super) fn on_ack(&mut self, now: TimeNs, number: u64) {
         let Some(sent) = self.in_flight.remove(&number) else {
             // Given up as lost, and only late.
@@ -123,7 +124,7 @@ impl WindowFlow {
         self.deadline = now + self.timeout();
     }
 
-    /// Takes the numbers of the packets that leave at `now`.
+    /// Sends the packets that window and pace allow at `now`, and returns their numbers.
     pub(super) fn take_sends(&mut self, now: TimeNs) -> Vec<u64> {
         let mut sends = Vec::new();
         while now >= self.start && self.has_room() && now >= self.paced_until {

@@ -149,6 +149,6 @@ impl<T> CodelQueue<T> {
     }
 }
 
-/// 16 intervals: a dropping state that ended less long ago is a good guess for the next, as RFC
-/// 8289 has it.
+/// 16 intervals: a dropping state that ended less long ago passes its count of drops to the next,
+/// as RFC 8289 has it.
 const RECENT_INTERVALS: u64 = 16;

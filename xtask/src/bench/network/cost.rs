@@ -78,7 +78,7 @@ fn build_with_symbols(root: &Path) -> Result<Option<PathBuf>, CommandFailure> {
     Ok(Some(workspace::workspace_target_folder().join("profiling")))
 }
 
-/// Conditions of the measurement, above the tables.
+/// Text on how the bench `cost` measures, in Markdown, which stands above the tables of its page.
 const CONDITIONS: &str = "\
 Gateways with one rank each all-reduce 64 MiB of f32 on one machine, over a loopback device of \
 the bench's own with the MTU of the row. The pacer holds the rate that the fabric says; at full \

@@ -163,7 +163,7 @@ impl PeerLiveness {
         now.since(TimeNs::from_ns(self.silent_ns.load(Ordering::Relaxed))) < span
     }
 
-    /// Notes that a lane ended at `now` because nothing came from the peer.
+    /// Stores the time `now` at which a lane ended because nothing came from the peer.
     pub(super) fn note_silent_end(&self, now: TimeNs) {
         self.ended_silent_ns.store(now.ns(), Ordering::Relaxed);
     }
@@ -301,7 +301,8 @@ fn discard_liveness_probes(connection: &Connection) {
     while let Poll::Ready(Ok(_)) = pin!(connection.read_datagram()).poll(&mut context) {}
 }
 
-/// Follows a connection to another path: wakes the tasks that wait for events of the path before.
+/// Sets the path of a connection to `present`, and wakes the tasks that wait for events of the path
+/// before.
 fn follow_liveness_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetry>) {
     if path.as_ref().is_some_and(|known| Arc::ptr_eq(known, present)) {
         return;

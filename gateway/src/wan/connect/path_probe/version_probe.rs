@@ -161,7 +161,7 @@ impl ProbeRound {
         [a, b, c, d, e, attempt, high, low]
     }
 
-    /// Notes the first answer to a probe, if `id` is one of this round.
+    /// Stores the first answer to a probe, if `id` is one of this round.
     fn note_answer(&mut self, id: [u8; ID_BYTES], now: TimeNs) {
         let [.., attempt, high, low] = id;
         let index = u16::from_be_bytes([high, low]);

@@ -231,8 +231,8 @@ impl LinkCapacity {
         Self { is_found_by_lanes: true, ..Self::new(link) }
     }
 
-    /// Takes the rate that the lanes of a pair of gateways have found together, in bits per second, of
-    /// which the pair has its `share`.
+    /// Sets the capacity by the rate in bits per second that the lanes of a pair of gateways have
+    /// found together. The pair has its `share` of the link.
     pub fn set_found(&mut self, bits_per_second: f64, share: PairShare) {
         if let Some(rate) = share.link_rate_for(bits_per_second) {
             let configured = self.link.rate.bits_per_second() as f64;
@@ -281,8 +281,9 @@ impl LinkCapacity {
         }
     }
 
-    /// Takes the counters of a pair of gateways, and evaluates the current span if it is complete.
-    /// The engine calls it every 100 ms while the link is in use, and every second otherwise.
+    /// Adds the counters of a pair of gateways to the current span, and evaluates the span if it is
+    /// complete. The engine calls it every 100 ms while the link is in use, and every second
+    /// otherwise.
     pub fn observe(&mut self, observation: &LinkObservation) {
         if self.is_too_slow_to_measure() {
             return;

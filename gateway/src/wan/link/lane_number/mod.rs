@@ -279,7 +279,7 @@ impl LaneNumber {
         self.is_trying() && self.reason == LaneReason::MorePaths
     }
 
-    /// Takes a wish of the peer; an older one than the last has no effect.
+    /// Stores a newer wish of the peer than the last one; ignores all others.
     pub fn note_wish(&mut self, wish: LaneWishMessage) {
         if self.peer.is_none_or(|last| wish.number > last.number) {
             self.peer = Some(wish);
@@ -291,7 +291,7 @@ impl LaneNumber {
         self.peer = None;
     }
 
-    /// Takes the state of the lanes, and changes the wanted number if that is due.
+    /// Evaluates the state of the lanes, and changes the wanted number if that is due.
     pub fn note_sample(&mut self, sample: &LaneSample) {
         let before = self.wanted();
         if self.in_use() != self.measured {
@@ -328,7 +328,8 @@ impl LaneNumber {
         self.peer.map_or(self.terms.most, |wish| wish.most.min(self.terms.most))
     }
 
-    /// Forgets measurements of another number of lanes.
+    /// Drops all spans and verdicts, because they were measured with another number of lanes in
+    /// use.
     fn begin_anew(&mut self, now: TimeNs) {
         (self.measured, self.measured_since) = (self.in_use(), now);
         self.span = None;
@@ -338,7 +339,7 @@ impl LaneNumber {
         self.sound_since = None;
     }
 
-    /// Adds a lane that is dialled in place of others.
+    /// Wants one more lane because another one is silent, unless the most lanes are wanted already.
     fn add_substitute(&mut self, now: TimeNs) {
         if self.wanted() < self.terms.most {
             let reason = LaneReason::SilentLane;
@@ -358,19 +359,21 @@ impl LaneNumber {
         self.extras.push(lane);
     }
 
-    /// Takes the last lane from the wanted ones.
+    /// Removes the last extra lane from the wanted ones, and sets the reason to that of the one
+    /// before.
     fn take_last(&mut self) {
         self.extras.pop();
         self.reason = self.extras.last().map_or(LaneReason::EarnsNothing, |lane| lane.reason);
     }
 
-    /// Takes the last lane away, and waits before the next trial.
+    /// Removes the last extra lane, and allows the next trial after the present pause.
     fn end_unneeded(&mut self, now: TimeNs) {
         self.take_last();
         self.retry_at = now + self.pause;
     }
 
-    /// Takes the last lane away after a trial in vain. The wait before the next one doubles.
+    /// Removes the last extra lane after a trial in vain, and doubles the pause before the trial
+    /// after the next.
     fn end_trial_in_vain(&mut self, now: TimeNs) {
         self.end_unneeded(now);
         self.pause = (self.pause + self.pause).min(TRIAL_PAUSE_MAX);
@@ -420,7 +423,7 @@ impl LaneNumber {
         }
     }
 
-    /// Takes the last lane away if it did not come up or has earned nothing for long.
+    /// Removes the last extra lane if it did not come up or has earned nothing for long.
     fn take_unneeded(&mut self, sample: &LaneSample) {
         let Some(last) = self.extras.last().copied() else { return };
         if last.reason == LaneReason::SilentLane {
@@ -480,7 +483,7 @@ impl LaneNumber {
         }
     }
 
-    /// Notes a span in demand, and begins the trial of one more lane if the demand is not met.
+    /// Adds a span in demand, and begins the trial of one more lane if the demand is not met.
     fn note_demand(&mut self, rates: SpanRates, sample: &LaneSample) {
         let is_full = sample.busiest >= CORE_FULL_FRACTION;
         let fills_core = is_full && rates.carried >= CORE_SHARE_BYTES_PER_SECOND;
