@@ -1,17 +1,20 @@
-"""Checks of a collective's arguments other than its arrays.
+"""Checks of the arguments of public functions, other than arrays.
 
-``Group`` checks all of them before it numbers a collective, because the gateway ends a connection
-on which a number has no post.
+``Group`` checks those of a collective before it numbers the collective, because the gateway ends a
+connection on which a number has no post. Booleans are no numbers, although Python adds them up.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-import reprlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._protocol.descriptor import CollectiveKind, Op
-from .errors import ConfigError
+from .errors import ConfigError, argument_error
 
 
 #: 1e290: the largest weight of a rank in an average. Gateways refuse a larger one, so that the sum
@@ -56,61 +59,141 @@ def check_collective_arguments(
         kind,
         check_integer_argument("root", root, 1 << 32),
         op,
-        _check_weight_argument(weight),
+        check_weight_argument(weight),
         check_integer_argument("layout", layout, 1 << 64),
         check_timeout_argument(timeout),
-        bool(flat),
+        _check_flag_argument("flat", flat),
     )
 
 
-def check_integer_argument(name: str, value: Any, limit: int) -> int:
-    """Returns the argument ``value`` as an integer from 0 to ``limit - 1``.
+def check_integer_argument(name: str, value: Any, limit: int, least: int = 0) -> int:
+    """Returns the argument ``value`` as an integer from ``least`` to ``limit - 1``.
 
     Raises:
         ConfigError: The value is no such integer.
     """
     try:
-        number = int(operator.index(value))
+        number = least - 1 if is_boolean(value) else int(operator.index(value))
     except TypeError:
-        number = -1
-    if not 0 <= number < limit:
-        text = f"accepted: whole numbers from 0 to {limit - 1}"
-        raise ConfigError(f"{name} {describe_argument(value)}: {text}")
+        number = least - 1
+    if not least <= number < limit:
+        raise argument_error(name, value, f"whole numbers from {least} to {limit - 1}")
     return number
 
 
-def describe_argument(value: Any) -> str:
-    """Returns an argument as Python writes it, shortened in the middle where it is long."""
+def is_boolean(value: Any) -> bool:
+    """Returns whether an argument is a boolean of Python, NumPy or torch."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def number_or_nan(value: Any) -> float:
+    """Returns an argument as a float; NaN for one that is no number, as texts and booleans are
+    none."""
+    # `float` reads texts, too, and they are no numbers even where they hold one.
+    is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
+    if isinstance(value, str) or is_boolean(value) or not is_number:
+        return math.nan
     try:
-        return reprlib.repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits.
-        return "a number of thousands of digits"
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # Such as an array of several.
+        return math.nan
+
+
+def check_text_argument(name: str, value: Any, accepted: str) -> str:
+    """Returns the argument ``value``, a text that UTF-8 can hold.
+
+    Raises:
+        ConfigError: The value is something else.
+    """
+    if not isinstance(value, str) or not _is_utf8(value):
+        raise argument_error(name, value, accepted)
+    return value
+
+
+def check_path_argument(name: str, value: Any) -> Path:
+    """Returns the argument ``value``, the path of a file.
+
+    Raises:
+        ConfigError: The value is no path: neither a text nor an ``os.PathLike`` of one, or empty.
+    """
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise argument_error(name, value, "the path of a file, a text or an os.PathLike")
+    return Path(text)
+
+
+def check_sequence_argument(name: str, value: Any, accepted: str) -> Sequence[Any]:
+    """Returns the argument ``value``, whose parts the caller checks, as a sequence.
+
+    Raises:
+        ConfigError: The value has no parts, or is one text.
+    """
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return tuple(value)
+    except TypeError as error:
+        raise argument_error(name, value, accepted) from error
+
+
+def _check_flag_argument(name: str, value: Any) -> bool:
+    """Returns the argument ``value``, a boolean. Raises ``ConfigError`` for anything else."""
+    try:
+        if is_boolean(value):
+            return bool(value)
+    except (ValueError, RuntimeError):  # An array of several.
+        pass
+    raise argument_error(name, value, "True or False")
+
+
+def _is_utf8(text: str) -> bool:
+    """Returns whether UTF-8 can hold a text: not one with halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_timeout_argument(timeout: Any) -> int:
     """Returns the argument ``timeout``, given in seconds, in nanoseconds.
 
     Raises:
-        ConfigError: The timeout is no number of seconds from 0 to 1.8e10.
+        ConfigError: The timeout is no number of seconds above 0 and up to 1.8e10.
     """
-    try:
-        number = int(round(timeout * 1e9))
-    except (TypeError, ValueError, OverflowError):  # Not a number, NaN or infinite.
-        number = -1
-    if not 0 <= number < 1 << 64:
-        text = "accepted: seconds, from 0 to 1.8e10"
-        raise ConfigError(f"timeout {describe_argument(timeout)}: {text}")
+    seconds = number_or_nan(timeout)
+    # Rounded up, so that a timeout never becomes 0.
+    number = math.ceil(seconds * 1e9) if 0 < seconds < math.inf else 0
+    if not 0 < number < 1 << 64:
+        raise argument_error("timeout", timeout, "seconds above 0, up to 1.8e10")
     return number
 
 
-def _check_weight_argument(weight: Any) -> float:
-    """Returns the argument ``weight``, a rank's weight in an average, as a float from 0 to 1e290.
-    Raises ``ConfigError`` if it is none."""
-    try:
-        number = float(weight)
-    except (TypeError, ValueError, OverflowError):
-        number = -1.0
+def check_wait_argument(timeout: Any) -> float | None:
+    """Returns the argument ``timeout`` of a wait for something under way, in seconds. It may be 0,
+    which only looks, and ``None`` waits without limit.
+
+    Raises:
+        ConfigError: The timeout is neither ``None`` nor a number of seconds from 0 on.
+    """
+    if timeout is None:
+        return None
+    seconds = number_or_nan(timeout)
+    if not seconds >= 0:
+        raise argument_error("timeout", timeout, "seconds from 0 on, or None")
+    return seconds
+
+
+def check_weight_argument(weight: Any) -> float:
+    """Returns the argument ``weight``, a rank's weight in an average.
+
+    Raises:
+        ConfigError: The weight is no number from 0 to 1e290.
+    """
+    number = number_or_nan(weight)
     if not 0 <= number <= _WEIGHT_MAX:
-        text = f"accepted: numbers from 0 to {_WEIGHT_MAX}"
-        raise ConfigError(f"weight {describe_argument(weight)}: {text}")
+        raise argument_error("weight", weight, f"numbers from 0 to {_WEIGHT_MAX}")
     return number

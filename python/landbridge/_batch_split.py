@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import heapq
 import math
-import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
+from ._arguments import (
+    check_integer_argument,
+    check_sequence_argument,
+    check_timeout_argument,
+    number_or_nan,
+)
 from ._exchange import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
-from .errors import ConfigError, RanksDisagree
+from .errors import ConfigError, RanksDisagree, argument_error
 
 #: 2^32 samples: the largest global batch that can be split among ranks.
 BATCH_SAMPLES_MAX = 1 << 32
@@ -45,6 +50,7 @@ def batch_shares(
         ConfigError: A speed or a limit is invalid, or the batch exceeds all limits together.
     """
     allowed = _check_split_limits(limits, len(speeds))
+    global_batch = check_integer_argument("global_batch", global_batch, BATCH_SAMPLES_MAX + 1)
     _check_batch(global_batch, speeds, allowed)
     quotas = _compute_split_quotas(global_batch, speeds, allowed)
     shares: list[int] = []
@@ -84,11 +90,13 @@ class LocalBatchSplit:
     def __init__(
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
-        self._global_batch = operator.index(global_batch)
+        self._global_batch = check_integer_argument(
+            "global_batch", global_batch, BATCH_SAMPLES_MAX + 1
+        )
         self._limits = _check_split_limits(limits, len(speeds))
         self._expected = list(speeds)
         #: Each rank's samples of the next step.
-        self.shares = batch_shares(global_batch, speeds, self._limits)
+        self.shares = batch_shares(self._global_batch, speeds, self._limits)
         #: The ranks' speeds in the last steps, newest last.
         self._recent: list[list[float]] = []
 
@@ -246,18 +254,28 @@ class BatchSplit:
             RanksDisagree: Ranks split another batch, or with other speeds or limits.
             LandbridgeError: As ``Group.all_reduce``. The split is unchanged.
         """
-        if not 0 <= computed_seconds < math.inf:
-            text = "accepted: finite and not negative"
-            raise ConfigError(f"a step of {computed_seconds} s: {text}")
-        samples = self.samples if samples is None else samples
-        if samples > 0 and computed_seconds > 0:
-            self._speed = samples / computed_seconds
+        seconds = check_seconds_argument(computed_seconds)
+        check_timeout_argument(timeout)
+        if samples is None:
+            samples = self.samples
+        samples = check_integer_argument("samples", samples, BATCH_SAMPLES_MAX + 1)
+        if samples > 0 and seconds > 0:
+            self._speed = samples / seconds
         given = [_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
         bits, agreed, states = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))
         changed = self._split.handle_exchange(speeds, agreed, states)
         self.was_alike = len(set(states)) == 1
         return changed
+
+
+def check_seconds_argument(computed_seconds: float) -> float:
+    """Returns the time that a step took to compute. Raises ``ConfigError`` where it is negative or
+    not finite."""
+    seconds = number_or_nan(computed_seconds)
+    if not 0 <= seconds < math.inf:
+        raise argument_error("computed_seconds", computed_seconds, "finite and not negative")
+    return seconds
 
 
 def _speed_bits(value: float) -> int:
@@ -271,18 +289,18 @@ def _check_split_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
     ``limits`` is ``None``. Raises ``ConfigError`` for a limit out of range."""
     if limits is None:
         return [UNLIMITED_SAMPLES] * ranks
-    for rank, limit in enumerate(limits):
-        if not 0 <= limit <= UNLIMITED_SAMPLES:
-            raise ConfigError(f"rank {rank} has a limit of {limit}: accepted: 0 to 2^64 - 1")
-    return [operator.index(limit) for limit in limits]
+    given = check_sequence_argument("limits", limits, "a list of one number for each rank")
+    most = UNLIMITED_SAMPLES + 1
+    return [
+        check_integer_argument(f"limit of rank {rank}", limit, most)
+        for rank, limit in enumerate(given)
+    ]
 
 
 def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
     """Raises ``ConfigError`` where the batch, a speed or the limits cannot be split."""
     if not speeds:
         raise ConfigError("no speeds: a batch needs at least one rank")
-    if not 0 <= global_batch <= BATCH_SAMPLES_MAX:
-        raise ConfigError(f"a batch of {global_batch} samples: accepted: 0 to {BATCH_SAMPLES_MAX}")
     if len(speeds) != len(limits):
         raise ConfigError(f"{len(limits)} limits for {len(speeds)} ranks: give one for each rank")
     for rank, speed in enumerate(speeds):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 from . import errors
+from ._arguments import check_wait_argument
 from ._memory.arena import ArenaSlot, arena_ranges_overlap
 from ._memory.arrays import ArrayAdapter
 from ._waiting import (
@@ -105,7 +106,8 @@ class _PendingRequest:
 
     def _await_latch(self, latch: Latch, timeout_s: float | None) -> bool:
         """Waits for at most ``timeout_s`` seconds until ``latch`` opens, and returns whether it is
-        open. Reads from the gateway meanwhile."""
+        open. Reads from the gateway meanwhile. Raises ``ConfigError`` for a timeout that is none."""
+        timeout_s = check_wait_argument(timeout_s)
         check_not_forked(self._owner)
         group = self._group
         if group is None or latch.is_open:
@@ -160,7 +162,8 @@ class Operation(_PendingRequest):
         """Waits for the result.
 
         Args:
-            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+            timeout: How long to wait, in seconds; 0 only looks. The default waits for as long as
+                it takes.
 
         Returns:
             The result. ``None`` for a barrier, and for a reduce on ranks other than its root.
@@ -169,6 +172,7 @@ class Operation(_PendingRequest):
             WaitTimeout: The result is not ready in time. The collective continues.
             CollectiveFailed: The collective failed. The contribution is intact.
             InCallback: The caller is a callback, or a signal handler that interrupts a wait.
+            ConfigError: The timeout is negative or no number.
         """
         if not self._await_latch(self._ready, timeout):
             raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
@@ -185,7 +189,8 @@ class Operation(_PendingRequest):
         """Waits until contribution and result may be written again, after success or failure.
 
         Args:
-            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+            timeout: How long to wait, in seconds; 0 only looks. The default waits for as long as
+                it takes.
 
         Raises:
             WaitTimeout: The memory is not free in time.
@@ -227,6 +232,8 @@ class Operation(_PendingRequest):
         ``InCallback``. An exception in it is logged.
         """
         check_not_forked(self._owner)
+        if not callable(callback):
+            raise errors.argument_error("callback", callback, "a function of the operation")
         with self._lock:
             if not self._ready.is_open:
                 self._callbacks.append(callback)
@@ -306,7 +313,8 @@ class Commit(_PendingRequest):
         """Waits until every region has the collectives of the step.
 
         Args:
-            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+            timeout: How long to wait, in seconds; 0 only looks. The default waits for as long as
+                it takes.
 
         Raises:
             WaitTimeout: The step is not known to be complete in time.

@@ -6,8 +6,9 @@ class for each code of the gateway. The contribution is intact after any of them
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class LandbridgeError(Exception):
@@ -40,7 +41,8 @@ class NoGateway(AttachError, ConnectionError):
 
 
 class NotPermitted(AttachError, PermissionError):
-    """This process's user may not connect to the gateway's socket. Trying again does not help."""
+    """This process's user may not connect to the gateway's socket, or may not read a token,
+    certificate or key. Trying again does not help."""
 
 
 class UntrustedSocket(AttachError, PermissionError):
@@ -166,7 +168,7 @@ class CollectiveFailed(LandbridgeError):
 
     Attributes:
         code: The gateway's code; docs/protocol.md section 2.
-        fault: The party at fault: ``caller``, ``peer``, ``link`` or ``us`` (the gateway).
+        fault: The party at fault: ``caller``, ``peer``, ``link`` or ``gateway``.
         kind: The gateway's words for the code.
         text: What happened and what to do.
     """
@@ -180,7 +182,7 @@ class CollectiveFailed(LandbridgeError):
         self.text = text
 
     def __str__(self) -> str:
-        return f"{self.kind} ({self.fault}): {self.text}"
+        return f"{self.kind} (cause: {self.fault}): {self.text}"
 
 
 class RanksDisagree(CollectiveFailed):
@@ -228,13 +230,13 @@ class Stalled(CollectiveFailed):
 class GatewayShuttingDown(CollectiveFailed):
     """The gateway is shutting down."""
 
-    code, fault, kind = 8, "us", "gateway shutting down"
+    code, fault, kind = 8, "gateway", "gateway shutting down"
 
 
 class GatewayLost(CollectiveFailed, ConnectionError):
-    """The connection to the gateway is gone. ``Group.recover`` attaches again."""
+    """The connection to this rank's own gateway is gone. ``Group.recover`` attaches again."""
 
-    code, fault, kind = 9, "us", "gateway lost"
+    code, fault, kind = 9, "gateway", "gateway lost"
 
 
 #: Exceptions of posts that ranks must change: the same posts would fail again.
@@ -255,3 +257,16 @@ FAILURES: dict[int, type[CollectiveFailed]] = {
         GatewayLost,
     )
 }
+
+
+def argument_error(name: str, value: Any, accepted: str) -> ConfigError:
+    """Returns the error for an argument with a wrong value."""
+    return ConfigError(f"{name} {describe_argument(value)}: accepted: {accepted}")
+
+
+def describe_argument(value: Any) -> str:
+    """Returns an argument as Python writes it, shortened in the middle where it is long."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits.
+        return "a number of thousands of digits"

@@ -198,7 +198,7 @@ def _print_to_terminal(text: str) -> None:
 def _run_quickstart_trainer(options: argparse.Namespace) -> None:
     """Trains and times all-reduces as one rank. Prints JSON objects, one a line: the progress of
     rank 0, then the result."""
-    size = parse_bytes(options.size) // 4 * 4
+    size = parse_bytes(options.size, "--size") // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train_quickstart(group, options.steps)
         timings, digest = _time_quickstart_all_reduces(group, size, options.iterations)
@@ -361,7 +361,7 @@ def _make_quickstart_report(
 ) -> dict[str, Any]:
     """Returns the quickstart's report: training, times of all-reduces, and the link, from the
     results of all ranks."""
-    size = parse_bytes(options.size) // 4 * 4
+    size = parse_bytes(options.size, "--size") // 4 * 4
     by_iteration = zip(*(result["timings"] for result in results))
     stages = [
         _quickstart_stage_seconds([Timing(*timing) for timing in timings])

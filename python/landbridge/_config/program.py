@@ -18,6 +18,10 @@ from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
 from .._protocol.credential_file import check_regular_file
 from ..errors import ConfigError, LimitReached
 
+#: The variable that names the program, in place of the one that was installed.
+_PROGRAM_VARIABLE = "LANDBRIDGE_BIN"
+#: Exit code 64 of the program: a file is wrong, and standard error says why; docs/exit-codes.md.
+_EXIT_CONFIG = 64
 #: 1: the version of the JSON of ``landbridge config`` that this package reads.
 _ANSWER_VERSION = 1
 #: The fields of the JSON that this package reads, with their types, by the name of their list.
@@ -35,9 +39,22 @@ def find_program() -> str | None:
 
     ``LANDBRIDGE_BIN`` names it, or else the wheel that this package came from holds it. A virtual
     environment that is not activated is not on the PATH, which is the last place.
+
+    Raises:
+        ConfigError: ``LANDBRIDGE_BIN`` names something else than a program.
     """
-    named = os.environ.get("LANDBRIDGE_BIN")
-    return named or _find_installed_program() or shutil.which("landbridge")
+    named = os.environ.get(_PROGRAM_VARIABLE)
+    if not named:
+        return _find_installed_program() or shutil.which("landbridge")
+    if shutil.which(named) is None:
+        why = "is not there"
+        if os.path.isdir(named):
+            why = "is a folder"
+        elif os.path.exists(named):
+            why = "may not be executed by this user"
+        text = f"{_PROGRAM_VARIABLE}={named}: the program {why}"
+        raise ConfigError(f"{text}; set it to the path of `landbridge`, or unset it")
+    return named
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -45,13 +62,16 @@ def read_config(path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigError: The file has faults, as ``landbridge check`` prints them, or there is no
-            program of this release that could read it.
+            program of this release that could read it. A program that ``LANDBRIDGE_BIN`` names is
+            told with that name.
         LimitReached: A limit of the system leaves this process no descriptor, or no room for
             another process.
     """
-    program = None
+    named = None
     try:
         program = find_program()
+        # The words for the program in errors.
+        named = f"{_PROGRAM_VARIABLE}={program}" if os.environ.get(_PROGRAM_VARIABLE) else program
         if program is None:
             raise ConfigError(
                 f"{path}: no `landbridge` program reads config files: it is neither in this "
@@ -72,27 +92,30 @@ def read_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         if is_limit(error):
             raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
-        raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
+        raise ConfigError(f"{path}: {named} cannot read it: {error}") from error
     except (subprocess.TimeoutExpired, ValueError) as error:
-        raise ConfigError(f"{path}: {program} cannot read it: {error}") from error
+        raise ConfigError(f"{path}: {named} cannot read it: {error}") from error
     said = done.stderr.decode("utf-8", "replace").strip()
     other_release = (
-        f"{path}: {program} is of another release and cannot read it for this package; install "
+        f"{path}: {named} is of another release and cannot read it for this package; install "
         "both from one wheel"
     )
     if "unrecognized subcommand" in said:
         raise ConfigError(other_release)
     if done.returncode < 0:
         # The system ends programs for which a limit on memory leaves no room.
-        text = f"{path}: {program} was ended by signal {-done.returncode}"
+        text = f"{path}: {named} was ended by signal {-done.returncode}"
         raise LimitReached(f"{text}; limits of this process: {name_thread_limits()}")
+    if done.returncode == _EXIT_CONFIG and said:
+        raise ConfigError(said)
     if done.returncode > 0:
-        raise ConfigError(said or f"{path}: {program} ended with code {done.returncode}")
+        text = f"{path}: {named} ended with code {done.returncode}"
+        raise ConfigError(f"{text}: {said}" if said else text)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
         # A process that ignores SIGCHLD is told the code 0 of every program.
-        raise ConfigError(said or f"{path}: {program} gave no answer: {error}") from error
+        raise ConfigError(said or f"{path}: {named} gave no answer: {error}") from error
     if not _is_known_answer(answer):
         raise ConfigError(other_release)
     return answer

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._arguments import is_boolean
 from .._protocol.credential_file import read_credential_file
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
-from ..errors import ConfigError
+from ..errors import ConfigError, argument_error
 from .program import read_config
 
 #: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
@@ -93,6 +94,7 @@ def read_region_location(
 
     Raises:
         ConfigError: A file cannot be used, or has no such gateway, job or rank.
+        NotPermitted: This user may not read the token.
         LimitReached: A limit of the system keeps this process from reading them.
     """
     path = Path(path)
@@ -136,28 +138,29 @@ def _choose_rank(path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice
     return int(there[local_rank])
 
 
-def parse_bytes(quantity: int | str) -> int:
-    """Returns a number of bytes, from an integer or a text such as ``"256 MiB"``.
+def parse_bytes(quantity: int | str, name: str) -> int:
+    """Returns the number of bytes of the argument ``name``: an integer, or a text such as
+    ``"256 MiB"``.
 
     Raises:
         ConfigError: The text is no number with a unit, or the number is above 8 EiB.
     """
-    if not isinstance(quantity, (str, bool)):
+    if not isinstance(quantity, str) and not is_boolean(quantity):
         with contextlib.suppress(TypeError):
-            return _check_size(operator.index(quantity))
+            return _check_size(operator.index(quantity), quantity, name)
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _BYTES_PER_UNIT:
         units = ", ".join(_BYTES_PER_UNIT)
-        raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, such as 256 MiB")
-    return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)])
+        raise argument_error(name, quantity, f"a number and one of {units}, such as 256 MiB")
+    return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)], quantity, name)
 
 
-def _check_size(size: float) -> int:
-    """Returns a number of bytes as an integer. Raises ``ConfigError`` above 8 EiB, which no system
-    has."""
-    if size >= 1 << 63:
-        raise ConfigError("a size of 8 EiB or more: accepted: sizes below that")
+def _check_size(size: float, quantity: int | str, name: str) -> int:
+    """Returns a number of bytes as an integer. Raises ``ConfigError`` below 0, and from 8 EiB on,
+    which no system has."""
+    if not 0 <= size < 1 << 63:
+        raise argument_error(name, quantity, "sizes from 0 bytes to below 8 EiB")
     return int(size)
 
 
@@ -187,7 +190,13 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
 
 
 def read_token(path: Path, job: str | None = None) -> bytes:
-    """Returns the bytes of the token file of a job, which holds hexadecimal digits."""
+    """Returns the bytes of the token file of a job, which holds hexadecimal digits.
+
+    Raises:
+        ConfigError: The file is missing, cannot be read, or holds no token.
+        NotPermitted: This user may not read it.
+        LimitReached: This process has no descriptor or no memory left.
+    """
     try:
         text = read_credential_file(path).strip(_TOKEN_SPACE)
     except ConfigError as error:

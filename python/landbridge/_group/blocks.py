@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import CollectiveOptions, check_integer_argument, check_collective_arguments
+from .._arguments import (
+    CollectiveOptions,
+    check_collective_arguments,
+    check_integer_argument,
+    check_sequence_argument,
+)
 from .._memory.arena import ArenaSlot
 from .._memory.array_list import ArrayList, adapt_rows
 from .._memory.arrays import ArrayAdapter
@@ -419,8 +424,9 @@ class BlockCollectives(CollectivePoster):
         assert isinstance(adapted, ArrayList), "a list has the adapter of a list"
         rows = adapted.rows
         if counts is not None:
-            if tuple(counts) != rows:
-                text = f"a list of arrays of {rows} rows does not fit counts of {tuple(counts)}"
+            given = self._check_counts(counts, 0)
+            if given != rows:
+                text = f"a list of arrays of {rows} rows does not fit counts of {given}"
                 raise errors.UnsupportedArray(text)
             return counts
         is_even = len(set(rows)) == 1 and len(rows) == self._world_size
@@ -430,7 +436,8 @@ class BlockCollectives(CollectivePoster):
         """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all."""
         if counts is None:
             return (rows,) * self._world_size
-        checked = tuple(check_integer_argument("counts", count, _ROWS_MAX) for count in counts)
+        given = check_sequence_argument("counts", counts, "a list of one number for each rank")
+        checked = tuple(check_integer_argument("counts", count, _ROWS_MAX) for count in given)
         if len(checked) != self._world_size:
             text = f"{len(checked)} counts for {self._world_size} ranks"
             raise errors.ConfigError(f"{text}: give one for each rank")

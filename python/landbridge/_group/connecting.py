@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import check_integer_argument, check_timeout_argument
+from .._arguments import (
+    check_integer_argument,
+    check_path_argument,
+    check_text_argument,
+    check_timeout_argument,
+)
 from .._config.region_file import (
     GatewayLocation,
     RankChoice,
@@ -23,6 +28,8 @@ from .group import Group
 
 #: 4 KiB, one page: the arena of a rank that uses the store alone.
 _STORE_ARENA_BYTES = 4096
+#: 63 bytes: the longest name of a gateway or a job in a config file.
+_NAME_BYTES_MAX = 63
 
 
 def connect(
@@ -71,15 +78,16 @@ def connect(
         arena: The size of the memory for contributions and results: bytes, or a text such as
             ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
             from ``Group.empty``. The call touches every page, so that no step waits for it.
-        timeout: How long to wait for the gateway and the other ranks, in seconds.
+        timeout: How long to wait for the gateway and the other ranks, in seconds, above 0.
 
     Returns:
         The group, attached and in an epoch.
 
     Raises:
         ConfigError: A file or an argument cannot be used.
-        AttachError: The gateway does not answer, refuses, or meets no other gateway. Its
-            ``is_final`` says whether to try again makes sense.
+        AttachError: The gateway does not answer, refuses, or meets no other gateway; or this user
+            may not read a file of credentials. Its ``is_final`` says whether to try again makes
+            sense.
         ArenaFull: A limit, which the text names, leaves too little memory for the arena.
         LimitReached: This process has no descriptor, thread or memory left, or may start no
             program.
@@ -87,8 +95,11 @@ def connect(
     """
     check_timeout_argument(timeout)
     choice = _check_rank_choice(rank, region, local_rank)
-    nbytes = parse_bytes(arena)
-    remote = _RemoteArguments(address, ca, token, identity)
+    nbytes = parse_bytes(arena, "arena")
+    _check_name("gateway", gateway)
+    _check_name("job", job)
+    remote = _check_remote_arguments(address, ca, token, identity)
+    config = None if config is None else check_path_argument("config", config)
     with named_memory_limits():
         location, number = _locate(remote, config, gateway, job, choice)
         group = Group(location, number, Arena(nbytes))
@@ -111,7 +122,8 @@ def connect_to_store(
     Raises:
         LandbridgeError: As ``connect``.
     """
-    remote = _RemoteArguments(address, None, None, None)
+    remote = _check_remote_arguments(address, None, None, None)
+    config = check_path_argument("config", config)
     with named_memory_limits():
         location, number = _locate(remote, config, None, job, RankChoice(rank))
         group = Group(location, number, Arena(_STORE_ARENA_BYTES))
@@ -121,6 +133,13 @@ def connect_to_store(
             group.close()
             raise
     return group
+
+
+def _check_name(name: str, value: Any) -> None:
+    """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
+    accepted = f"the name of a {name}, at most {_NAME_BYTES_MAX} bytes long"
+    if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_BYTES_MAX:
+        raise errors.argument_error(name, value, accepted)
 
 
 def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
@@ -134,36 +153,57 @@ def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
     if not by_region:
         return RankChoice(check_integer_argument("rank", rank, 1 << 32))
     if not isinstance(region, str):
-        raise errors.ConfigError(f"region={region!r}: accepted: the name of a region")
+        raise errors.argument_error("region", region, "the name of a region")
     return RankChoice(None, region, check_integer_argument("local_rank", local_rank, 1 << 32))
 
 
 class _RemoteArguments(NamedTuple):
-    """The arguments of ``connect`` about a gateway on another host, as the caller gave them."""
+    """The checked arguments of ``connect`` about a gateway on another host."""
 
     address: str | None
-    ca: str | Path | None
-    token: str | Path | None
-    identity: tuple[str | Path, str | Path] | None
+    #: Host and port of the address.
+    place: tuple[str, int] | None
+    ca: Path | None
+    token: Path | None
+    #: The files of a certificate and of its key.
+    identity: tuple[Path, Path] | None
+
+
+def _check_remote_arguments(address: Any, ca: Any, token: Any, identity: Any) -> _RemoteArguments:
+    """Returns the arguments about a gateway on another host, none of which goes without address."""
+    place = None if address is None else parse_tls_address(address)
+    files: list[Path | None] = []
+    for name, value in (("ca", ca), ("token", token), ("identity", identity)):
+        if value is not None and address is None:
+            text = "accepted with an address only: tls://HOST:PORT"
+            raise errors.ConfigError(f"{name} {errors.describe_argument(value)}: {text}")
+        if name != "identity":
+            files.append(None if value is None else check_path_argument(name, value))
+    pair = None
+    if identity is not None:
+        if not isinstance(identity, (tuple, list)) or len(identity) != 2:
+            accepted = "two paths: of a certificate and of its key"
+            raise errors.argument_error("identity", identity, accepted)
+        certificate, key = (check_path_argument("identity", part) for part in identity)
+        pair = certificate, key
+    return _RemoteArguments(address, place, files[0], files[1], pair)
 
 
 def _locate(
     remote: _RemoteArguments,
-    config: str | Path | None,
+    config: Path | None,
     gateway: str | None,
     job: str | None,
     choice: RankChoice,
 ) -> tuple[GatewayLocation, int]:
     """Returns where a rank attaches, and its number."""
-    if remote.address is None:
+    if remote.place is None:
         if config is None:
-            raise errors.ConfigError("accepted: `config`, or an address such as tls://HOST:PORT")
-        for name in ("ca", "token", "identity"):
-            if getattr(remote, name) is not None:
-                raise errors.ConfigError(f"{name}: accepted with an address only: tls://HOST:PORT")
+            text = "accepted: `config`, or an address such as tls://HOST:PORT"
+            raise errors.ConfigError(f"address None, config None: {text}")
         return read_region_location(config, gateway, job, choice)
-    host, port = parse_tls_address(remote.address)
-    token = None if remote.token is None else read_token(Path(remote.token), job)
+    host, port = remote.place
+    token = None if remote.token is None else read_token(remote.token, job)
     if config is not None:
         location, rank = read_region_location(config, gateway, job, choice)
     elif choice.rank is None or job is None or token is None or remote.ca is None:
@@ -172,11 +212,7 @@ def _locate(
         )
     else:
         location, rank = GatewayLocation(Path(), job, token, [], []), choice.rank
-    ca = location.ca if remote.ca is None else Path(remote.ca)
-    identity = None
-    if remote.identity is not None:
-        certificate, key = remote.identity
-        identity = Path(certificate), Path(key)
-    tls = TlsGateway(host, port, ca, gateway or location.gateway or None, identity)
+    ca = location.ca if remote.ca is None else remote.ca
+    tls = TlsGateway(host, port, ca, gateway or location.gateway or None, remote.identity)
     load_tls_context(tls)  # Files at fault are told before anybody waits.
     return location._replace(tls=tls, token=token or location.token), rank

@@ -92,6 +92,8 @@ class Group(ParentGroup):
         check_timeout_argument(timeout)
         hopeless = errors.POSTS_AT_FAULT
         reason = "the step was given up"
+        if failure is not None and not isinstance(failure, BaseException):
+            raise errors.argument_error("failure", failure, "the exception of the failed step, or None")
         if failure is not None:
             if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
                 raise failure
@@ -237,9 +239,11 @@ def resolve_group(group: Group | None) -> Group:
     """Returns ``group``, or the only group that this process has connected and not closed.
 
     Raises:
-        ConfigError: No group was given, and the process has none or several.
+        ConfigError: ``group`` is something else, or the process has no group or several.
     """
     if group is not None:
+        if not hasattr(group, "all_reduce"):
+            raise errors.argument_error("group", group, "the group that `connect` returned, or None")
         return group
     me = os.getpid()
     connected = [g for g in list(_groups) if g._owner == me and g._state.is_connected]

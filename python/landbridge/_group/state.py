@@ -32,6 +32,8 @@ from .._waiting import Latch
 COMMITS_MAX = 64
 #: 128 requests: the most of one rank to the store that may wait at once; docs/protocol.md section 7.
 STORE_CALLS_MAX = 128
+#: The beginning of errors of a lost connection: fabrics have many gateways, and one is meant.
+_OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
@@ -474,12 +476,12 @@ class GroupState:
 
 def _store_lost_text(reason: str) -> str:
     """Returns the text of a ``StoreDisconnected`` error with this reason."""
-    return f"{reason}; a change may have been made; `recover` attaches again"
+    return f"{_OWN_GATEWAY_LOST}: {reason}; a change may have been made; `recover` attaches again"
 
 
 def _gateway_lost_text(reason: str) -> str:
     """Returns the text of a ``GatewayLost`` error with this reason."""
-    return f"{reason}; contribution intact; `recover` attaches again"
+    return f"{_OWN_GATEWAY_LOST}: {reason}; contribution intact; `recover` attaches again"
 
 
 #: Exceptions of a failed collective after which the collective's epoch is over.

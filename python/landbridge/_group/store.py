@@ -8,7 +8,13 @@ from datetime import timedelta
 from typing import Any, Protocol, Union
 
 from .. import errors
-from .._arguments import check_timeout_argument
+from .._arguments import (
+    check_integer_argument,
+    check_sequence_argument,
+    check_text_argument,
+    check_timeout_argument,
+    is_boolean,
+)
 from .._protocol import store as wire
 
 #: 300 s: how long a request to the store waits by default, as the stores of PyTorch do.
@@ -16,6 +22,10 @@ STORE_TIMEOUT_S = 300.0
 #: 2 s: longest delay between the timeout of a request and the answer of a running gateway.
 STORE_ANSWER_DELAY_MAX_S = 2.0
 
+#: The words for a key in errors.
+_KEY_ACCEPTED = "texts that UTF-8 can hold"
+#: The words for a value in errors.
+_VALUE_ACCEPTED = "texts that UTF-8 can hold, and bytes"
 #: The types of a value, and of an item of a queue.
 Value = Union[str, bytes]
 #: The types of a timeout: seconds, or a span of time.
@@ -40,7 +50,7 @@ class Store:
 
     Every method raises ``StoreTimeout`` when its time is over, ``StoreRefused`` when the store refuses
     the change, ``StoreDisconnected`` when the connection to the gateway ends, and ``ConfigError`` for
-    a request that is too long.
+    a request that is too long, or an argument that cannot be used.
 
     Attributes:
         timeout: How long requests wait, in seconds; 300 by default.
@@ -52,33 +62,37 @@ class Store:
 
     def set_timeout(self, timeout: float | timedelta) -> None:
         """Sets how long requests wait, in seconds or as a span of time."""
-        self.timeout = _store_seconds(timeout, self.timeout)
+        seconds = _store_seconds(timeout, self.timeout)
+        check_timeout_argument(seconds)
+        self.timeout = seconds
 
     def set(self, key: str, value: Value) -> None:
         """Gives a key a value."""
-        self._ask(wire.encode_set([(key.encode(), _store_bytes(value))]))
+        self._ask(wire.encode_set([(_store_key(key), _store_bytes(value))]))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         """Gives keys their values, all at once."""
-        if len(keys) != len(values):
-            raise errors.ConfigError(f"{len(keys)} keys and {len(values)} values")
-        pairs = [(key.encode(), _store_bytes(value)) for key, value in zip(keys, values)]
+        named = _store_keys(keys)
+        given = check_sequence_argument("values", values, "a list of texts or bytes")
+        if len(named) != len(given):
+            raise errors.ConfigError(f"{len(named)} keys and {len(given)} values")
+        pairs = [(key, _store_bytes(value)) for key, value in zip(named, given)]
         self._ask(wire.encode_set(pairs))
 
     def get(self, key: str) -> bytes:
         """Returns the value of a key, once it has one."""
-        return self.multi_get([key])[0]
+        values: list[bytes] = self._ask(wire.encode_get([_store_key(key)]))
+        return values[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Returns the values of keys at one moment, once all have one."""
-        values: list[bytes] = self._ask(wire.encode_get([key.encode() for key in keys]))
+        values: list[bytes] = self._ask(wire.encode_get(_store_keys(keys)))
         return values
 
     def add(self, key: str, amount: int) -> int:
         """Adds to the number that is the value of a key, 0 at first. Returns the sum."""
-        if not -(1 << 63) <= amount < 1 << 63:
-            raise errors.ConfigError(f"{amount} is no integer of 64 bits")
-        total: int = self._ask(wire.encode_add(key.encode(), amount))
+        amount = check_integer_argument("amount", amount, 1 << 63, -(1 << 63))
+        total: int = self._ask(wire.encode_add(_store_key(key), amount))
         return total
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
@@ -86,24 +100,24 @@ class Store:
         stands for a key without a value. Returns the value that the key has then, or ``expected`` if
         it has none."""
         values = (_store_bytes(expected), _store_bytes(desired))
-        found: list[bytes] = self._ask(wire.encode_compare_set(key.encode(), *values))
+        found: list[bytes] = self._ask(wire.encode_compare_set(_store_key(key), *values))
         return found[0]
 
     def append(self, key: str, value: Value) -> None:
         """Appends to the value of a key, which is empty at first."""
-        self._ask(wire.encode_append(key.encode(), _store_bytes(value)))
+        self._ask(wire.encode_append(_store_key(key), _store_bytes(value)))
 
     def wait(self, keys: Sequence[str], timeout: Timeout = None) -> None:
         """Waits until all keys exist, with a value or a queue."""
-        self._ask(wire.encode_wait([key.encode() for key in keys]), timeout)
+        self._ask(wire.encode_wait(_store_keys(keys)), timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Returns whether all keys exist now, with a value or a queue."""
-        return bool(self._ask(wire.encode_check([key.encode() for key in keys])))
+        return bool(self._ask(wire.encode_check(_store_keys(keys))))
 
     def delete_key(self, key: str) -> bool:
         """Removes a key with its value and its queue. Returns whether it existed."""
-        return bool(self._ask(wire.encode_delete(key.encode())))
+        return bool(self._ask(wire.encode_delete(_store_key(key))))
 
     def num_keys(self) -> int:
         """Returns the number of keys."""
@@ -112,17 +126,18 @@ class Store:
 
     def list_keys(self, prefix: str = "") -> list[str]:
         """Returns the keys with a prefix, in order. Keys that come or go meanwhile may be missing."""
+        wanted = check_text_argument("prefix", prefix, _KEY_ACCEPTED).encode()
         listed: list[bytes] = []
         while True:
             after = listed[-1] if listed else b""
-            page: wire.ListedKeys = self._ask(wire.encode_list(prefix.encode(), after))
+            page: wire.ListedKeys = self._ask(wire.encode_list(wanted, after))
             listed += page.keys
             if page.is_last:
                 return [key.decode(errors="surrogateescape") for key in listed]
 
     def queue_push(self, key: str, value: Value) -> None:
         """Adds an item at the end of the queue of a key."""
-        self._ask(wire.encode_push(key.encode(), _store_bytes(value)))
+        self._ask(wire.encode_push(_store_key(key), _store_bytes(value)))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Takes the first item of the queue of a key, once there is one.
@@ -131,20 +146,20 @@ class Store:
             key: The key.
             block: Whether to wait for an item; otherwise an empty queue raises ``StoreTimeout``.
         """
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + check_timeout_argument(self.timeout) / 1e9
         while True:
-            items: list[bytes] = self._ask(wire.encode_pop(key.encode()))
+            items: list[bytes] = self._ask(wire.encode_pop(_store_key(key)))
             if items:
                 return items[0]
             if not block:
                 raise errors.StoreTimeout(f"queue {key!r} is empty", is_unconfirmed=False)
             # Another rank may take the item before this one.
             left = max(deadline - time.monotonic(), 0.001)
-            self._ask(wire.encode_queue_length(key.encode(), 1), left)
+            self._ask(wire.encode_queue_length(_store_key(key), 1), left)
 
     def queue_len(self, key: str) -> int:
         """Returns the number of items in the queue of a key."""
-        length: int = self._ask(wire.encode_queue_length(key.encode(), 0))
+        length: int = self._ask(wire.encode_queue_length(_store_key(key), 0))
         return length
 
     def _ask(self, request: bytes, timeout: Timeout = None) -> Any:
@@ -159,9 +174,27 @@ class Store:
         raise errors.StoreRefused(answer.text)
 
 
+def _store_key(key: str) -> bytes:
+    """Returns the bytes of a key, in UTF-8. Raises ``ConfigError`` for one that is no text."""
+    return check_text_argument("key", key, _KEY_ACCEPTED).encode()
+
+
+def _store_keys(keys: Sequence[str]) -> list[bytes]:
+    """Returns the bytes of keys. Raises ``ConfigError`` for one text in place of a list."""
+    return [_store_key(key) for key in check_sequence_argument("keys", keys, "a list of texts")]
+
+
 def _store_bytes(value: Value) -> bytes:
-    """Returns the bytes of a value; a text is encoded as UTF-8."""
-    return value.encode() if isinstance(value, str) else bytes(value)
+    """Returns the bytes of a value; a text is encoded as UTF-8. Raises ``ConfigError`` for anything
+    else, such as a number, of which Python would make as many zeros."""
+    if isinstance(value, str):
+        return check_text_argument("value", value, _VALUE_ACCEPTED).encode()
+    try:
+        if is_boolean(value):  # One of NumPy has a buffer.
+            raise TypeError
+        return bytes(memoryview(value))
+    except (TypeError, ValueError, BufferError) as error:
+        raise errors.argument_error("value", value, _VALUE_ACCEPTED) from error
 
 
 def _store_seconds(timeout: Timeout, default: float) -> float:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 
 from .. import errors
-from .._arguments import check_integer_argument, check_timeout_argument
+from .._arguments import check_integer_argument, check_sequence_argument, check_timeout_argument
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
 from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_group_ranks
@@ -88,8 +88,8 @@ class ParentGroup(SendingGroup):
             LandbridgeError: As ``all_gather`` and ``new_group``.
         """
         own = -1 if color is None else check_integer_argument("color", color, 1 << 32)
-        if not isinstance(key, int) or not -(1 << 31) <= key < 1 << 31:
-            raise errors.ConfigError(f"key {key!r}: accepted: whole numbers of 32 bits")
+        key = check_integer_argument("key", key, 1 << 31, -(1 << 31))
+        check_timeout_argument(timeout)
         deadline = time.monotonic() + timeout
         # The client in Rust sends the same.
         pair = memoryview(struct.pack("=2q", own, key)).cast("q")
@@ -115,7 +115,8 @@ class ParentGroup(SendingGroup):
     def _ranks_in_job(self, ranks: Sequence[int]) -> list[int]:
         """Returns the numbers in the job of ranks of this group, ascending. Raises
         ``ConfigError``."""
-        numbers = sorted(check_integer_argument("rank", rank, self._world_size) for rank in ranks)
+        given = check_sequence_argument("ranks", ranks, "a list of ranks")
+        numbers = sorted(check_integer_argument("rank", rank, self._world_size) for rank in given)
         if not numbers or len(set(numbers)) < len(numbers):
             raise errors.ConfigError(f"ranks {numbers}: accepted: at least one rank, each once")
         return [self._rank_in_job(rank) for rank in numbers]

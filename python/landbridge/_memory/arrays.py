@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
 from .._protocol.descriptor import Dtype
-from ..errors import UnsupportedArray
+from ..errors import UnsupportedArray, describe_argument
 from .arena import ArenaSlot
 from .plain_memory import (
     check_plain_elements_disjoint,
@@ -151,8 +151,13 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
 
 
 def array_nbytes(shape: Shape, dtype: Any) -> int:
-    """Returns the size of an array of this shape and dtype in bytes."""
-    return math.prod(_check_array_shape(shape)) * _parse_element(dtype).nbytes
+    """Returns the size of an array of this shape and dtype in bytes. Raises ``UnsupportedArray``
+    for a size that no system has."""
+    nbytes = math.prod(_check_array_shape(shape)) * _parse_element(dtype).nbytes
+    if nbytes >= 1 << 63:
+        text = f"shape {describe_argument(shape)}: accepted: shapes of less than 8 EiB"
+        raise UnsupportedArray(text)
+    return nbytes
 
 
 def parse_array_dtype(dtype: Any) -> Dtype:
@@ -184,7 +189,7 @@ def _parse_element(dtype: Any) -> ElementType:
     try:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise UnsupportedArray(f"{dtype!r} is no dtype: {error}") from error
+        raise UnsupportedArray(f"{describe_argument(dtype)} is no dtype: {error}") from error
     return _numpy_element(found, None)
 
 
@@ -213,11 +218,12 @@ def _check_array_shape(shape: Shape) -> tuple[int, ...]:
     numbers from 0."""
     sizes = (shape,) if isinstance(shape, int) else shape
     try:
-        found = tuple(map(operator.index, sizes))
+        found = tuple(-1 if isinstance(size, bool) else operator.index(size) for size in sizes)
     except TypeError:
         found = (-1,)
     if min(found, default=0) < 0:
-        raise UnsupportedArray(f"shape {shape!r}: accepted: whole numbers from 0")
+        text = f"shape {describe_argument(shape)}: accepted: whole numbers from 0"
+        raise UnsupportedArray(text)
     return found
 
 

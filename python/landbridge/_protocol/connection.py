@@ -396,6 +396,8 @@ def attach_rank(
         except PermissionError as error:
             raise errors.NotPermitted(describe_denied_access(path), is_final=True) from error
         except OSError as error:
+            # A third user's folder explains why nothing is there, and no gateway starts in it.
+            check_socket_folder(path, trusted)
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text, is_final=_is_impossible_path(error)) from error
         check_socket_folder(path, trusted)

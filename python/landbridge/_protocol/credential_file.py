@@ -7,10 +7,13 @@ import stat
 from pathlib import Path
 
 from .._memory.limits import describe_limit_error, is_limit
-from ..errors import ConfigError, LimitReached
+from ..errors import ConfigError, LimitReached, NotPermitted
+from .socket_access import describe_denied_access
 
 #: 1 MiB: the longest certificate, key or token file that is read, far above any chain's.
 _CREDENTIAL_BYTES_MAX = 1 << 20
+#: The advice on a file that this user may not read, as the gateway gives it.
+_DENIED_REMEDY = "run it as that user, or let a group of this user read it"
 
 
 def read_credential_file(path: Path) -> bytes:
@@ -19,6 +22,7 @@ def read_credential_file(path: Path) -> bytes:
     Raises:
         ConfigError: The file cannot be read, is longer than 1 MiB, or is a folder, a device or a
             pipe.
+        NotPermitted: This user may not read the file.
         LimitReached: This process has no descriptor or no memory left.
     """
     try:
@@ -28,6 +32,10 @@ def read_credential_file(path: Path) -> bytes:
             content = file.read(_CREDENTIAL_BYTES_MAX + 1)
     except ConfigError:
         raise
+    except PermissionError as error:
+        # The owner that counts is that of the file behind a link.
+        denied = describe_denied_access(Path(os.path.realpath(path)), "file", _DENIED_REMEDY)
+        raise NotPermitted(denied, is_final=True) from error
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and is_limit(error):
             raise LimitReached(f"{path}: {describe_limit_error(error)}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from ..errors import ConfigError
+from ..errors import argument_error
 
 
 class Op(enum.IntEnum):
@@ -23,9 +23,9 @@ class Op(enum.IntEnum):
     def from_name(cls, name: str) -> Op:
         """Returns the reduction of a name such as ``sum``, in any case. Raises ``ConfigError`` for
         an unknown name."""
-        op = _OPS_BY_NAME.get(str(name).lower())
+        op = _OPS_BY_NAME.get(name.lower()) if isinstance(name, str) else None
         if op is None:
-            raise ConfigError(f"op {name!r}: accepted: {', '.join(_OPS_BY_NAME)}")
+            raise argument_error("op", name, ", ".join(_OPS_BY_NAME))
         return op
 
     def accepts(self, dtype: Dtype) -> bool:
@@ -99,9 +99,9 @@ class Dtype(enum.IntEnum):
         """Returns the element type of a name such as ``bf16``. Raises ``ConfigError`` for an
         unknown name."""
         for dtype in cls:
-            if dtype.label == name:
+            if isinstance(name, str) and dtype.label == name:
                 return dtype
-        raise ConfigError(f"dtype {name!r}: accepted: {', '.join(dtype.label for dtype in cls)}")
+        raise argument_error("dtype", name, ", ".join(dtype.label for dtype in cls))
 
 
 #: The reduction ``Op`` for each name in lower case. A dictionary finds a name ten times as fast as

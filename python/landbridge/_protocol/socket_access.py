@@ -19,6 +19,10 @@ from .. import errors
 
 #: The layout of ``struct ucred``: process, user and group.
 _PEER_CREDENTIALS = struct.Struct("iII")
+#: The advice to a user who may not connect to a gateway's socket, as the gateway gives it.
+_DENIED_SOCKET_REMEDY = (
+    "run it as that user, or let `group` of the gateway in the region file name a group of this user"
+)
 
 
 class TrustedUsers(NamedTuple):
@@ -94,20 +98,21 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
         )
 
 
-def describe_denied_access(path: Path) -> str:
-    """Returns whose the socket is to which the system refused a connection, or whose the folder
-    that this user may not enter."""
+def describe_denied_access(
+    path: Path, wanted: str = "socket", remedy: str = _DENIED_SOCKET_REMEDY
+) -> str:
+    """Returns whose the ``wanted`` thing is to which the system refused this user access, or whose
+    the folder that this user may not enter. The text ends with the ``remedy``."""
     for visible in (path, *path.parents):
         try:
             found = visible.lstat()
         except OSError:
             continue
-        kind = "socket" if visible == path else "folder"
+        kind = wanted if visible == path else "folder"
         return (
             f"permission denied: {kind} {visible} belongs to user {_user_label(found.st_uid)}, "
             f"group {_group_label(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):03o}, and "
-            f"this process runs as user {_user_label(os.geteuid())}; run it as that user, or let "
-            "`group` of the gateway in the region file name a group of this user"
+            f"this process runs as user {_user_label(os.geteuid())}; {remedy}"
         )
     return f"permission denied: {path}"
 

@@ -60,7 +60,7 @@ def parse_tls_address(text: str) -> tuple[str, int]:
     Raises:
         ConfigError: The text is something else.
     """
-    scheme, _, rest = text.partition("://")
+    scheme, _, rest = text.partition("://") if isinstance(text, str) else ("", "", "")
     host, _, digits = rest.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -68,7 +68,7 @@ def parse_tls_address(text: str) -> tuple[str, int]:
         host = ""
     port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
     if scheme != "tls" or not host or any(c.isspace() for c in host) or not 0 < port < 1 << 16:
-        raise errors.ConfigError(f"address {text!r}: accepted: tls://HOST:PORT")
+        raise errors.argument_error("address", text, "tls://HOST:PORT")
     return host, port
 
 

@@ -76,7 +76,11 @@ def test_splits_go_on_as_on_the_daemons_side(index):
         (1, [1.0, 0.0], None, "rank 1 has speed 0.0"),
         (1, [1e308, 1e308], None, "larger unit"),
         (1, [1.0, 1.0], [1], "1 limits for 2 ranks"),
-        (1, [1.0, 1.0], [1, -1], "rank 1 has a limit of -1"),
+        (1, [1.0, 1.0], [1, -1], "limit of rank 1 -1: accepted: whole"),
+        (1, [1.0], [True], "limit of rank 0 True: accepted: whole"),
+        (1, [1.0], "1", "limits '1': accepted: a list"),
+        (True, [1.0], None, "global_batch True: accepted: whole"),
+        (1.0, [1.0], None, "global_batch 1.0: accepted: whole"),
         (9, [1.0, 1.0], [4, 4], "9 samples is above the 8 that all ranks hold"),
     ],
 )

@@ -334,7 +334,7 @@ def test_ranks_that_disagree_raise_field_and_values(groups):
 def test_a_layout_that_differs_is_a_disagreement(groups):
     def step(group):
         with pytest.raises(landbridge.RanksDisagree, match="layout"):
-            group.all_reduce(numpy.ones(4, "float32"), layout=group.rank == 0)
+            group.all_reduce(numpy.ones(4, "float32"), layout=int(group.rank == 0))
 
     call_for_all(groups, step)
 
@@ -402,68 +402,6 @@ def test_a_wait_may_end_before_the_collective(groups):
         operation.wait_free(0)
     call_for_all(groups[1:], lambda group: group.all_reduce(array))
     assert operation.wait(30)[0] == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"array": [1.0]}, landbridge.UnsupportedArray, "list is no array"),
-        ({"array": numpy.ones(2, "int32")}, landbridge.UnsupportedArray, "no average of i32"),
-        ({"op": "mean"}, landbridge.ConfigError, "sum, avg, min"),
-        ({"op": None}, landbridge.ConfigError, "sum, avg, min"),
-        ({"dtype": "f8"}, landbridge.ConfigError, "f32, f64"),
-        ({"layout": -1}, landbridge.ConfigError, "layout -1: accepted"),
-        ({"layout": 1 << 64}, landbridge.ConfigError, "layout 18446744073709551616: accepted"),
-        ({"layout": 0.5}, landbridge.ConfigError, "layout 0.5: accepted"),
-        ({"timeout": -1}, landbridge.ConfigError, "timeout -1: accepted"),
-        ({"timeout": float("inf")}, landbridge.ConfigError, "timeout inf: accepted"),
-        ({"timeout": float("nan")}, landbridge.ConfigError, "timeout nan: accepted"),
-        ({"timeout": None}, landbridge.ConfigError, "timeout None: accepted"),
-        ({"timeout": 2e10}, landbridge.ConfigError, "timeout 20000000000.0: accepted"),
-        ({"weight": None}, landbridge.ConfigError, "weight None: accepted"),
-        ({"weight": -1.0}, landbridge.ConfigError, "weight"),
-        ({"weight": 1e291}, landbridge.ConfigError, r"weight 1e\+291: accepted: .*0 to 1e\+290"),
-        ({"weight": 10**400}, landbridge.ConfigError, "^weight .{,80}accepted"),
-        ({"weight": float("nan")}, landbridge.ConfigError, "weight"),
-        ({"out": numpy.ones(3, "float32")}, landbridge.UnsupportedArray, r"shape \(3,\)"),
-        ({"out": numpy.ones(2, "float64")}, landbridge.UnsupportedArray, "f64"),
-        ({"out": b"12345678"}, landbridge.UnsupportedArray, "writable"),
-        ({"array": numpy.ones(1 << 22, "float32")}, landbridge.ArenaFull, "larger `arena`"),
-    ],
-)
-def test_unusable_posts_are_refused_before_posting(groups, arguments, error, words):
-    arguments = {"array": numpy.ones(2, "float32"), **arguments}
-    state = groups[0]._state
-    # The barrier of `connect` may still be under way.
-    state.wait_until(lambda: not state.entries, None)
-    with pytest.raises(error, match=words):
-        groups[0].all_reduce_async(**arguments)
-    assert state.entries == {} and state.ended is None
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda group: group.barrier(-1), "timeout -1: accepted"),
-        (lambda group: group.barrier(layout=None), "layout None: accepted"),
-        (lambda group: group.commit(1, timeout=float("inf")), "timeout inf: accepted"),
-        (lambda group: group.commit(1.5), "step 1.5: accepted"),
-        (lambda group: group.reduce(numpy.ones(2), 0.0), "root 0.0: accepted"),
-        (lambda group: group.agree(None), "step None: accepted"),
-        (lambda group: group.recover(timeout=None), "timeout None: accepted"),
-        (lambda group: group.recover(timeout=float("inf")), "timeout inf: accepted"),
-    ],
-)
-def test_invalid_arguments_are_refused_before_posting(groups, call, words):
-    state = groups[0]._state
-    with pytest.raises(landbridge.ConfigError, match=words):
-        call(groups[0])
-    assert state.ended is None and state.is_epoch_agreed and not state.commits
-
-
-def test_an_invalid_timeout_is_refused_before_connecting(regions):
-    with pytest.raises(landbridge.ConfigError, match="timeout None: accepted"):
-        landbridge.connect(config=regions.region_file("east"), rank=0, arena=4096, timeout=None)
 
 
 def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):

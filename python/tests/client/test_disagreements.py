@@ -78,6 +78,6 @@ def test_the_end_of_an_epoch_is_told_with_its_reason():
     with lone_group() as (group, gateway):
         text = "gateway west-0 cannot be reached"
         begin_second_epoch(group, gateway, FailureCode.REGION_LOST, text)
-        expected = rf"epoch 1 ended \(region lost \(link\): {text}\).*call `recover`"
+        expected = rf"epoch 1 ended \(region lost \(cause: link\): {text}\).*call `recover`"
         with pytest.raises(landbridge.EpochEnded, match=expected):
             group.barrier_async()

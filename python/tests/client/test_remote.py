@@ -166,7 +166,7 @@ def test_arguments_that_do_not_fit_are_refused(serving):
     with pytest.raises(landbridge.ConfigError, match="accepted: `config`, or an address"):
         landbridge.connect(rank=0)
     config = regions.region_file("east")
-    with pytest.raises(landbridge.ConfigError, match="accepted with an address only"):
+    with pytest.raises(landbridge.ConfigError, match="ca 'ca.pem': accepted with an address only"):
         landbridge.connect(config=config, rank=0, ca="ca.pem")
 
 

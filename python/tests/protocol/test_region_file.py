@@ -250,7 +250,7 @@ def test_a_missing_program_is_named_with_the_remedy(region, monkeypatch):
     with pytest.raises(landbridge.ConfigError, match="install the wheel, or set LANDBRIDGE_BIN"):
         landbridge.connect(config=region, rank=0)
     monkeypatch.setenv("LANDBRIDGE_BIN", str(region.parent / "none"))
-    with pytest.raises(landbridge.ConfigError, match="none cannot read it: .*No such file"):
+    with pytest.raises(landbridge.ConfigError, match="LANDBRIDGE_BIN=.*/none: the program is not"):
         landbridge.connect(config=region, rank=0)
 
 
@@ -331,7 +331,7 @@ class Indexed:
     [(7, 7), (Indexed(), 9), ("256 MiB", 256 << 20), ("1.5KiB", 1536), ("2 GB", 2 * 10**9)],
 )
 def test_quantities_of_bytes(text, nbytes):
-    assert region_file.parse_bytes(text) == nbytes
+    assert region_file.parse_bytes(text, "arena") == nbytes
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_quantities_of_bytes(text, nbytes):
 )
 def test_invalid_quantities_are_refused(text):
     with pytest.raises(landbridge.ConfigError, match="accepted"):
-        region_file.parse_bytes(text)
+        region_file.parse_bytes(text, "arena")
 
 
 def test_the_readme_fits_the_fabric_that_it_deploys():
@@ -354,4 +354,4 @@ def test_the_readme_fits_the_fabric_that_it_deploys():
         path = ROOT / f"configs/two-region/{name}.toml"
         ranks = [rank["region"] for rank in program.read_config(path)["ranks"]].count(name)
         (memory,) = re.findall(r'\[job\.train\][^[]*?memory = "([^"]+)"', path.read_text("utf-8"))
-        assert ranks * region_file.parse_bytes(arena) <= region_file.parse_bytes(memory)
+        assert ranks * region_file.parse_bytes(arena, "arena") <= region_file.parse_bytes(memory, "arena")

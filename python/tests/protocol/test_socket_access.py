@@ -82,6 +82,33 @@ def test_a_folder_of_a_third_user_is_refused(tmp_path):
     check_socket_folder(tmp_path / "east.sock", TrustedUsers(os.geteuid(), tmp_path.stat().st_uid))
 
 
+def test_a_third_users_folder_in_place_of_the_sockets_is_named(tmp_path, monkeypatch):
+    """Nothing listens there, and a new gateway would refuse the folder as well."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, THIRD_USER, -1)
+    else:
+        monkeypatch.setattr(TrustedUsers, "include", lambda self, user: user == 0)
+    owner = folder.stat().st_uid
+    for is_there in (False, True):
+        if is_there:
+            # A socket that nobody listens at.
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(str(folder / "east.sock"))
+        with pytest.raises(landbridge.UntrustedSocket) as raised:
+            attach(folder / "east.sock", trusted_socket_users(None))
+        text = str(raised.value)
+        assert text.startswith(f"folder {folder} of the gateway's socket belongs to user ")
+        assert str(owner) in text and "landbridge run" not in text
+        assert raised.value.is_final
+
+
+def test_an_empty_folder_of_a_trusted_user_awaits_a_gateway(tmp_path):
+    with pytest.raises(landbridge.NoGateway, match="start it with `landbridge run`"):
+        attach(tmp_path / "east.sock", trusted_socket_users(None))
+
+
 @pytest.mark.parametrize(
     ("mode", "is_good"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False)]
 )
