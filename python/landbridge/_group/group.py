@@ -239,11 +239,9 @@ def resolve_group(group: Group | None) -> Group:
     """Returns ``group``, or the only group that this process has connected and not closed.
 
     Raises:
-        ConfigError: ``group`` is something else, or the process has no group or several.
+        ConfigError: No group was given, and the process has none or several.
     """
     if group is not None:
-        if not hasattr(group, "all_reduce"):
-            raise errors.argument_error("group", group, "the group that `connect` returned, or None")
         return group
     me = os.getpid()
     connected = [g for g in list(_groups) if g._owner == me and g._state.is_connected]

@@ -98,7 +98,9 @@ def test_different_weights_after_the_same_step_raise(groups):
         norm = torch.nn.BatchNorm1d(2)
         norm.running_mean.fill_(group.rank)
         assert resume(group, 3, norm) == 3
-        assert type(resume(group, True, norm)) is int
+        with pytest.raises(landbridge.ConfigError, match="step True: accepted: whole numbers"):
+            resume(group, True, norm)
+        assert type(resume(group, 1, norm)) is int
         return texts
 
     for parameters, kinds in call_for_all(groups, step):
