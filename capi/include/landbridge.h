@@ -409,7 +409,8 @@ landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_c
  * Waits until every region has the results of all collectives that this rank posted since its last
  * commit. Call it before an optimizer steps.
  *
- * `step` is the program's number for these collectives, the same on all ranks. After a failure this
+ * `step` is the program's number for these collectives. It has to be the same on all ranks, which
+ * nobody compares; of two, the next epoch names the higher. After a failure this
  * rank does not know whether every region has the results: landbridge_get_info says it after
  * landbridge_recover. Options have the timeout; the weight is not used.
  */

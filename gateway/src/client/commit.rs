@@ -40,7 +40,8 @@ impl Client {
     /// Waits until every region has the results of all collectives that this rank posted since its
     /// last commit, on all ranks.
     ///
-    /// `step` is the caller's number for these collectives, the same on all ranks. A collective
+    /// `step` is the caller's number for these collectives. It has to be the same on all ranks, which
+    /// nobody compares; of two, the next epoch names the higher. A collective
     /// that failed can be posted again before the commit. When an epoch ended and nothing was
     /// posted after it, the commit fails as well.
     ///

@@ -296,7 +296,8 @@ class WholeArrayCollectives(BlockCollectives):
         """Waits until every region has everything posted for a step.
 
         It covers all collectives that this rank posted since its last commit. Once it returns, no
-        failure takes a region back behind the step. All ranks commit the same steps.
+        failure takes a region back behind the step. All ranks have to commit the same steps. Nobody
+        compares them here: ``agree`` does, and ``resume``.
 
         Args:
             step: The trainer's number of the step.
