@@ -106,7 +106,7 @@ class _PendingRequest:
 
     def _await_latch(self, latch: Latch, timeout_s: float | None) -> bool:
         """Waits for at most ``timeout_s`` seconds until ``latch`` opens, and returns whether it is
-        open. Reads from the gateway meanwhile. Raises ``ConfigError`` for a timeout that is none."""
+        open. Reads from the gateway meanwhile. Raises ``ConfigError`` for a wrong timeout."""
         timeout_s = check_wait_argument(timeout_s)
         check_not_forked(self._owner)
         group = self._group

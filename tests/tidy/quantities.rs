@@ -28,7 +28,7 @@ const PLACES: [&str; 12] = [
     "python/landbridge",
 ];
 /// Files with exact numbers behind which a unit may stand, each with the reason.
-const EXACT: [(&str, &str); 25] = [
+const EXACT: [(&str, &str); 24] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
     ("gateway/src/config/region/tables.rs", "the length of a path beside the most"),
     ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
@@ -45,7 +45,6 @@ const EXACT: [(&str, &str); 25] = [
     ("landbridge/src/cli/run/limits.rs", "the limit as `ulimit -t` has it"),
     ("landbridge/src/doctor/peers.rs", "sizes of packets"),
     ("landbridge/src/quickstart/error.rs", "the length of a path beside the most"),
-    ("python/landbridge/_batch_split.py", "seconds that the caller gave"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),
     ("python/landbridge/_operation.py", "a timeout that the caller gave"),
     ("python/landbridge/_protocol", "a message's length beside the most"),

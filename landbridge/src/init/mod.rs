@@ -12,7 +12,7 @@ mod spec;
 
 pub(crate) use error::InitError;
 pub(crate) use region_folder::RegionFolder;
-pub(crate) use spec::{DeploymentSpec, SocketPlace};
+pub(crate) use spec::{DeploymentSpec, FABRIC_FILE, SocketPlace};
 
 use gateway::certs::{CertificateOptions, CertificateValidity, make_certificate_files};
 use gateway::config::FabricFile;
@@ -20,9 +20,6 @@ use hier_collectives::plan::make_plan;
 use region_folder::{RegionFolderWriter, write_deployment_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// Name of the fabric file, in the deployment's folder and in that of each region.
-pub(crate) const FABRIC_FILE: &str = "fabric.toml";
 
 /// Name of the folder with the CA and everything that it signed. Regions have names of lower-case
 /// letters.

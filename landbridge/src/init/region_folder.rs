@@ -1,10 +1,9 @@
 //! The folder of one region: its config, its keys and tokens, its firewall rules and a page for its
 //! operator.
 
-use super::FABRIC_FILE;
 use super::error::InitError;
 use super::operator_page::operator_page;
-use super::spec::{DeployedRegion, DeploymentSpec, SocketPlace};
+use super::spec::{DeployedRegion, DeploymentSpec, FABRIC_FILE, SocketPlace};
 use crate::firewall::{firewall_rules, nftables_script};
 use gateway::config::{FabricFile, RegionFile};
 use gateway::daemon::{memory_needed, reserved_memory_bytes};

@@ -8,6 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use units::{BitRate, ByteCount};
 
+/// Name of the fabric file, in the deployment's folder and in that of each region.
+pub(crate) const FABRIC_FILE: &str = "fabric.toml";
+
 /// Everything that the files of a deployment say.
 #[derive(Debug, Clone)]
 pub(crate) struct DeploymentSpec {

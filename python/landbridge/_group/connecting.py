@@ -28,8 +28,8 @@ from .group import Group
 
 #: 4 KiB, one page: the arena of a rank that uses the store alone.
 _STORE_ARENA_BYTES = 4096
-#: 63 bytes: the longest name of a gateway or a job in a config file.
-_NAME_BYTES_MAX = 63
+#: 63 letters: the longest name of a gateway or a job in a config file.
+_NAME_LETTERS_MAX = 63
 
 
 def connect(
@@ -137,8 +137,8 @@ def connect_to_store(
 
 def _check_name(name: str, value: Any) -> None:
     """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
-    accepted = f"the name of a {name}, at most {_NAME_BYTES_MAX} bytes long"
-    if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_BYTES_MAX:
+    accepted = f"the name of a {name}, at most {_NAME_LETTERS_MAX} letters long"
+    if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_LETTERS_MAX:
         raise errors.argument_error(name, value, accepted)
 
 

@@ -73,7 +73,7 @@ def test_a_wrong_name_is_named_with_its_value(name, value):
 
 
 @pytest.mark.parametrize("value", [True, "0", 0.0, -1, 1 << 32])
-def test_a_wrong_number_of_a_rank_is_named_with_its_value(value):
+def test_a_wrong_rank_is_named_with_its_value(value):
     for name, others in (("rank", {}), ("local_rank", {"region": "east"})):
         words = f"^{name} {value!r}: accepted: whole numbers from 0 to 4294967295"
         with pytest.raises(landbridge.ConfigError, match=words):
@@ -171,7 +171,7 @@ def without_permission(path):
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_file_that_this_user_may_not_read_names_its_owner(open_folder, linked):
+def test_the_owner_of_an_unreadable_file_is_named(open_folder, linked):
     path = real = open_folder / "train.token"
     real.write_text("0f" * 32)
     if linked:

@@ -82,7 +82,7 @@ def test_a_folder_of_a_third_user_is_refused(tmp_path):
     check_socket_folder(tmp_path / "east.sock", TrustedUsers(os.geteuid(), tmp_path.stat().st_uid))
 
 
-def test_a_third_users_folder_in_place_of_the_sockets_is_named(tmp_path, monkeypatch):
+def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
     """Nothing listens there, and a new gateway would refuse the folder as well."""
     folder = tmp_path / "run"
     folder.mkdir()

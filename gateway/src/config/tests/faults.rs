@@ -127,7 +127,7 @@ fn a_syntax_error_hides_keys_that_seem_missing() {
 }
 
 #[test]
-fn a_syntax_error_of_the_fabric_hides_no_key_of_the_region() {
+fn a_faulty_fabric_hides_no_missing_key_of_the_region() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(folder.path().join("fabric.toml"), "name = two regions\n").expect("ours");
     let text: Vec<&str> = EAST.lines().filter(|line| !line.starts_with("socket")).collect();
@@ -290,7 +290,7 @@ fn a_key_that_is_there_twice_is_named() {
 }
 
 #[test]
-fn a_gateway_is_not_named_like_the_files_of_the_ca() {
+fn a_gateway_does_not_have_the_name_ca() {
     let faults = faults_of(&[("gateway.east-0", "gateway.ca")]);
     assert!(faults[0].problem.contains("ca.pem"), "{}", faults[0]);
 }
