@@ -27,7 +27,9 @@ pub(super) async fn check_running_gateway(
         Err(error @ FetchError::BadAnswer { .. }) => {
             let advice = "stop what listens there, or set another `status` address; see the log of \
                           the gateway if it is one";
-            vec![Finding::ok(CHECK, &gateway.name, error).into_failure(advice)]
+            let mut findings = check_own_addresses(region, gateway);
+            findings.insert(0, Finding::ok(CHECK, &gateway.name, error).into_failure(advice));
+            findings
         }
     }
 }

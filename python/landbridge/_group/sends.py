@@ -235,7 +235,11 @@ class RankPair(BlockCollectives):
         options = check_collective_arguments(
             CollectiveKind.SEND, root=sender, layout=layout, timeout=timeout
         )
-        ends = (like, None) if sender == self.rank else (None, like)
-        moved = MovedArrays(*ends, posted_agreed_array(like, options))
+        agreed = posted_agreed_array(like, options)
+        moved = (
+            MovedArrays(like, None, agreed)
+            if sender == self.rank
+            else MovedArrays(None, like, agreed)
+        )
         series = _SEND_BIT | sender << _SENDER_SHIFT | number << _TAG_SHIFT
         return self._start_moves(options, moved, wanted, series)

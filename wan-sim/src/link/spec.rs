@@ -39,10 +39,10 @@ pub enum SpecError {
         /// The one-way delay.
         delay: Span,
     },
-    /// A queue that is smaller than a packet.
+    /// A queue in multiples of a BDP that is smaller than a packet.
     #[error(
-        "a queue of {queue} holds no packet of {FULL_PACKET_BYTES}, and would drop whatever comes while \
-         another is sent: give the queue as a size or a time that holds some, such as 1 MB or 20 ms"
+        "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET_BYTES}: give \
+         `queue` as a size or a time, such as 1 MB or 20 ms"
     )]
     QueueBelowPacket {
         /// The size that the queue would have.
@@ -311,15 +311,19 @@ impl LinkSpec {
         self.mark_losses
     }
 
-    /// Checks that a queue holds at least one packet. A smaller one would lose every packet that comes
-    /// while another is sent. Without a rate there is no queue.
+    /// Checks that a queue given as a multiple of the BDP holds at least one packet. A smaller one
+    /// would lose every packet that comes while another is sent. [`None`] stands for one BDP.
     ///
     /// # Errors
     /// [`SpecError::QueueBelowPacket`].
-    pub fn check_queue(&self) -> Result<(), SpecError> {
-        match self.rate().is_some() && self.queue < FULL_PACKET_BYTES {
-            true => Err(SpecError::QueueBelowPacket { queue: self.queue }),
-            false => Ok(()),
+    pub fn check_queue(&self, queue: Option<QueueSize>) -> Result<(), SpecError> {
+        match queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000)) {
+            QueueSize::ThousandthsOfBdp(1..)
+                if self.rate().is_some() && self.queue < FULL_PACKET_BYTES =>
+            {
+                Err(SpecError::QueueBelowPacket { queue: self.queue })
+            }
+            _ => Ok(()),
         }
     }
 

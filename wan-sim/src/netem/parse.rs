@@ -132,7 +132,7 @@ impl ParsedWords {
             None => Order::Free,
         });
         let link = link.with_queue(queue);
-        link.check_queue()?;
+        link.check_queue(Some(queue))?;
         let mut link = link.with_duplicate(self.duplicate).with_corrupt(self.corrupt);
         if let Some(spread) = self.spread {
             let shape = self.shape.unwrap_or(Shape::Uniform);

@@ -537,7 +537,7 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
 
 /// Asserts that granted segments which wait for other peers' stay within one window for each peer,
 /// and partials that wait for results within one window of ours. Both windows are shared by all
-/// collectives, and each tree may round up to a segment. All memory together stays within the
+/// collectives, and each tree, or part of a collective of blocks, may round up to a segment. All memory together stays within the
 /// plan's bound. When collectives fail, each end gives windows back by itself, so for a moment they
 /// may be used twice.
 fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount) {
@@ -547,7 +547,8 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
         let bytes = session.transfer.scratch_bytes_from(peer, exists);
         let window = result_window(fabric, me, peer, plan).get();
-        let most = window + plan.trees.len() as u64 * plan.segment.get();
+        let rounded_up = plan.trees.len().max(session.transfer.most_parts()) as u64;
+        let most = window + rounded_up * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }
     // Collectives under an earlier plan go on in its windows.

@@ -42,6 +42,12 @@ impl Transfer {
         waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum()
     }
 
+    /// Returns the most parts that a collective under way has. Each of them may round a window up to a
+    /// segment.
+    pub fn most_parts(&self) -> usize {
+        self.flows.values().map(|flow| flow.parts.len()).max().unwrap_or(0)
+    }
+
     /// Returns the bytes that this gateway relays: partials that it reduced from those of its children
     /// in the tree and sent to its parent.
     pub fn relayed_bytes(&self) -> u64 {

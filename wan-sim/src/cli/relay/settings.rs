@@ -42,7 +42,7 @@ impl RelaySettings {
                     .with_loss(loss)
                     .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
                 let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
-                spec.check_queue()?;
+                spec.check_queue(queue)?;
                 Ok((spec, spec))
             }
         }

@@ -194,7 +194,7 @@ impl RawLink {
         self.check_keys()?;
         let link = self.build_unchecked()?;
         if self.netem.is_none() {
-            link.check_queue()?;
+            link.check_queue(self.queue)?;
         }
         match link.discipline() {
             Discipline::Red(red) if red.min >= link.queue() => {
