@@ -11,15 +11,15 @@ use super::collective::state::{Collective, Phase};
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::state::EpochState;
-use super::session_config::SessionConfig;
+use super::session_config::{SessionConfig, SessionShare};
 use super::transfer::transfer_state::{Transfer, send_receipt};
 use crate::ids::{Epoch, GatewayId, RankId, RegionId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
+use crate::size_class::SizeClass;
 use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
-use std::num::NonZeroU64;
 use units::{ByteCount, Span, TimeNs};
 
 /// One job on one gateway: its ranks, epoch, collectives and commits.
@@ -58,13 +58,13 @@ pub struct Session {
 impl Session {
     /// Creates a session outside any epoch, with no peer up and no rank attached.
     pub fn new(config: SessionConfig) -> Self {
-        let (partials, one_in) = (config.partials, config.one_in);
+        let share = SessionShare::of_job_alone(config.partials, config.one_in);
         let epoch = EpochState::new(config);
         Self {
             collectives: Collectives::new(epoch.local()),
             commits: Commits::new(epoch.local()),
-            transfer: Transfer::new(partials),
-            deadlines: Deadlines::new(one_in),
+            transfer: Transfer::new(share),
+            deadlines: Deadlines::new(share.one_in),
             actions: ActionQueue::default(),
             epoch,
         }
@@ -121,11 +121,43 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
-    /// Sets the job's memory for partials and its share of a link, 1 / `one_in`, since other jobs
-    /// came or went. Partials above a lower limit stay until their collectives end.
-    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.transfer.set_partials(partials);
-        self.deadlines.set_share(one_in);
+    /// Sets the share of memory and links, since jobs came or went, or groups began or ended their
+    /// work. Memory above a lower limit is given back as collectives go on; see
+    /// [`Session::held_bytes`].
+    pub fn set_share(&mut self, share: SessionShare, now: TimeNs) {
+        self.deadlines.set_share(share.one_in, now);
+        let had = self.transfer.set_share(share);
+        let has_more = share.partials > had.partials
+            || had.windows.is_some_and(|had| share.windows.is_none_or(|windows| windows > had));
+        if has_more && !self.is_idle() {
+            let (transfer, mut cx) = self.transfer_and_context(now);
+            transfer.start_local_reductions(&mut cx);
+            transfer.send_to_all_peers(&mut cx);
+        }
+    }
+
+    /// Returns the bytes that collectives hold of the session's share of memory, or may come to hold
+    /// by what is granted already. It counts whole segments.
+    pub fn held_bytes(&self) -> ByteCount {
+        self.transfer.held_bytes(&self.epoch)
+    }
+
+    /// Returns the memory with which collectives go on under the plan in force, however slowly;
+    /// nothing outside an epoch.
+    pub fn least_memory(&self) -> ByteCount {
+        self.epoch.least_memory()
+    }
+
+    /// Returns the size class of the largest collective under way that has not failed; `None` if there
+    /// is none. Collectives whose size is not known here are large.
+    pub fn largest_class(&self) -> Option<SizeClass> {
+        let going_on = self.collectives.iter().filter(|(_, of)| of.failure.is_none());
+        going_on.map(|(_, collective)| collective.size_class()).max()
+    }
+
+    /// Ends the epoch, since this gateway has no memory for the collectives under way.
+    pub fn handle_memory_shortage(&mut self, failure: Failure, now: TimeNs) {
+        self.end_epoch(failure, None, now);
     }
 
     /// Ends the epoch, since the gateway shuts down at once: collectives under way fail everywhere.
@@ -388,7 +420,8 @@ impl Session {
         } else {
             let peers = epoch.members().peer_ids();
             let missing = self.transfer.missing_text(peers, sequence, epoch.local());
-            self.deadlines.stall_failure(sequence, collective, &missing, epoch)
+            let moved = self.transfer.last_progress();
+            self.deadlines.stall_failure(sequence, collective, moved, &missing, epoch)
         };
         match phase {
             Phase::Waiting | Phase::Running => self.fail_collective(sequence, failure, None, now),

@@ -3,5 +3,6 @@
 mod disagreements;
 mod failures;
 mod members;
+mod memory;
 mod results;
 mod turnover;

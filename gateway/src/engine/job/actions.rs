@@ -18,10 +18,13 @@ impl Job {
     /// Performs every action that the store and the sessions of the job and of its touched groups
     /// ask for, and frees groups that all have left.
     pub fn perform_actions(&mut self, shared: &EngineShared) {
+        let now = shared.host.now();
         self.touched.insert(self.world.id);
         while let Some(id) = self.touched.pop_first() {
+            self.note_work(id, now);
             while self.perform_next_action(id, shared) {}
-            self.free_if_left(id, shared.host.now());
+            self.note_work(id, now);
+            self.free_if_left(id, now);
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);
@@ -78,14 +81,17 @@ impl Job {
     /// Takes a fact that a session noted.
     fn handle_note(&mut self, id: GroupId, note: SessionNote, shared: &EngineShared) {
         let now = shared.host.now();
+        let another =
+            matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
+        if let Some(group) = self.untouched_group(id).filter(|_| another) {
+            group.handle_another_plan();
+        }
         if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
             self.end_counted_groups(id, shared, now);
         }
         if id != self.world.id {
             return self.report_group_note(id, note, now);
         }
-        let another =
-            matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
         if let Some(plan) = self.world.session.plan().filter(|_| another) {
             shared.peers.divide_rates(id, plan);
         }

@@ -15,7 +15,7 @@ use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
-    Action, Arrival, LeaseId, PeerError, Session, SessionConfig, SessionNote, TaskId,
+    Action, Arrival, LeaseId, PeerError, Session, SessionConfig, SessionNote, SessionShare, TaskId,
 };
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use units::TimeNs;
+use units::{ByteCount, TimeNs};
 
 /// A group on this gateway.
 pub(in crate::engine) struct Group {
@@ -41,6 +41,10 @@ pub(in crate::engine) struct Group {
     gateways: Vec<GatewayId>,
     /// Segments that are arriving, and the tokens that end their leases.
     leases: BTreeMap<LeaseId, SegmentLease>,
+    /// The number of its ranks on this gateway.
+    local_ranks: usize,
+    /// The memory with which its collectives go on, once it is computed for the plan in force.
+    least_memory: Option<ByteCount>,
     /// Bytes of scratch that the job has counted.
     pub(super) counted_scratch_bytes: u64,
     /// Whether the session knows which gateways can be reached.
@@ -76,7 +80,11 @@ impl Group {
         mapped: ArenaGauges,
     ) -> Self {
         let gateways = config.gateways.clone();
-        let session = Session::new(config);
+        let local_ranks = config.fabric.gateway(config.me).ranks.len();
+        let one_in = config.one_in;
+        let mut session = Session::new(config);
+        // Its first work brings it a part of the job's memory.
+        session.set_share(SessionShare::without_work(one_in), TimeNs::default());
         Self {
             job,
             id,
@@ -85,6 +93,8 @@ impl Group {
             membership,
             gateways,
             leases: BTreeMap::new(),
+            local_ranks,
+            least_memory: None,
             counted_scratch_bytes: 0,
             has_begun: false,
             deadline: None,
@@ -112,6 +122,21 @@ impl Group {
         let Some(membership) = &self.membership else { return Some(rank) };
         let index = membership.facts.ranks.binary_search(&rank).ok()?;
         u32::try_from(index).ok().map(RankId)
+    }
+
+    /// Whether several ranks of the group are on this gateway, so that their partials take memory.
+    pub fn has_partials(&self) -> bool {
+        self.local_ranks > 1
+    }
+
+    /// Returns the memory with which the group's collectives go on under its plan.
+    pub fn least_memory(&mut self) -> ByteCount {
+        *self.least_memory.get_or_insert_with(|| self.session.least_memory())
+    }
+
+    /// Forgets what follows from the plan, since there is another.
+    pub fn handle_another_plan(&mut self) {
+        self.least_memory = None;
     }
 
     /// Returns the number in the fabric of a gateway of the session.

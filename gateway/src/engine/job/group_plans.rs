@@ -1,11 +1,55 @@
 //! The plans of a job's groups, which are made once for each set of gateways.
 
+use super::groups::UNSOLICITED_BYTES_MAX;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::Plan;
+use hier_collectives::plan::{Plan, PlanError, make_plan};
+use hier_collectives::topology::Fabric;
 use std::collections::VecDeque;
+use units::ByteCount;
 
 /// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
 const PLANS_MAX: usize = 64;
+
+/// 16: the segments of a group are at most so many times shorter than its fabric asks for. Gateways
+/// refuse plans whose segments differ more from their own.
+const SEGMENT_DIVISOR_MAX: u64 = 16;
+
+/// 16 KiB: the shortest segments to which the plan of a group is cut for lack of memory. Each segment
+/// costs a gateway some 10 us.
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
+/// The limits of the plan of a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlanLimits {
+    /// The longest segment: that of the whole fabric, which lanes hold streams of.
+    pub segment: ByteCount,
+    /// The most memory that the group may need at least, at each of its gateways.
+    pub memory: ByteCount,
+}
+
+impl PlanLimits {
+    /// Makes the plan for the part of the fabric that has a group's ranks, with segments as long as
+    /// the memory allows.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the part is too large.
+    pub fn make_plan(self, part: &Fabric) -> Result<Plan, PlanError> {
+        let mut plan = make_plan(part)?;
+        let planned = plan.segment.min(self.segment);
+        let shortest = (planned.get() / SEGMENT_DIVISOR_MAX).max(SEGMENT_BYTES_MIN);
+        let owner_trees = plan.owner_trees(part);
+        let least_at = |plan: &Plan, me: GatewayId| {
+            plan.least_memory(&owner_trees, (part, me), UNSOLICITED_BYTES_MAX)
+        };
+        let fits = |plan: &Plan| part.gateway_ids().all(|me| least_at(plan, me) <= self.memory);
+        let whole = plan.segment;
+        plan.segment = planned;
+        while plan.segment.get() / 2 >= shortest && !fits(&plan) {
+            plan.segment = ByteCount::new(plan.segment.get() / 2);
+        }
+        Ok(if plan.segment < whole { plan.with_express_limit(part) } else { plan })
+    }
+}
 
 /// The last plans that were made, each with its set of gateways.
 #[derive(Debug, Default)]
@@ -32,8 +76,7 @@ impl GroupPlans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hier_collectives::plan::make_plan;
-    use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+    use hier_collectives::topology::{RegionGateway, RegionSpec};
 
     #[test]
     fn one_more_plan_takes_the_place_of_the_oldest() {

@@ -6,6 +6,7 @@
 
 use super::Job;
 use super::group::Group;
+use super::group_plans::PlanLimits;
 use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
 use super::shared::EngineShared;
 use crate::events::{GROUPS_MAX, GroupNumber};
@@ -15,14 +16,14 @@ use hier_collectives::post::{Failure, FailureCode, RankEvent};
 use hier_collectives::session::{PeerError, SessionConfig};
 use hier_collectives::topology::GroupFabric;
 use hier_collectives::wire::{GroupFacts, Message};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the longest unsolicited window of a group. When all groups of a job wait for their ranks at
+/// 64 KiB: the longest unsolicited window of a group, and the most that relays keep for a class of its
+/// smaller operations. When all groups of a job wait for their ranks at
 /// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
 /// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
-const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
+pub(super) const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway
 /// that has not heard of it contradicts no new group. The oldest is forgotten first.
@@ -215,19 +216,6 @@ impl Job {
             self.deadlines.remove(&(deadline, id));
         }
         self.groups.remove(&id);
-        self.share_memory();
-    }
-
-    /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
-    /// Idle groups count, too, since a share that changed with each collective would shorten the
-    /// deadlines of those under way.
-    pub fn share_memory(&mut self) {
-        let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
-        let one_in = self.settings.one_in.saturating_mul(parts);
-        let partials = ByteCount::new(self.settings.partials.get() / parts);
-        for group in self.groups.values_mut().chain([&mut self.world]) {
-            group.session.set_share(partials, one_in);
-        }
     }
 
     /// Makes the session of a group, unless it is known.
@@ -267,7 +255,7 @@ impl Job {
             gateways: part.gateways,
             boot,
             plan,
-            partials: self.settings.partials,
+            partials: ByteCount::default(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
             unsolicited_max: UNSOLICITED_BYTES_MAX,
@@ -279,7 +267,6 @@ impl Job {
         let group = Group::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
-        self.share_memory();
         Ok(())
     }
 
@@ -289,11 +276,9 @@ impl Job {
         if let Some(plan) = self.plans.plan(&part.gateways) {
             return Ok(plan.clone());
         }
-        let mut plan = plan::make_plan(&part.fabric)?;
-        // Lanes hold streams of segments as long as those of the whole fabric.
-        if plan.segment > self.settings.segment {
-            plan = Plan { segment: self.settings.segment, ..plan }.with_express_limit(&part.fabric);
-        }
+        let limits =
+            PlanLimits { segment: self.settings.segment, memory: self.memory.least_of_group() };
+        let plan = limits.make_plan(&part.fabric)?;
         self.plans.add_plan(part.gateways.clone(), plan.clone());
         Ok(plan)
     }

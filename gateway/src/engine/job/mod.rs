@@ -13,6 +13,7 @@ pub(super) mod group;
 mod group_plans;
 mod groups;
 pub(super) mod membership;
+mod memory_pool;
 pub(super) mod report;
 pub(super) mod shared;
 mod totals;
@@ -33,6 +34,7 @@ use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
 use membership::GroupMaking;
+use memory_pool::MemoryPool;
 use shared::EngineShared;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -65,6 +67,8 @@ pub(super) struct Job {
     lately_left: VecDeque<(RankId, GroupId)>,
     /// Plans of groups, by their gateways.
     plans: GroupPlans,
+    /// The memory that groups share.
+    memory: MemoryPool,
     /// Bytes of scratch that all groups use.
     scratch_bytes: u64,
     settings: GroupSettings,
@@ -101,8 +105,6 @@ struct GroupSettings {
     me: GatewayId,
     /// The longest segment of any plan.
     segment: ByteCount,
-    /// Memory for partials, of all groups together.
-    partials: ByteCount,
     /// The job's share of a link is 1 / `one_in`.
     one_in: NonZeroU64,
 }
@@ -126,12 +128,14 @@ impl Job {
         let warnings = metrics.warnings.clone();
         let metrics = metrics.job_metrics(&name);
         let (id, boot) = (GroupId::of_job(&name), config.boot);
-        let settings = GroupSettings {
-            me,
-            segment: config.plan.segment,
-            partials: config.partials,
-            one_in: config.one_in,
-        };
+        let owner_trees = config.plan.owner_trees(fabric);
+        let all = ByteCount::new(u64::MAX);
+        let least = config.plan.least_memory(&owner_trees, (fabric, me), all).get();
+        let bound = config.plan.memory_bound(fabric, me, ByteCount::default());
+        let windows = bound.result_windows.get() + bound.relayed.get();
+        let windows = ByteCount::new(windows.saturating_sub(least));
+        let memory = MemoryPool::new(config.partials, windows);
+        let settings = GroupSettings { me, segment: config.plan.segment, one_in: config.one_in };
         Self {
             name,
             facts,
@@ -144,6 +148,7 @@ impl Job {
             last_epoch: Epoch(0),
             lately_left: VecDeque::new(),
             plans: GroupPlans::default(),
+            memory,
             scratch_bytes: 0,
             settings,
             metrics,
@@ -223,10 +228,10 @@ impl Job {
     }
 
     /// Sets the job's memory for partials and its share of links, since jobs came or went.
-    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.settings.partials = partials;
+    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64, now: TimeNs) {
         self.settings.one_in = one_in;
-        self.share_memory();
+        self.memory.set_partials(partials);
+        self.share_memory(now);
     }
 
     /// Returns the earliest time at which a session or the store wants to be called.

@@ -106,6 +106,31 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Returns the memory with which collectives of any operation and size go on at gateway `me`,
+    /// however slowly: a segment of each tree from each peer that waits for others, and one partial of
+    /// each size class. Unsolicited windows are not part of it. `owner_trees` are those of the plan,
+    /// and `reserve_max` bounds what relays keep for each class of smaller operations.
+    pub fn least_memory(
+        &self,
+        owner_trees: &[Tree],
+        (fabric, me): (&Fabric, GatewayId),
+        reserve_max: ByteCount,
+    ) -> ByteCount {
+        let segment = self.segment.get().next_multiple_of(CUT_BYTES);
+        let with_partials = self.trees.iter().filter(|tree| tree.direction.has_partials());
+        let planned: u64 = with_partials.map(|tree| tree.buffered_segments(me)).sum();
+        let owned: u64 = owner_trees.iter().map(|tree| tree.buffered_segments(me)).sum();
+        let reserves = SizeClass::ALL.map(|class| class.reserved_bytes().min(reserve_max.get()));
+        let is_relay = |tree: &Tree| tree.is_relay(me);
+        let relays = self.trees.iter().chain(owner_trees).any(is_relay);
+        let partials =
+            if fabric.gateway(me).ranks.len() > 1 { partials_bytes_bound(0, segment) } else { 0 };
+        let kept = if relays { reserves.into_iter().sum() } else { 0 };
+        ByteCount::new(planned.max(owned) * segment + kept + partials)
+    }
+}
+
 /// Bounds the bytes for partials of all size classes, which have `all` bytes: each class takes at
 /// least a segment.
 fn partials_bytes_bound(all: u64, segment: u64) -> u64 {
@@ -132,6 +157,26 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
 }
 
 impl Tree {
+    /// Whether gateway `of` passes partials on, and holds them until their results are there.
+    fn is_relay(&self, of: GatewayId) -> bool {
+        let is_below = self.parents.contains_key(&of) || self.roots.len() > 1;
+        is_below && self.parents.values().any(|parent| *parent == of)
+    }
+
+    /// Returns how many segments wait at gateway `of` for others while each peer may send one: those
+    /// of children and of other roots, its own partial, and one that it passes down.
+    fn buffered_segments(&self, of: GatewayId) -> u64 {
+        let children = self.parents.values().filter(|parent| **parent == of).count() as u64;
+        let others = if self.roots.contains(&of) { self.roots.len() as u64 - 1 } else { 0 };
+        match (children, others) {
+            // One peer's segments meet ours as they arrive.
+            (0 | 1, 0) if self.roots.contains(&of) => 0,
+            (0, 0 | 1) => 0,
+            (children, others) if self.is_relay(of) => children + others + 2,
+            (children, others) => children + others,
+        }
+    }
+
     /// Returns the gateways with which gateway `of` exchanges data along the tree.
     pub fn neighbour_gateways(&self, of: GatewayId) -> Vec<GatewayId> {
         let other = |(one, other): (GatewayId, GatewayId)| {

@@ -3,6 +3,7 @@
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence};
 use crate::post::{Failure, Timing};
+use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use units::TimeNs;
@@ -85,6 +86,12 @@ impl Collective {
             Message::Announce { epoch, sequence, rank, descriptor, all, sent }
         };
         posts.map(announce).collect()
+    }
+
+    /// Returns the size class of its buffer; large while the size is not known.
+    pub fn size_class(&self) -> SizeClass {
+        let known = self.descriptor.filter(|(_, of)| of.counts != AgreedCounts::ByPair);
+        known.map_or(SizeClass::Large, |(_, descriptor)| SizeClass::for_buffer(descriptor.bytes()))
     }
 
     /// Describes in words what the ranks' buffers hold if the collective ends now.

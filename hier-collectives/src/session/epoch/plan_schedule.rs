@@ -11,6 +11,7 @@ use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::plan::{self, Plan, Tree, trees_max};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
+use crate::topology::Fabric;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
@@ -26,6 +27,8 @@ pub(in crate::session) struct PlanSchedule {
     current: FollowedPlan,
     /// Memory for partials of subtrees under the plan in force.
     relay_window: ByteCount,
+    /// The relay window and the result windows of all peers together.
+    all_windows: ByteCount,
     /// Earlier plans, oldest first.
     earlier: Vec<EarlierPlan>,
     /// Changes of the plan that are known to have begun.
@@ -79,6 +82,7 @@ impl PlanSchedule {
     pub fn new(plan: Plan, local: &LocalGateway) -> Self {
         Self {
             relay_window: plan::relay_bytes(local.fabric(), local.id(), &plan),
+            all_windows: all_windows(&plan, local),
             current: FollowedPlan::new(plan, local),
             earlier: Vec::new(),
             changes: 0,
@@ -95,6 +99,18 @@ impl PlanSchedule {
     /// Returns the memory for partials of subtrees under the plan in force.
     pub fn relay_window(&self) -> ByteCount {
         self.relay_window
+    }
+
+    /// Returns the memory with which collectives go on under the plan in force, at a gateway of a
+    /// fabric; see [`Plan::least_memory`].
+    pub fn least_memory(&self, place: (&Fabric, GatewayId), reserve_max: ByteCount) -> ByteCount {
+        let FollowedPlan { plan, owner_trees } = &self.current;
+        plan.least_memory(owner_trees, place, reserve_max)
+    }
+
+    /// Returns the bytes of the relay window and of the result windows of all peers.
+    pub fn all_windows(&self) -> ByteCount {
+        self.all_windows
     }
 
     /// Returns the plans that are in force no more, oldest first.
@@ -220,6 +236,7 @@ impl PlanSchedule {
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
         self.relay_window = plan::relay_bytes(local.fabric(), local.id(), &plan);
+        self.all_windows = all_windows(&plan, local);
         let followed = std::mem::replace(&mut self.current, FollowedPlan::new(plan, local));
         // A plan under which nothing could begin is of no collective: so there are never more
         // plans than collectives that may be live.
@@ -253,4 +270,12 @@ impl PlanSchedule {
         });
         complete.into_iter().chain(under_way).collect()
     }
+}
+
+/// Returns the bytes of the relay window and of the result windows of all peers under a plan.
+fn all_windows(plan: &Plan, local: &LocalGateway) -> ByteCount {
+    let (fabric, me) = (local.fabric(), local.id());
+    let peers = fabric.gateway_ids().filter(|id| *id != me);
+    let results: u64 = peers.map(|peer| plan::result_window(fabric, me, peer, plan).get()).sum();
+    ByteCount::new(results.saturating_add(plan::relay_bytes(fabric, me, plan).get()))
 }

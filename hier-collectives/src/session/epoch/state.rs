@@ -94,6 +94,14 @@ impl EpochState {
         self.unsolicited_max
     }
 
+    /// Returns the memory with which collectives go on under the plan in force; nothing outside an
+    /// epoch.
+    pub fn least_memory(&self) -> ByteCount {
+        let place = (self.local.fabric(), self.local.id());
+        let least = |plans: &PlanSchedule| plans.least_memory(place, self.unsolicited_max);
+        self.plans().map(least).unwrap_or_default()
+    }
+
     /// Returns this gateway's place in the fabric.
     pub fn local(&self) -> &LocalGateway {
         &self.local

@@ -38,8 +38,11 @@ impl Transfer {
         } else {
             plan::result_window(cx.epoch.local().fabric(), me, to, plan)
         };
-        let left = window.get() / plan.segment.get();
-        let reserves = SizeClass::ALL.map(SizeClass::reserved_bytes);
+        let window = self.share.window_bytes(window, plans.all_windows());
+        // With a segment of each tree the oldest collective goes on, whatever others hold.
+        let left = (window / plan.segment.get()).max(1);
+        let reserve_max = cx.epoch.unsolicited_max().get();
+        let reserves = SizeClass::ALL.map(|class| class.reserved_bytes().min(reserve_max));
         let mut window = GrantWindow { to, me, left, reserves };
         let mut opened = Vec::new();
         // Partials that were passed on are held until their receipts are in, also when the result

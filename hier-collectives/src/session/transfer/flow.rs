@@ -157,6 +157,16 @@ impl TransferFlow {
         self.parts.iter().filter(|part| part.is_buffered_here(me, me)).map(held).sum()
     }
 
+    /// Returns the number of segments that are granted, and take memory here until they are released.
+    pub fn held_segments(&self, me: GatewayId) -> u64 {
+        let held = |((to, tree), limit): (&(GatewayId, TreeIndex), &u32)| {
+            let part = self.parts.get(usize::from(tree.0))?;
+            let held = limit.saturating_sub(part.first_unreleased_segment(*to, me));
+            part.is_buffered_here(*to, me).then_some(u64::from(held))
+        };
+        self.grants_out.iter().filter_map(held).sum()
+    }
+
     /// Builds the grants and receipts that bring a peer up to date.
     pub fn catch_up_messages(
         &self,

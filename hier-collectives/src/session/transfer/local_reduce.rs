@@ -66,7 +66,12 @@ impl Transfer {
             return true;
         }
         let bytes = part.segment_bytes(index);
-        if !has_partial_memory(self.partials, class, self.partial_bytes[class as usize], bytes) {
+        if !has_partial_memory(
+            self.share.partials,
+            class,
+            self.partial_bytes[class as usize],
+            bytes,
+        ) {
             return false;
         }
         part.next_local += 1;

@@ -35,7 +35,8 @@ impl Transfer {
     /// window.
     fn send_ready_of_class(&mut self, class: SizeClass, to: GatewayId, cx: &mut Context<'_>) {
         let window = UnsolicitedWindow::kept_by(cx.epoch, to);
-        let protection = self.tail_protection(class, to, window.tail_bytes, cx);
+        let tail_bytes = window.tail_bytes / self.share.tails.get();
+        let protection = self.tail_protection(class, to, tail_bytes, cx);
         let window = class.usable_window(window.bytes);
         let charge = UnsolicitedBound::for_peer(cx.epoch, to);
         for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {

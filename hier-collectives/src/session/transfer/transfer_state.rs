@@ -7,6 +7,7 @@ use crate::mutant::{self, Mutant};
 use crate::session::action::{Action, Buffer, BufferView, LeaseId, ScratchId, TaskId};
 use crate::session::action_queue::ActionQueue;
 use crate::session::epoch::state::EpochState;
+use crate::session::session_config::SessionShare;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
 use std::collections::BTreeMap;
@@ -16,8 +17,8 @@ use units::{ByteCount, TimeNs};
 /// The segments of all collectives of a job, and the memory and windows that they share.
 #[derive(Debug)]
 pub(in crate::session) struct Transfer {
-    /// Memory for partials of several local ranks, of all classes together.
-    pub(super) partials: ByteCount,
+    /// The memory that may be used.
+    pub(super) share: SessionShare,
     pub(super) flows: BTreeMap<Sequence, TransferFlow>,
     pub(super) handles: TransferHandles,
     /// Bytes of partials of several local ranks, of each class of operations.
@@ -50,11 +51,10 @@ pub(super) enum ReduceTask {
 }
 
 impl Transfer {
-    /// Creates a transfer without collectives. `partials` is the memory for partials of several
-    /// local ranks.
-    pub fn new(partials: ByteCount) -> Self {
+    /// Creates a transfer without collectives, with its share of memory.
+    pub fn new(share: SessionShare) -> Self {
         Self {
-            partials,
+            share,
             flows: BTreeMap::new(),
             handles: TransferHandles::default(),
             partial_bytes: [0; SizeClass::ALL.len()],
@@ -63,9 +63,19 @@ impl Transfer {
         }
     }
 
-    /// Sets the memory for partials of several local ranks.
-    pub fn set_partials(&mut self, partials: ByteCount) {
-        self.partials = partials;
+    /// Sets the memory that may be used; returns the share before.
+    pub fn set_share(&mut self, share: SessionShare) -> SessionShare {
+        std::mem::replace(&mut self.share, share)
+    }
+
+    /// Returns the bytes of partials, and of segments that are granted and take memory here until they
+    /// are released.
+    pub fn held_bytes(&self, epoch: &EpochState) -> ByteCount {
+        let partials: u64 = self.partial_bytes.iter().sum();
+        let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
+        let moving = self.flows.values().filter(|flow| flow.is_moving());
+        let granted: u64 = moving.map(|flow| flow.held_segments(epoch.me())).sum();
+        ByteCount::new(partials.saturating_add(granted.saturating_mul(segment)))
     }
 
     /// Returns the time when a segment, receipt, grant or task last made progress here.
