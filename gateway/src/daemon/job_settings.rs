@@ -49,7 +49,7 @@ impl JobSettings {
                 me: self.me,
                 gateways: self.fabric.gateway_ids().collect(),
                 boot: self.boot,
-                plan: self.plan.clone(),
+                plan: Some(self.plan.clone()),
                 partials,
                 one_in: job_link_share_divisor(jobs, job.weight),
                 last_epoch: Epoch(0),

@@ -347,6 +347,11 @@ impl Engine {
                     group.session.handle_planned(&as_measured, plan, now);
                 });
             }
+            Event::GroupPlanned { job, group, plan } => {
+                self.with_job_of(job, |job, shared| {
+                    job.handle_group_planned(group, plan, shared, now);
+                });
+            }
             Event::SendsCancelled { group, sequence } => {
                 self.with_group(group, |group| {
                     group.session.handle_streams_cancelled(sequence, now)

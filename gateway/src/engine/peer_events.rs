@@ -300,7 +300,7 @@ mod tests {
             me: GatewayId(0),
             gateways: fabric.gateway_ids().collect(),
             boot: BootId(1),
-            plan: make_plan(&fabric).expect("a plan"),
+            plan: make_plan(&fabric).ok(),
             partials: ByteCount::new(1 << 20),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),

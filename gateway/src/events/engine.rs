@@ -11,7 +11,7 @@ use crate::wan::link::link_message::LinkMessage;
 use crate::wan::{LaneHandle, LanePeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, Sequence};
-use hier_collectives::plan::Plan;
+use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::session::{Discard, LeaseId, TaskId};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
@@ -179,6 +179,15 @@ pub enum Event {
         as_measured: Arc<Fabric>,
         /// The plan; `None` if there is none.
         plan: Option<Plan>,
+    },
+    /// The planner is done for a group whose first gateway this is.
+    GroupPlanned {
+        /// The job of the group.
+        job: GroupId,
+        /// The group.
+        group: GroupId,
+        /// The plan of the part of the fabric that has the group's ranks.
+        plan: Result<Plan, PlanError>,
     },
     /// Finish posted collectives, then leave the epochs.
     Drain {

@@ -110,6 +110,11 @@ impl VirtualDeployment {
         self.process.set_thread_load(load);
     }
 
+    /// Makes every blocking task, such as the making of a plan, take this time from now on.
+    pub fn set_blocking_time(&self, span: Span) {
+        self.process.set_blocking_time(span);
+    }
+
     /// Returns how often the gateways have woken so far, all together: the times of the virtual
     /// clock at which a task of one of them ran.
     pub fn wakeups(&self) -> u64 {

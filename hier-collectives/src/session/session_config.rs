@@ -56,8 +56,9 @@ pub struct SessionConfig {
     pub gateways: Vec<GatewayId>,
     /// A random number drawn at this start.
     pub boot: BootId,
-    /// The plan of the epochs that this gateway opens, if it is the first by name.
-    pub plan: Plan,
+    /// The plan of the epochs that this gateway opens, if it is the first by name; `None` until
+    /// [`Session::handle_own_plan`](super::Session::handle_own_plan).
+    pub plan: Option<Plan>,
     /// Memory for partials of several local ranks; at least one segment is always used.
     pub partials: ByteCount,
     /// The job's share of a link while all jobs use it is 1 / `one_in`, rounded up.

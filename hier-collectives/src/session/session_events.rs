@@ -115,6 +115,12 @@ impl Session {
         live.chain(self.commits.next_expiry()).chain(self.drain_deadline()).min()
     }
 
+    /// Takes the plan that was still being made when the session was created.
+    pub fn handle_own_plan(&mut self, plan: Plan, now: TimeNs) {
+        self.epoch.set_own_plan(plan);
+        self.open_epoch_if_all_joined(now);
+    }
+
     /// Starts the session when the gateway is up. A gateway without peers begins its first epoch
     /// immediately.
     pub fn handle_start(&mut self, now: TimeNs) {
@@ -257,6 +263,12 @@ impl Session {
         for sequence in self.collectives.detach_rank(rank) {
             self.fail_if_rank_lost(sequence, now);
         }
+    }
+
+    /// Detaches a rank that has left the group by itself. Collectives that wait for its post go on
+    /// waiting, and the rank may attach again and go on with the next one.
+    pub fn handle_leave(&mut self, rank: RankId) {
+        self.collectives.leave_rank(rank);
     }
 
     /// Takes a rank's post of a collective. Every outcome reaches the rank as a [`RankEvent`].

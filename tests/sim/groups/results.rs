@@ -127,6 +127,29 @@ fn a_group_is_made_within_a_round_trip() {
 }
 
 #[test]
+fn a_plan_that_takes_long_delays_its_group_alone() {
+    simulate_mesh(&Mesh::of_ranks(&[1, 1, 1]), |lab, clients| async move {
+        let others = Members::make(&clients, &[1, 2], 0).await;
+        let planning = Span::from_secs(5);
+        lab.set_blocking_time(planning);
+        let begin = lab.host.now();
+        let making = {
+            let client = clients[0].clone();
+            tokio::spawn(async move { client.new_group_with_tag(&[0, 1, 2], 1).await })
+        };
+        for _ in 0..5 {
+            others.sum(1000).await;
+            Members(clients.clone()).sum(1000).await;
+        }
+        let took = lab.host.now().since(begin);
+        assert!(took < Span::from_secs(2), "others waited {took}");
+        making.await.expect("no panic").expect("made").expect("in it");
+        let took = lab.host.now().since(begin);
+        assert!(took >= planning && took <= planning + Span::from_ms(65), "made in {took}");
+    });
+}
+
+#[test]
 fn a_split_groups_ranks_by_color() {
     simulate_mesh(&Mesh::of_ranks(&[2, 2, 1]), |_lab, clients| async move {
         let color = |rank: u32| [Some(7), None, Some(3), Some(7), Some(3)][rank as usize];

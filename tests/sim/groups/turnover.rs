@@ -63,6 +63,38 @@ fn a_group_that_one_rank_leaves_stays_for_others() {
 }
 
 #[test]
+fn a_group_left_and_made_again_ends_nothing() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
+        let clients = lab.clients(4 << 20).await;
+        let ranks = [0, 1, 2];
+        let mut members = Members::make(&clients, &ranks, 7).await;
+        members.sum(100).await;
+        // Each rank leaves and comes back at a time of its own, while others wait for it.
+        for round in 0..40_u64 {
+            let mut operations = Vec::new();
+            let leaving = (round % 3) as usize;
+            for other in [(leaving + 1) % 3, (leaving + 2) % 3] {
+                operations.push(post_sum(&members.0[other], 100).await);
+            }
+            lab.sleep(Span::from_ms(round * 17 % 140)).await;
+            members.0[leaving] = clients[leaving].clone();
+            lab.sleep(Span::from_ms(round * 11 % 70)).await;
+            let made = clients[leaving].new_group_with_tag(&ranks, 7).await;
+            members.0[leaving] = made.expect("made").expect("in it");
+            operations.push(post_sum(&members.0[leaving], 100).await);
+            members.check_sums(operations, 100).await;
+        }
+        drop(members);
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [0, 0, 0]);
+        // Late enough, it begins anew.
+        lab.sleep(Span::from_secs(20)).await;
+        Members::make(&clients, &ranks, 7).await.sum(100).await;
+    });
+}
+
+#[test]
 fn late_ranks_find_the_operations_of_their_group() {
     simulate(async {
         let lab = Mesh::of_ranks(&[1, 2]).start(1).await;
@@ -110,6 +142,58 @@ fn a_rank_of_too_many_groups_keeps_its_connection() {
         Members(vec![made.remove(7)]).sum(100).await;
         Members::make(&clients, &[0], 6000).await.sum(100).await;
         Members(clients.clone()).sum(100).await;
+    });
+}
+
+#[test]
+fn the_end_of_many_groups_keeps_the_connection() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[2, 1]).start(1).await;
+        let mut clients = lab.clients(1 << 20).await;
+        Members(clients.clone()).sum(10).await;
+        let mut made = Vec::new();
+        for _ in 0..1500 {
+            made.push(clients[0].new_group(&[0, 1]).await.expect("made").expect("in it"));
+        }
+        // All of them end at once with the epoch of their parent.
+        drop(clients.remove(1));
+        clients.insert(1, lab.client(1, 1 << 20).await);
+        let failure = made[700].barrier().await.expect_err("over");
+        assert_eq!(failure.code, FailureCode::EpochEnded, "{failure}");
+        drop(made);
+        // Rank 2 hears of the next epoch, too.
+        lab.sleep(Span::from_secs(1)).await;
+        Members(clients).sum(100).await;
+    });
+}
+
+#[test]
+fn a_late_rank_of_an_old_group_ends_no_other() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        let make = |rank: usize, ranks: &'static [u32], tag| {
+            let client = clients[rank].clone();
+            async move {
+                let made = client.new_group_with_tag(ranks, tag).await;
+                made.expect("made").expect("in it")
+            }
+        };
+        // Rank 0 has left so many groups that its gateway forgets the first, which rank 1 makes late.
+        drop(make(0, &[0, 1], 7).await);
+        for tag in 100..1200 {
+            drop(make(0, &[0], tag).await);
+        }
+        lab.sleep(Span::from_secs(30)).await;
+        let present = Members(vec![make(0, &[0, 2], 7).await, make(2, &[0, 2], 7).await]);
+        present.sum(10).await;
+        let late = match clients[1].new_group_with_tag(&[0, 1], 7).await {
+            Err(GroupError::Failed(failure)) => failure,
+            Ok(Some(group)) => group.barrier().await.expect_err("over"),
+            made => panic!("{made:?}"),
+        };
+        assert_eq!(late.code, FailureCode::Disagreement, "{late}");
+        present.sum(10).await;
     });
 }
 

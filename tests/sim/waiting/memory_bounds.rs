@@ -56,7 +56,7 @@ fn owners_hold_at_most_windows_and_partial_memory() {
     let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, 0, 1);
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
-    assert!(held.iter().any(|(held, may)| 4 * held > *may), "{held:?}");
+    assert!(held.iter().any(|(held, may)| 6 * held > *may), "{held:?}");
 }
 
 /// Four regions in a row.

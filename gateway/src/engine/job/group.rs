@@ -24,7 +24,12 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use units::{ByteCount, TimeNs};
+use units::{ByteCount, Span, TimeNs};
+
+/// 10 s: the time for which a group that all have left is kept. A rank that makes it again goes on in
+/// it, so that nothing ends for one that was faster. Far longer than any way between gateways.
+/// Tested by `a_group_left_and_made_again_ends_nothing`.
+const LEFT_GROUP_KEPT: Span = Span::from_secs(10);
 
 /// A group on this gateway.
 pub(in crate::engine) struct Group {
@@ -38,9 +43,11 @@ pub(in crate::engine) struct Group {
     /// The gateways that know of the group; `None` for the job itself, which a file names.
     pub membership: Option<GroupMembership>,
     /// The number in the fabric of each gateway of the session, ascending.
-    gateways: Vec<GatewayId>,
+    pub(super) gateways: Vec<GatewayId>,
     /// Segments that are arriving, and the tokens that end their leases.
     leases: BTreeMap<LeaseId, SegmentLease>,
+    /// The part of the fabric that has its ranks.
+    fabric: Arc<Fabric>,
     /// The number of its ranks on this gateway.
     local_ranks: usize,
     /// The memory with which its collectives go on, once it is computed for the plan in force.
@@ -49,6 +56,8 @@ pub(in crate::engine) struct Group {
     pub(super) counted_scratch_bytes: u64,
     /// Whether the session knows which gateways can be reached.
     pub(super) has_begun: bool,
+    /// When all ranks had left the group, while it is kept.
+    pub(super) left_since: Option<TimeNs>,
     /// When the job has noted that the session wants to be called.
     pub(super) deadline: Option<TimeNs>,
 }
@@ -80,6 +89,7 @@ impl Group {
         mapped: ArenaGauges,
     ) -> Self {
         let gateways = config.gateways.clone();
+        let fabric = Arc::clone(&config.fabric);
         let local_ranks = config.fabric.gateway(config.me).ranks.len();
         let one_in = config.one_in;
         let mut session = Session::new(config);
@@ -93,10 +103,12 @@ impl Group {
             membership,
             gateways,
             leases: BTreeMap::new(),
+            fabric,
             local_ranks,
             least_memory: None,
             counted_scratch_bytes: 0,
             has_begun: false,
+            left_since: None,
             deadline: None,
         }
     }
@@ -122,6 +134,16 @@ impl Group {
         let Some(membership) = &self.membership else { return Some(rank) };
         let index = membership.facts.ranks.binary_search(&rank).ok()?;
         u32::try_from(index).ok().map(RankId)
+    }
+
+    /// Returns the part of the fabric that has the group's ranks.
+    pub fn shared_fabric(&self) -> Arc<Fabric> {
+        Arc::clone(&self.fabric)
+    }
+
+    /// Returns until when the group is kept, if all ranks have left it.
+    pub fn kept_until(&self) -> Option<TimeNs> {
+        self.left_since.map(|since| since + LEFT_GROUP_KEPT)
     }
 
     /// Whether several ranks of the group are on this gateway, so that their partials take memory.

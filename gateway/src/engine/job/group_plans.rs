@@ -1,7 +1,9 @@
 //! The plans of a job's groups, which are made once for each set of gateways.
+//!
+//! The first gateway of a group makes its plan while the gateways meet, on a blocking thread: data of
+//! others do not wait for it. The engine's task asks for plans and takes them.
 
-use super::groups::UNSOLICITED_BYTES_MAX;
-use hier_collectives::ids::GatewayId;
+use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::{Plan, PlanError, make_plan};
 use hier_collectives::topology::Fabric;
 use std::collections::VecDeque;
@@ -17,6 +19,12 @@ const SEGMENT_DIVISOR_MAX: u64 = 16;
 /// 16 KiB: the shortest segments to which the plan of a group is cut for lack of memory. Each segment
 /// costs a gateway some 10 us.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
+/// 64 KiB: the longest unsolicited window of a group, and the most that relays keep for a class of its
+/// smaller operations. When all groups of a job wait for their ranks at
+/// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
+/// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
+pub(super) const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// The limits of the plan of a group.
 #[derive(Debug, Clone, Copy)]
@@ -56,12 +64,21 @@ impl PlanLimits {
 pub(super) struct GroupPlans {
     /// The oldest first.
     plans: VecDeque<(Vec<GatewayId>, Plan)>,
+    /// Groups that wait for a plan, the next one first.
+    pub waiting: VecDeque<GroupId>,
+    /// Whether a plan is being made: one at a time, since each takes a thread.
+    pub is_planning: bool,
 }
 
 impl GroupPlans {
     /// Returns the plan for groups on a set of gateways, ascending.
     pub fn plan(&self, gateways: &[GatewayId]) -> Option<&Plan> {
         self.plans.iter().find(|(of, _)| of == gateways).map(|(_, plan)| plan)
+    }
+
+    /// Returns the next group that waits for a plan, unless one is being made.
+    pub fn next_waiting(&mut self) -> Option<GroupId> {
+        if self.is_planning { None } else { self.waiting.pop_front() }
     }
 
     /// Keeps a plan for groups on a set of gateways, in place of the oldest one.

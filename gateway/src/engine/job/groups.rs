@@ -6,24 +6,22 @@
 
 use super::Job;
 use super::group::Group;
-use super::group_plans::PlanLimits;
-use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
+use super::group_plans::{PlanLimits, UNSOLICITED_BYTES_MAX};
+use super::membership::{
+    GroupMaking, GroupMembership, Leaving, PeerChange, PeerMember, group_id_of_facts,
+};
 use super::shared::EngineShared;
-use crate::events::{GROUPS_MAX, GroupNumber};
+use crate::events::{Event, GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
-use hier_collectives::plan::{self, Plan};
+use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
-use hier_collectives::session::{PeerError, SessionConfig};
+use hier_collectives::session::{PeerError, SessionConfig, SessionShare};
+use hier_collectives::size_class::SizeClass;
 use hier_collectives::topology::GroupFabric;
 use hier_collectives::wire::{GroupFacts, Message};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 use units::{ByteCount, TimeNs};
-
-/// 64 KiB: the longest unsolicited window of a group, and the most that relays keep for a class of its
-/// smaller operations. When all groups of a job wait for their ranks at
-/// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
-/// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
-pub(super) const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway
 /// that has not heard of it contradicts no new group. The oldest is forgotten first.
@@ -31,6 +29,9 @@ const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
 /// 16 ranks: the most that a text about a group names.
 const NAMED_RANKS_MAX: usize = 16;
+
+/// 256 groups: the most that a job keeps though all have left them. The oldest is freed first.
+const LEFT_GROUPS_MAX: usize = 256;
 
 impl Job {
     /// Puts a rank of this gateway into the group that it makes, which is new here or known already.
@@ -79,14 +80,14 @@ impl Job {
         now: TimeNs,
     ) {
         if let Some(id) = self.ranks.leave_group(rank, number) {
-            self.remove_from_group(rank, id, shared, now);
+            self.remove_from_group((rank, Leaving::ByItself), id, shared, now);
         }
     }
 
-    /// Removes a rank of this gateway from a group: it has left, or it is gone.
+    /// Removes a rank of this gateway from a group.
     pub fn remove_from_group(
         &mut self,
-        rank: RankId,
+        (rank, leaving): (RankId, Leaving),
         id: GroupId,
         shared: &EngineShared,
         now: TimeNs,
@@ -100,7 +101,10 @@ impl Job {
         }
         let Some(group) = self.group_mut(id) else { return };
         if let Some(rank) = group.rank_in_session(rank) {
-            group.session.handle_detach(rank, now);
+            match leaving {
+                Leaving::ByItself => group.session.handle_leave(rank),
+                Leaving::Gone => group.session.handle_detach(rank, now),
+            }
         }
         if ended {
             self.tell_group(id, shared);
@@ -193,11 +197,15 @@ impl Job {
         }
     }
 
-    /// Removes a group that nobody takes part in, once nothing uses its memory.
+    /// Removes a group that nobody takes part in, once nothing uses its memory and no rank is likely to
+    /// make it again.
     pub(super) fn free_if_left(&mut self, id: GroupId, now: TimeNs) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(membership) = &mut group.membership else { return };
         if !membership.is_left() {
+            if let Some(since) = group.left_since.take() {
+                self.left_groups.remove(&(since, id));
+            }
             return;
         }
         if !group.session.is_idle() {
@@ -210,12 +218,30 @@ impl Job {
             }
             return;
         }
+        let is_in_epoch = group.session.plan().is_some() && membership.disbanded().is_none();
+        let since = *group.left_since.get_or_insert(now);
+        self.left_groups.insert((since, id));
+        let is_over = group.kept_until().is_none_or(|until| now >= until);
+        if !is_in_epoch || is_over {
+            self.free_group(id);
+        } else if self.left_groups.len() > LEFT_GROUPS_MAX
+            && let Some((_, oldest)) = self.left_groups.first().copied()
+        {
+            self.free_group(oldest);
+        }
+    }
+
+    /// Removes a group that nobody takes part in, and of which nothing is under way.
+    fn free_group(&mut self, id: GroupId) {
+        let Some(group) = self.groups.remove(&id) else { return };
         self.last_epoch = self.last_epoch.max(group.session.epoch_number());
         self.scratch_bytes -= group.counted_scratch_bytes;
         if let Some(deadline) = group.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        self.groups.remove(&id);
+        if let Some(since) = group.left_since {
+            self.left_groups.remove(&(since, id));
+        }
     }
 
     /// Makes the session of a group, unless it is known.
@@ -236,7 +262,7 @@ impl Job {
             let text = format!("a gateway of {} is shutting down", group_text(&facts));
             return Err(Failure::new(FailureCode::ShuttingDown, text));
         }
-        if self.groups.len() >= GROUPS_MAX {
+        if self.group_count() >= GROUPS_MAX {
             let text = format!("job {} has {GROUPS_MAX} groups already; leave some", self.name);
             return Err(bad(text));
         }
@@ -246,7 +272,9 @@ impl Job {
         let Ok(index) = part.gateways.binary_search(&self.settings.me) else {
             return Err(bad(format!("{} has no rank of this gateway", group_text(&facts))));
         };
-        let plan = self.plan_of_group(&part).map_err(|error| bad(error.to_string()))?;
+        // The first gateway of the group makes its plan, which may take a while.
+        let plan = self.plans.plan(&part.gateways).filter(|_| index == 0).cloned();
+        let is_plan_due = index == 0 && plan.is_none();
         let random = shared.host.random_bytes();
         let boot = BootId(u64::from_le_bytes(random[..8].try_into().expect("8 of 32 bytes")));
         let config = SessionConfig {
@@ -267,20 +295,10 @@ impl Job {
         let group = Group::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
-        Ok(())
-    }
-
-    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one, which
-    /// is made at once, in the engine's task.
-    fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
-        if let Some(plan) = self.plans.plan(&part.gateways) {
-            return Ok(plan.clone());
+        if is_plan_due {
+            self.plan_group(id, shared);
         }
-        let limits =
-            PlanLimits { segment: self.settings.segment, memory: self.memory.least_of_group() };
-        let plan = limits.make_plan(&part.fabric)?;
-        self.plans.add_plan(part.gateways.clone(), plan.clone());
-        Ok(plan)
+        Ok(())
     }
 
     /// Lets the session of a new group meet the gateways that can be reached, or tells them that
@@ -307,32 +325,175 @@ impl Job {
         }
     }
 
-    /// Ends a group, and another of the same place, if a rank of this gateway is in both. A rank
-    /// makes one group at each place, so some ranks name other ranks than it does.
+    /// Ends groups of one place that contradict each other: a rank of this gateway makes one group at
+    /// each place, so some ranks name other ranks than it does. The group that the rank is in goes on
+    /// here; gateways of ranks that made the other one end it. So a rank that is late by many groups
+    /// ends nothing for others.
     fn disband_if_contradicted(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
         let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {
             return;
         };
         let facts = new.facts.clone();
-        let contradicts = |other: &GroupMembership| {
-            let mut ours = facts.ranks.iter().filter(|rank| own.contains(&rank.0));
-            (other.facts.parent, other.facts.place) == (facts.parent, facts.place)
-                && other.facts.ranks != facts.ranks
-                && ours.any(|rank| new.awaits(*rank) && other.awaits(*rank))
+        let contradicted = |(other_id, other): (&GroupId, &GroupMembership)| {
+            let is_same_place = (other.facts.parent, other.facts.place)
+                == (facts.parent, facts.place)
+                && other.facts.ranks != facts.ranks;
+            let is_over = other.disbanded().is_some() || other.is_left();
+            let awaited = |rank: &&RankId| {
+                own.contains(&rank.0) && new.awaits(**rank) && other.awaits(**rank)
+            };
+            let awaited = || facts.ranks.iter().filter(awaited);
+            if !is_same_place || is_over {
+                return None;
+            }
+            let ended = [
+                awaited().any(|rank| new.has_entered(*rank)).then_some(*other_id),
+                awaited().any(|rank| other.has_entered(*rank)).then_some(id),
+            ];
+            Some((ended, contradiction_failure(&facts, &other.facts)))
         };
-        let others = self.groups.iter().filter_map(|(id, group)| {
-            let membership = group.membership.as_ref()?;
-            let is_over = membership.disbanded().is_some();
-            (!is_over && contradicts(membership)).then(|| (*id, membership.facts.clone()))
-        });
-        let others: Vec<(GroupId, GroupFacts)> = others.collect();
-        for (other, other_facts) in others {
-            let failure = contradiction_failure(&facts, &other_facts);
-            for id in [id, other] {
+        let others = self.groups.iter();
+        let others = others.filter_map(|(id, group)| Some((id, group.membership.as_ref()?)));
+        let contradicted: Vec<_> = others.filter_map(contradicted).collect();
+        for (ended, failure) in contradicted {
+            for id in ended.into_iter().flatten() {
                 self.disband_group(id, &failure, now);
                 self.tell_group(id, shared);
             }
+        }
+    }
+}
+
+/// The memory and the plans of groups.
+impl Job {
+    /// Takes up that a group has work under way, has more or less of it, or has none. Its collectives
+    /// fail if there is no memory for them.
+    pub(super) fn note_work(&mut self, id: GroupId, now: TimeNs) {
+        let is_job = id == self.world.id;
+        let class = self.untouched_group(id).and_then(|group| group.session.largest_class());
+        match class {
+            None if !self.memory.end_work(id) => return,
+            None => {
+                let share = SessionShare::without_work(self.settings.one_in);
+                self.set_group_share(id, share, now);
+            }
+            Some(class) => {
+                // The memory of the job's own windows includes its least one.
+                let is_large = class > SizeClass::Small && !is_job;
+                let group = self.untouched_group(id).filter(|_| is_large);
+                let least = group.map_or(0, |group| group.least_memory().get());
+                if !self.memory.begin_work(id, least) {
+                    return self.refuse_work(id, now);
+                }
+                if self.memory.owes(id)
+                    && let Some(held) = self.untouched_group(id).map(|of| of.session.held_bytes())
+                {
+                    self.memory.note_held(id, held);
+                }
+            }
+        }
+        self.share_memory(now);
+    }
+
+    /// Tells the sessions of groups with work under way their shares of memory and links, where these
+    /// have changed.
+    pub(super) fn share_memory(&mut self, now: TimeNs) {
+        for (id, part) in self.memory.divide() {
+            let has_partials = self.untouched_group(id).is_some_and(|group| group.has_partials());
+            let share = self.memory.share(part, self.settings.one_in, has_partials);
+            self.set_group_share(id, share, now);
+        }
+    }
+
+    /// Sets the share of one group, whose session may ask for actions then.
+    fn set_group_share(&mut self, id: GroupId, share: SessionShare, now: TimeNs) {
+        if let Some(group) = self.group_mut(id) {
+            group.session.set_share(share, now);
+        }
+    }
+
+    /// Fails the collectives of a group, since other groups need the memory.
+    fn refuse_work(&mut self, id: GroupId, now: TimeNs) {
+        let text = format!(
+            "{} groups of job {} have operations under way, and the memory of gateway {} holds no \
+             more; wait for some of them, or raise `memory` in its region file",
+            self.memory.group_count(),
+            self.name,
+            self.world.session.fabric().gateway(self.settings.me).name
+        );
+        if let Some(group) = self.group_mut(id) {
+            let failure = Failure::new(FailureCode::BadPost, text);
+            group.session.handle_memory_shortage(failure, now);
+        }
+    }
+
+    /// Makes the plan of a group whose first gateway this is, on a blocking thread, since a large group
+    /// takes a while. The plan comes back as an event.
+    pub(super) fn plan_group(&mut self, id: GroupId, shared: &EngineShared) {
+        self.plans.waiting.push_back(id);
+        self.plan_next_group(shared);
+    }
+
+    /// Takes the plan that was made for a group, and those that it serves, too. A group that has no plan
+    /// is over.
+    pub fn handle_group_planned(
+        &mut self,
+        id: GroupId,
+        planned: Result<Plan, PlanError>,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
+        self.plans.is_planning = false;
+        let gateways = self.groups.get(&id).map(|group| group.gateways.clone());
+        match (planned, gateways) {
+            (Ok(plan), Some(gateways)) => {
+                self.plans.add_plan(gateways, plan.clone());
+                if let Some(group) = self.group_mut(id) {
+                    group.session.handle_own_plan(plan, now);
+                }
+            }
+            (Err(error), Some(_)) => {
+                let failure = Failure::new(FailureCode::BadPost, error.to_string());
+                self.disband_group(id, &failure, now);
+                self.tell_group(id, shared);
+            }
+            (_, None) => {}
+        }
+        let waiting = std::mem::take(&mut self.plans.waiting);
+        for id in waiting {
+            let gateways = self.groups.get(&id).map(|group| &group.gateways);
+            let Some(plan) = gateways.map(|gateways| self.plans.plan(gateways).cloned()) else {
+                continue;
+            };
+            match (plan, self.group_mut(id)) {
+                (Some(plan), Some(group)) => group.session.handle_own_plan(plan, now),
+                _ => self.plans.waiting.push_back(id),
+            }
+        }
+        self.plan_next_group(shared);
+    }
+
+    /// Makes the plan of the next group that waits for one, unless a plan is being made.
+    fn plan_next_group(&mut self, shared: &EngineShared) {
+        let limits =
+            PlanLimits { segment: self.settings.segment, memory: self.memory.least_of_group() };
+        while let Some(id) = self.plans.next_waiting() {
+            let Some(group) = self.groups.get(&id) else { continue };
+            self.plans.is_planning = true;
+            let (part, job, events) = (group.shared_fabric(), self.world.id, shared.events.clone());
+            let (done, planned) = oneshot::channel();
+            let planning = shared.host.run_blocking(Box::new(move || {
+                let _ = done.send(limits.make_plan(&part));
+            }));
+            shared.host.spawn(Box::pin(async move {
+                let event = match (planning.await, planned.await) {
+                    (Ok(()), Ok(plan)) => Event::GroupPlanned { job, group: id, plan },
+                    _ => Event::TaskPanicked,
+                };
+                let _ = events.send(event).await;
+            }));
+            return;
         }
     }
 }

@@ -39,6 +39,15 @@ pub(in crate::engine) struct GroupMaking {
     pub ranks: Vec<RankId>,
 }
 
+/// How a rank leaves a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Leaving {
+    /// It says so, and may make the group again and go on in it.
+    ByItself,
+    /// Its connection has ended.
+    Gone,
+}
+
 /// Another gateway that knows of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct PeerMember {
@@ -97,6 +106,11 @@ impl GroupMembership {
         let was_in = self.local.remove(&rank);
         self.left.extend(was_in.then_some(rank));
         was_in && !self.takes_part()
+    }
+
+    /// Whether a rank of this gateway has made the group and not left it.
+    pub fn has_entered(&self, rank: RankId) -> bool {
+        self.local.contains(&rank)
     }
 
     /// Whether a rank of this gateway is in the group, or is expected to make it.

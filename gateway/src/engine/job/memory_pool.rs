@@ -5,14 +5,13 @@
 //! equal parts. A part that becomes smaller is given back as collectives go on, and only then lent
 //! again. Groups without work take nothing. The engine's task owns it.
 
-use super::Job;
-use hier_collectives::ids::GroupId;
-use hier_collectives::post::{Failure, FailureCode};
+use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::plan::Plan;
 use hier_collectives::session::SessionShare;
-use hier_collectives::size_class::SizeClass;
+use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use units::{ByteCount, TimeNs};
+use units::ByteCount;
 
 /// 4: a quarter of a job's memory for partials is kept for the least memory of its groups.
 const KEPT_DIVISOR: u64 = 4;
@@ -21,6 +20,16 @@ const KEPT_DIVISOR: u64 = 4;
 /// what is kept.
 /// Tested by `groups_under_way_hold_no_more_than_their_job_may`.
 const KEPT_GROUPS: u64 = 64;
+
+/// Returns the memory for windows that a job's groups can share: that of the job's plan, less what the
+/// job itself always has.
+pub(super) fn lent_windows(plan: &Plan, fabric: &Fabric, me: GatewayId) -> ByteCount {
+    let bound = plan.memory_bound(fabric, me, ByteCount::default());
+    let reserve_max = ByteCount::new(u64::MAX);
+    let least = plan.least_memory(&plan.owner_trees(fabric), (fabric, me), reserve_max);
+    let windows = bound.result_windows.get() + bound.relayed.get();
+    ByteCount::new(windows.saturating_sub(least.get()))
+}
 
 /// The memory of a job's groups, and who has it.
 #[derive(Debug)]
@@ -165,69 +174,6 @@ impl MemoryPool {
     /// Returns the bytes that are lent.
     fn taken_bytes(&self) -> u64 {
         self.loans.values().map(|loan| loan.taken).sum()
-    }
-}
-
-impl Job {
-    /// Takes up that a group has work under way, has more or less of it, or has none. Its collectives
-    /// fail if there is no memory for them.
-    pub(super) fn note_work(&mut self, id: GroupId, now: TimeNs) {
-        let is_job = id == self.world.id;
-        let class = self.untouched_group(id).and_then(|group| group.session.largest_class());
-        match class {
-            None if !self.memory.end_work(id) => return,
-            None => {
-                let share = SessionShare::without_work(self.settings.one_in);
-                self.set_group_share(id, share, now);
-            }
-            Some(class) => {
-                // The memory of the job's own windows includes its least one.
-                let is_large = class > SizeClass::Small && !is_job;
-                let group = self.untouched_group(id).filter(|_| is_large);
-                let least = group.map_or(0, |group| group.least_memory().get());
-                if !self.memory.begin_work(id, least) {
-                    return self.refuse_work(id, now);
-                }
-                if self.memory.owes(id)
-                    && let Some(held) = self.untouched_group(id).map(|of| of.session.held_bytes())
-                {
-                    self.memory.note_held(id, held);
-                }
-            }
-        }
-        self.share_memory(now);
-    }
-
-    /// Tells the sessions of groups with work under way their shares of memory and links, where these
-    /// have changed.
-    pub(super) fn share_memory(&mut self, now: TimeNs) {
-        for (id, part) in self.memory.divide() {
-            let has_partials = self.untouched_group(id).is_some_and(|group| group.has_partials());
-            let share = self.memory.share(part, self.settings.one_in, has_partials);
-            self.set_group_share(id, share, now);
-        }
-    }
-
-    /// Sets the share of one group, whose session may ask for actions then.
-    fn set_group_share(&mut self, id: GroupId, share: SessionShare, now: TimeNs) {
-        if let Some(group) = self.group_mut(id) {
-            group.session.set_share(share, now);
-        }
-    }
-
-    /// Fails the collectives of a group, since other groups need the memory.
-    fn refuse_work(&mut self, id: GroupId, now: TimeNs) {
-        let text = format!(
-            "{} groups of job {} have operations under way, and the memory of gateway {} holds no \
-             more; wait for some of them, or raise `memory` in its region file",
-            self.memory.group_count(),
-            self.name,
-            self.world.session.fabric().gateway(self.settings.me).name
-        );
-        if let Some(group) = self.group_mut(id) {
-            let failure = Failure::new(FailureCode::BadPost, text);
-            group.session.handle_memory_shortage(failure, now);
-        }
     }
 }
 

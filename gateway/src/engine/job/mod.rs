@@ -28,13 +28,14 @@ use awaited_epoch::AwaitedEpoch;
 use group::Group;
 use group_plans::GroupPlans;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
+use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::PeerError;
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
-use membership::GroupMaking;
-use memory_pool::MemoryPool;
+use membership::{GroupMaking, Leaving};
+use memory_pool::{MemoryPool, lent_windows};
 use shared::EngineShared;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -61,6 +62,8 @@ pub(super) struct Job {
     touched: BTreeSet<GroupId>,
     /// When the sessions of groups want to be called.
     deadlines: BTreeSet<(TimeNs, GroupId)>,
+    /// Groups that all have left and that are kept for a while, the oldest first.
+    left_groups: BTreeSet<(TimeNs, GroupId)>,
     /// The last epoch of any group that was freed, which no later group repeats.
     last_epoch: Epoch,
     /// The last groups that ranks of this gateway have left, the latest last.
@@ -128,14 +131,11 @@ impl Job {
         let warnings = metrics.warnings.clone();
         let metrics = metrics.job_metrics(&name);
         let (id, boot) = (GroupId::of_job(&name), config.boot);
-        let owner_trees = config.plan.owner_trees(fabric);
-        let all = ByteCount::new(u64::MAX);
-        let least = config.plan.least_memory(&owner_trees, (fabric, me), all).get();
-        let bound = config.plan.memory_bound(fabric, me, ByteCount::default());
-        let windows = bound.result_windows.get() + bound.relayed.get();
-        let windows = ByteCount::new(windows.saturating_sub(least));
-        let memory = MemoryPool::new(config.partials, windows);
-        let settings = GroupSettings { me, segment: config.plan.segment, one_in: config.one_in };
+        let windows = config.plan.as_ref().map(|plan| lent_windows(plan, fabric, me));
+        let memory = MemoryPool::new(config.partials, windows.unwrap_or_default());
+        let segment = config.plan.as_ref().map_or(SEGMENT_BYTES_MAX, |plan| plan.segment.get());
+        let settings =
+            GroupSettings { me, segment: ByteCount::new(segment), one_in: config.one_in };
         Self {
             name,
             facts,
@@ -145,6 +145,7 @@ impl Job {
             groups: BTreeMap::new(),
             touched: BTreeSet::new(),
             deadlines: BTreeSet::new(),
+            left_groups: BTreeSet::new(),
             last_epoch: Epoch(0),
             lately_left: VecDeque::new(),
             plans: GroupPlans::default(),
@@ -193,9 +194,9 @@ impl Job {
         self.world.id
     }
 
-    /// Returns the number of groups that its ranks have made.
+    /// Returns the number of groups that its ranks have made and not all left.
     pub fn group_count(&self) -> usize {
-        self.groups.len()
+        self.groups.len().saturating_sub(self.left_groups.len())
     }
 
     /// Whether the job is this group, or has made it.
@@ -258,7 +259,7 @@ impl Job {
     /// Notes when the session of a group wants to be called.
     fn note_deadline(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let deadline = group.session.poll_timeout();
+        let deadline = group.session.poll_timeout().into_iter().chain(group.kept_until()).min();
         if group.deadline == deadline {
             return;
         }
@@ -276,7 +277,7 @@ impl Job {
                 self.log_attachment(rank, "attached", now);
                 for group in self.ranks.groups_of(rank) {
                     // The job's own session ends its epoch when the rank attaches again.
-                    self.remove_from_group(rank, group, shared, now);
+                    self.remove_from_group((rank, Leaving::Gone), group, shared, now);
                 }
                 self.ranks.attach(self.world.id, rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
@@ -326,7 +327,7 @@ impl Job {
                     self.stragglers.detection.handle_departure(rank);
                     self.world.session.handle_detach(rank, now);
                     for group in groups {
-                        self.remove_from_group(rank, group, shared, now);
+                        self.remove_from_group((rank, Leaving::Gone), group, shared, now);
                     }
                 }
             }

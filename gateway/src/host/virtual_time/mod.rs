@@ -23,6 +23,8 @@ pub struct VirtualHost {
     process: Arc<Process>,
     /// The busy part of every thread in parts per million; processes share it.
     thread_load_ppm: Arc<AtomicU64>,
+    /// The time that each blocking task takes, in nanoseconds; processes share it.
+    blocking_ns: Arc<AtomicU64>,
 }
 
 /// 1 s: virtual time at the start of a simulation. A time of zero stands for "not yet" elsewhere.
@@ -37,6 +39,7 @@ impl VirtualHost {
             random: AtomicU64::new(seed),
             process: Process::new("simulation"),
             thread_load_ppm: Arc::default(),
+            blocking_ns: Arc::default(),
         }
     }
 
@@ -48,6 +51,7 @@ impl VirtualHost {
             random: AtomicU64::new(seed),
             process: Process::new(name),
             thread_load_ppm: Arc::clone(&self.thread_load_ppm),
+            blocking_ns: Arc::clone(&self.blocking_ns),
         }
     }
 
@@ -55,6 +59,11 @@ impl VirtualHost {
     /// processor time counts from the start, so the first measurement after a change shows either end.
     pub fn set_thread_load(&self, load: f64) {
         self.thread_load_ppm.store((load * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    /// Makes every blocking task take this time from now on, on a thread of its own.
+    pub fn set_blocking_time(&self, span: Span) {
+        self.blocking_ns.store(span.ns(), Ordering::Relaxed);
     }
 
     /// Returns how often the process has woken so far. All tasks that run at one time of the clock
@@ -128,9 +137,16 @@ impl Host for VirtualHost {
         })
     }
 
-    /// Runs a task at once; in virtual time it takes no time.
+    /// Runs a task after the time that blocking tasks take, none unless a test sets one.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        self.run_compute(task)
+        let span = Span::from_ns(self.blocking_ns.load(Ordering::Relaxed));
+        Box::pin(async move {
+            if span > Span::ZERO {
+                tokio::time::sleep(span.duration()).await;
+            }
+            task();
+            Ok(())
+        })
     }
 
     /// Binds a socket of the virtual network, which closes when the process is killed.

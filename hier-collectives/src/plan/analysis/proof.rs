@@ -2,7 +2,7 @@
 
 use crate::ids::GatewayId;
 use crate::plan::plan_data::Plan;
-use crate::plan::sizing::trees_max;
+use crate::plan::sizing::{SEGMENT_BYTES_MAX, trees_max};
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
@@ -80,19 +80,25 @@ impl Plan {
     }
 
     /// Checks that a peer's plan asks for about as much memory and time as `own`, the plan that
-    /// this gateway made.
+    /// this gateway made, or if it made none for no longer segments than any plan.
     ///
     /// Rates may differ between fabric files, and change. The error says what is too far apart.
-    pub(crate) fn check_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
-        let (theirs, ours) = (self.segment.get(), own.segment.get());
+    pub(crate) fn check_near(&self, own: Option<&Plan>, fabric: &Fabric) -> Result<(), String> {
+        let theirs = self.segment.get();
+        if own.is_none() && !(1..=SEGMENT_BYTES_MAX).contains(&theirs) {
+            return Err(format!("segments of {}, which no plan has", self.segment));
+        }
+        let ours = own.map_or(theirs, |own| own.segment.get());
         if theirs < ours / SEGMENT_RATIO_MAX || theirs > ours.saturating_mul(SEGMENT_RATIO_MAX) {
             return Err(format!(
                 "segments of {}, where our own plan has {}: bring the rates in the fabric files \
                  closer together",
-                self.segment, own.segment
+                self.segment,
+                ByteCount::new(ours)
             ));
         }
-        let (trees, most) = (self.trees.len(), own.trees.len().max(trees_max(fabric)));
+        let own_trees = own.map_or(0, |own| own.trees.len());
+        let (trees, most) = (self.trees.len(), own_trees.max(trees_max(fabric)));
         if trees > most {
             return Err(format!("{trees} trees, more than the {most} that this fabric can need"));
         }

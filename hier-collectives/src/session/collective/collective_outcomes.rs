@@ -157,7 +157,7 @@ impl Collectives {
         self.finished.clear();
         self.proposals.clear();
         for local in self.ranks.values_mut() {
-            *local = LocalRank { attached: local.attached, posted: false, next };
+            *local = LocalRank { posted: false, next, ..*local };
         }
     }
 

@@ -39,6 +39,8 @@ pub(in crate::session) struct Collectives {
 #[derive(Debug, Default)]
 pub(in crate::session) struct LocalRank {
     pub attached: bool,
+    /// Whether the rank has left the group by itself, and may come back where it left off.
+    pub has_left: bool,
     /// Whether the rank posted in this epoch.
     pub posted: bool,
     /// The sequence that the rank posts next.
@@ -178,11 +180,19 @@ impl Collectives {
     }
 
     /// Marks a rank as attached. Returns whether the rank has posted in this epoch, which must then
-    /// end.
+    /// end, unless the rank had left by itself: it goes on where it left off.
     pub fn attach_rank(&mut self, rank: RankId) -> bool {
         let Some(local) = self.ranks.get_mut(&rank) else { return false };
         local.attached = true;
-        local.posted
+        let goes_on = std::mem::take(&mut local.has_left);
+        local.posted && !goes_on
+    }
+
+    /// Marks a rank as detached, since it has left the group. Collectives await it like a late rank.
+    pub fn leave_rank(&mut self, rank: RankId) {
+        if let Some(local) = self.ranks.get_mut(&rank) {
+            (local.attached, local.has_left) = (false, true);
+        }
     }
 
     /// Marks a rank as detached, since its socket closed. Returns the sequences that wait for a
@@ -367,7 +377,8 @@ impl Collectives {
     pub fn lost_rank_failure(&self, sequence: Sequence, local: &LocalGateway) -> Option<Failure> {
         let collective = self.live.get(&sequence)?;
         let missing = self.ranks.iter().find(|(rank, local)| {
-            local.posted && !local.attached && !collective.posts.contains_key(rank)
+            let is_lost = local.posted && !local.attached && !local.has_left;
+            is_lost && !collective.posts.contains_key(rank)
         });
         let (rank, _) = missing?;
         let text = format!(

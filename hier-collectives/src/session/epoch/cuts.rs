@@ -23,7 +23,7 @@ impl EpochState {
     /// cannot go everywhere.
     pub(super) fn has_plan_for_links_up(&mut self, actions: &mut ActionQueue) -> bool {
         let (graph, fabric) = (self.members.graph(), self.local.fabric());
-        if !graph.is_settled() {
+        if !graph.is_settled() || self.own_plan.is_none() {
             return false;
         }
         let Some(in_use) = graph.fabric_in_use(fabric) else { return false };
@@ -38,7 +38,8 @@ impl EpochState {
             self.links.replace_planned_links(fabric.links());
             self.next_plan = self.own_plan.clone();
         }
-        let mut edges = self.next_plan.trees.iter().flat_map(Tree::edges);
+        let Some(next_plan) = &self.next_plan else { return false };
+        let mut edges = next_plan.trees.iter().flat_map(Tree::edges);
         edges.all(|(one, other)| graph.is_up(one, other))
     }
 
@@ -53,10 +54,10 @@ impl EpochState {
         let before = self.links.replace_planned_links(reported.links());
         let Some(plan) = plan else { return };
         let fabric = self.local.fabric();
-        let segment = self.next_plan.segment;
+        let segment = self.next_plan.as_ref().map_or(plan.segment, |next| next.segment);
         let mut plan = Plan { segment, ..plan }.with_express_limit(fabric);
         plan.reason += &link_reports::link_changes_text(&before, reported, fabric);
-        self.next_plan = plan;
+        self.next_plan = Some(plan);
     }
 
     /// Returns the failure with which the epoch ends if a gateway cannot be reached, or if data

@@ -148,11 +148,11 @@ impl PlanSchedule {
         &self,
         sequence: Sequence,
         tree: TreeIndex,
-        next_plan: &Plan,
+        next_plan: Option<&Plan>,
         local: &LocalGateway,
     ) -> bool {
         let tree = usize::from(tree.0);
-        let most = next_plan.trees.len().max(trees_max(local.fabric()));
+        let most = next_plan.map_or(0, |plan| plan.trees.len()).max(trees_max(local.fabric()));
         let pairs = local.fabric().gateways().len().pow(2);
         let planned = self.plan_of(sequence).plan.trees.len();
         tree < planned.max(pairs) || (self.is_held(sequence) && tree < most)

@@ -24,11 +24,11 @@ impl EpochState {
         actions: &mut ActionQueue,
     ) -> Option<PlanSwitch> {
         let Some(active) = &mut self.active else {
-            self.next_plan = plan;
+            self.next_plan = Some(plan);
             return None;
         };
         let plan = Plan { segment: active.plans.plan().segment, ..plan };
-        self.next_plan = plan.clone();
+        self.next_plan = Some(plan.clone());
         if self.local.id() != FIRST_GATEWAY {
             return None;
         }

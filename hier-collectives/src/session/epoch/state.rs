@@ -27,10 +27,10 @@ const PEER_NUMBERS_BOUND: u64 = 1 << 62;
 pub(in crate::session) struct EpochState {
     pub(super) local: LocalGateway,
     boot: BootId,
-    /// The plan for the whole fabric, as this gateway was started with it.
-    pub(super) own_plan: Plan,
+    /// The plan for the whole fabric, as this gateway was started with it; `None` until it is made.
+    pub(super) own_plan: Option<Plan>,
     /// The plan of the epochs that this gateway opens, if it is the first by name.
-    pub(super) next_plan: Plan,
+    pub(super) next_plan: Option<Plan>,
     pub(super) members: Membership,
     /// The number of the last epoch this gateway was in.
     pub(super) number: Epoch,
@@ -87,6 +87,12 @@ impl EpochState {
             draining: None,
             unsolicited_max: config.unsolicited_max,
         }
+    }
+
+    /// Takes the plan for the whole fabric, which was still being made when the session was created.
+    pub fn set_own_plan(&mut self, plan: Plan) {
+        self.own_plan = Some(plan.clone());
+        self.next_plan.get_or_insert(plan);
     }
 
     /// Returns the most bytes of an unsolicited window.
@@ -177,7 +183,7 @@ impl EpochState {
     /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.
     pub fn may_have_tree(&self, sequence: Sequence, tree: TreeIndex) -> bool {
         let may = |plans: &PlanSchedule| {
-            plans.may_have_tree(sequence, tree, &self.next_plan, &self.local)
+            plans.may_have_tree(sequence, tree, self.next_plan.as_ref(), &self.local)
         };
         self.plans().is_some_and(may)
     }
@@ -243,7 +249,7 @@ impl EpochState {
             epoch: Epoch(self.number.max(last).0 + 1),
             next: joins.iter().map(|join| join.next).fold(next, Ord::max),
             boots: boots.collect(),
-            plan: self.next_plan.clone(),
+            plan: self.next_plan.clone()?,
             committed: joins.iter().map(|join| join.committed).fold(committed, Ord::max),
         })
     }
@@ -407,12 +413,13 @@ impl EpochState {
         Ok(start.epoch > self.number && mine == self.boot && self.draining.is_none())
     }
 
-    /// Checks a peer's plan. Its segments may be at most 16 times shorter or longer than ours, its
+    /// Checks a peer's plan. Its segments may be at most 16 times shorter or longer than ours if we
+    /// have a plan, its
     /// trees no more than this fabric can need. It must be valid as `Plan::prove` says, with edges
     /// only between connected gateways.
     pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
         let fabric = self.local.fabric();
-        plan.check_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;
+        plan.check_near(self.next_plan.as_ref(), fabric).map_err(PeerError::BadPlan)?;
         let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
         plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
         let unlinked = |(one, other): &(GatewayId, GatewayId)| !fabric.connects(*one, *other);

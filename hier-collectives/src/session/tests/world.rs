@@ -107,7 +107,7 @@ impl World {
                 me,
                 gateways: fabrics[usize::from(me.0)].gateway_ids().collect(),
                 boot: BootId(u64::from(me.0) + 100),
-                plan: plan.clone(),
+                plan: Some(plan.clone()),
                 partials: ByteCount::new(partials),
                 one_in: NonZeroU64::MIN,
                 last_epoch: Epoch(0),
