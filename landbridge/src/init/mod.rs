@@ -47,10 +47,9 @@ pub(crate) fn make_deployment(
     let draft = draft.map_err(InitError::path(parent))?;
     let folders = write_deployment(spec, draft.path(), days)
         .map_err(|error| error.with_folder(draft.path(), out))?;
-    let (draft, folder) = (draft.path().to_owned(), draft);
-    std::fs::rename(&draft, out).map_err(InitError::path(out))?;
-    // The folder has another name now, which nobody shall remove.
-    let _: PathBuf = folder.keep();
+    std::fs::rename(draft.path(), out).map_err(InitError::path(out))?;
+    // The folder has another name now, and the guard of the old one removes nothing.
+    let _: PathBuf = draft.keep();
     Ok(folders)
 }
 

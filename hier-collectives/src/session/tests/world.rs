@@ -536,10 +536,10 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
 }
 
 /// Asserts that granted segments which wait for other peers' stay within one window for each peer,
-/// and partials that wait for results within one window of ours. Both windows are shared by all
-/// collectives, and each tree, or part of a collective of blocks, may round up to a segment. All memory together stays within the
-/// plan's bound. When collectives fail, each end gives windows back by itself, so for a moment they
-/// may be used twice.
+/// and partials that wait for results within one window of ours. All collectives share both windows.
+/// Each tree may round up to a segment, and so may each part of a collective of blocks. All memory
+/// together stays within the plan's bound. When collectives fail, each end gives windows back by
+/// itself, so for a moment they may be used twice.
 fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount) {
     let Some(plans) = session.epoch.plans() else { return };
     let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
